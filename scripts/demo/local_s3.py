@@ -1,0 +1,31 @@
+"""Spark settings to read and write S3 on a server of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
+
+
+def find_jars() -> list[Path]:
+    """Return the two S3A jars from the installed sagemaker_pyspark package; empty if it is absent."""
+    spec = importlib.util.find_spec("sagemaker_pyspark")
+    if spec is None or spec.origin is None:
+        return []
+    folder = Path(spec.origin).parent / "jars"
+    found = [folder / name for name in JARS]
+    return found if all(jar.exists() for jar in found) else []
+
+
+def spark_conf(endpoint_url: str) -> dict[str, str]:
+    """Return the settings for S3A against one endpoint: path-style, s3:// the same as s3a://."""
+    return {
+        "spark.jars": ",".join(map(str, find_jars())),
+        "spark.hadoop.fs.s3a.endpoint": endpoint_url,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.attempts.maximum": "3",
+        "spark.hadoop.fs.s3a.retry.limit": "3",
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    }

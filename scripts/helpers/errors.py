@@ -1,0 +1,255 @@
+"""Every error of the package, grouped by what the caller does next. Pure.
+
+Texts say what happened, with names, ids and counts, and then the remedy. They never hold
+values of watermarks, credentials or connection strings. The facts are attributes as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+
+class WatermarkError(Exception):
+    """Root of all errors that this package raises on purpose."""
+
+
+# --- nothing there yet: start from the beginning, or check the name ---------------------------
+
+
+class NothingThereError(WatermarkError, LookupError):
+    """What was asked for does not exist (yet)."""
+
+
+class UnknownJobError(NothingThereError):
+    """The table holds nothing under this job name."""
+
+    def __init__(self, job_id: str, table_name: str) -> None:
+        self.job_id, self.table_name = job_id, table_name
+        super().__init__(
+            f"Table {table_name!r} holds nothing for job {job_id!r}. Check the name; "
+            "a job appears there with its first run."
+        )
+
+
+class NoWatermarkError(NothingThereError):
+    """The job is known, but none of its runs has committed: this is its first run."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(
+            f"Job {job_id!r} has not committed a watermark yet. On a first run read everything, then commit."
+        )
+
+
+class UnknownRunError(NothingThereError):
+    """The job is known, this run of it is not (never committed, or expired)."""
+
+    def __init__(self, job_id: str, run_id: str) -> None:
+        self.job_id, self.run_id = job_id, run_id
+        super().__init__(
+            f"Run {run_id!r} of job {job_id!r} has no watermark: it never committed, or its item expired. "
+            "history(job_id) lists the runs that have one."
+        )
+
+
+# --- another run has it: try again later --------------------------------------------------------
+
+
+class RunInProgressError(WatermarkError):
+    """Another run holds the job's lease."""
+
+    def __init__(self, job_id: str, owner: str, lease_until: datetime) -> None:
+        self.job_id, self.owner, self.lease_until = job_id, owner, lease_until
+        super().__init__(
+            f"Run {owner!r} works on job {job_id!r}; its lease ends at {lease_until.isoformat()}. "
+            "Start again after that, or under the same run id if this is a retry of that run."
+        )
+
+
+# --- refused because stale: stop, and let the scheduler start a new run ---------------------------
+
+
+class StaleError(WatermarkError):
+    """The caller's view of the job is out of date; nothing was changed."""
+
+
+class FencedError(StaleError):
+    """Another run took the job over; this one can change nothing any more."""
+
+    def __init__(self, job_id: str, run_id: str, fence: int, current_fence: int) -> None:
+        self.job_id, self.run_id, self.fence, self.current_fence = job_id, run_id, fence, current_fence
+        super().__init__(
+            f"Run {run_id!r} of job {job_id!r} has fence {fence}, the job is at {current_fence}: "
+            "another run took over. Stop this run; the newer one finishes the same plan."
+        )
+
+
+class PlanConflictError(StaleError):
+    """A plan is open already and the one given is not it."""
+
+    def __init__(self, job_id: str, detail: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"Job {job_id!r}: {detail}")
+
+
+class RunClosedError(StaleError):
+    """The run was committed or aborted before; its handle can do nothing more."""
+
+    def __init__(self, job_id: str, run_id: str, how: str, verb: str) -> None:
+        self.job_id, self.run_id, self.how, self.verb = job_id, run_id, how, verb
+        super().__init__(f"Run {run_id!r} of job {job_id!r} is {how} already, so it cannot {verb}. Call begin again.")
+
+
+# --- outcome unknown: delete nothing, run again ---------------------------------------------------
+
+
+class CommitUnknownError(WatermarkError):
+    """The store did not say whether the write took effect."""
+
+    def __init__(self, job_id: str, run_id: str) -> None:
+        self.job_id, self.run_id = job_id, run_id
+        super().__init__(
+            f"The store did not say whether run {run_id!r} of job {job_id!r} was committed. "
+            "Delete no output. Run the job again: it finds the answer and replays the plan if there is need."
+        )
+
+
+# --- bad value: mend the input ----------------------------------------------------------------------
+
+
+class InvalidValueError(WatermarkError, ValueError):
+    """A value that cannot be stored, refused before anything was sent."""
+
+
+class InvalidIdError(InvalidValueError):
+    """A job name, run id or context name outside the rules."""
+
+
+class ReservedNameError(InvalidValueError):
+    """A watermark or metric under a name that the table uses itself."""
+
+    def __init__(self, name: str, reserved: Sequence[str]) -> None:
+        self.name, self.reserved = name, tuple(reserved)
+        super().__init__(f"{name!r} is a reserved name (as are {', '.join(reserved)}). Rename it.")
+
+
+class TooLargeError(InvalidValueError):
+    """Something over its size limit."""
+
+    def __init__(self, what: str, size: int, limit: int, remedy: str) -> None:
+        self.what, self.size, self.limit = what, size, limit
+        super().__init__(f"{what}: {size:,} bytes, and the limit is {limit:,}. {remedy}")
+
+
+class CursorError(InvalidValueError):
+    """A cursor column that is missing, of a wrong or changed type, or holds NULLs."""
+
+    def __init__(self, column: str, detail: str) -> None:
+        self.column = column
+        super().__init__(f"Cursor column {column!r}: {detail}")
+
+
+# --- bad configuration: mend the set-up --------------------------------------------------------------
+
+
+class ConfigurationError(WatermarkError):
+    """The surroundings are not as they must be."""
+
+
+class TableNotFoundError(ConfigurationError):
+    """The DynamoDB table does not exist in this account and region."""
+
+    def __init__(self, table_name: str, region: str) -> None:
+        self.table_name, self.region = table_name, region
+        super().__init__(
+            f"There is no DynamoDB table {table_name!r} in region {region!r}. "
+            "Make it with `terraform apply` in terraform/, or for local use with Watermarks(...).create_table()."
+        )
+
+
+class TableSchemaError(ConfigurationError):
+    """The table exists with other keys than ours."""
+
+    def __init__(self, table_name: str) -> None:
+        self.table_name = table_name
+        super().__init__(
+            f"Table {table_name!r} has another key schema. It needs hash key 'jobName' (S) and range key 'runId' (S): "
+            "see terraform/main.tf."
+        )
+
+
+class CredentialsError(ConfigurationError):
+    """No AWS credentials or region, or ones that AWS does not accept."""
+
+
+class AccessRefusedError(ConfigurationError):
+    """The credentials are good, but not for this action."""
+
+    def __init__(self, action: str, resource: str) -> None:
+        self.action, self.resource = action, resource
+        super().__init__(f"AWS refuses {action} on {resource!r}. Allow it in the role's policy.")
+
+
+class AmbiguousHistoryError(ConfigurationError):
+    """Several items without order, written by the class that this package replaces."""
+
+    def __init__(self, job_id: str, run_ids: Sequence[str]) -> None:
+        self.job_id, self.run_ids = job_id, tuple(run_ids)
+        shown = ", ".join(run_ids[:10]) + (", …" if len(run_ids) > 10 else "")
+        super().__init__(
+            f"Job {job_id!r} has {len(run_ids)} items of the original class, and random run ids have no order: "
+            f"{shown}. Find the last successful run (Glue's get_job_runs shows start times), "
+            "then call adopt(job_id, run_id=...)."
+        )
+
+
+class NewerFormatError(ConfigurationError):
+    """The item was written by a newer version of this package."""
+
+    def __init__(self, job_id: str, found: int, known: int) -> None:
+        self.job_id, self.found, self.known = job_id, found, known
+        super().__init__(
+            f"Job {job_id!r} is stored in format {found}; this version knows up to {known} and will not write. "
+            "Upgrade glue-watermarks."
+        )
+
+
+class CorruptItemError(ConfigurationError):
+    """An item that does not say what we write: altered by hand or by another program."""
+
+    def __init__(self, job_id: str, range_key: str, detail: str) -> None:
+        self.job_id, self.range_key = job_id, range_key
+        super().__init__(
+            f"Item {range_key!r} of job {job_id!r} is not readable: {detail}. "
+            "Restore it from a backup or from the log entry of its version."
+        )
+
+
+class SourceError(ConfigurationError):
+    """A source that cannot be listed or read."""
+
+    def __init__(self, source: str, detail: str) -> None:
+        self.source = source
+        super().__init__(f"Source {source!r}: {detail}")
+
+
+class SourceChangedError(SourceError):
+    """A context that remembers another source than the one given."""
+
+    def __init__(self, context: str, before: str, now: str) -> None:
+        self.context, self.before, self.now = context, before, now
+        super().__init__(
+            now, f"context {context!r} remembers {before!r}. Give the new source a transformation_ctx of its own."
+        )
+
+
+# --- store unavailable: try again later ----------------------------------------------------------------
+
+
+class StoreUnavailableError(WatermarkError):
+    """DynamoDB could not be reached or kept refusing for load; nothing is known to have changed."""
+
+    def __init__(self, table_name: str, action: str, reason: str) -> None:
+        self.table_name, self.action, self.reason = table_name, action, reason
+        super().__init__(f"{action} on table {table_name!r} failed: {reason}. Try again later.")

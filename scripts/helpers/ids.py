@@ -1,0 +1,75 @@
+"""Names and ids: the rules for jobs, runs and contexts, and the batch id. Pure."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+
+from scripts.helpers.errors import InvalidIdError
+
+JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
+"""Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
+
+_RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
+
+
+def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
+    """Return a job name that keeps the rule, else raise InvalidIdError."""
+    return _check("Job name", job_id, re.compile(rule), f"It must match {rule}")
+
+
+def check_run_id(run_id: str) -> str:
+    """Return a run id of 1 to 255 printable ASCII bytes that starts with none of ``! ~`` and space."""
+    return _check(
+        "Run id", run_id, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
+    )
+
+
+def check_context(context: str) -> str:
+    """Return a transformation context's name that keeps the rule of run ids."""
+    return _check(
+        "Context", context, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!' or '~'"
+    )
+
+
+def _check(what: str, text: str, rule: re.Pattern[str], remedy: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidIdError(f"{what} must be a str, not {type(text).__name__}.")
+    if not rule.fullmatch(text):
+        shown = repr(text if len(text) <= 80 else text[:77] + "...")
+        raise InvalidIdError(f"{what} {shown} ({len(text)} characters) is not allowed. {remedy}.")
+    return text
+
+
+def new_token() -> str:
+    """Make a random token that marks one write of ours."""
+    return secrets.token_hex(8)
+
+
+def new_epoch() -> str:
+    """Make the name of a job's first epoch: random, so that a table made anew never repeats a batch id."""
+    return "e" + secrets.token_hex(4)
+
+
+def new_run_id() -> str:
+    """Make a run id in the shape of Glue's, for jobs that run elsewhere."""
+    return "jr_" + secrets.token_hex(32)
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """What an idempotent sink is keyed by: the same for every attempt at one plan.
+
+    ``str()`` gives text that is safe in a path: epoch and version, the version in fixed width.
+
+    >>> str(BatchId("parking", "e1f00ba42", 3))
+    'e1f00ba42-0000000003'
+    """
+
+    job_id: str
+    epoch: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.version:010d}"

@@ -1,0 +1,252 @@
+"""`IncrementalJob`: begin, plan every source, work, and commit them all at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import PlanConflictError, ReservedNameError
+from scripts.helpers.file_bookmark import FileBookmark, FileDelta
+from scripts.helpers.ids import BatchId, check_context, new_run_id
+from scripts.helpers.object_listing import Location
+from scripts.helpers.row_window import DEFAULT_DELAY, RowWindow, plan_window
+from scripts.helpers.run import Run
+from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+BATCH_COLUMN = "batch_id"
+METRICS = ("rows_written", "files_read", "bytes_read")
+"""What a job counts; no context may have one of these names."""
+_NOTHING: dict[str, Any] = {"kind": "nothing"}
+
+
+class IncrementalJob:
+    """One run of a job that takes only what is new from one or more sources.
+
+    Entering begins the run. Each `rows_since` or `new_files` plans one source under the name of
+    its `transformation_ctx`. The plan of all of them is frozen, in one write, when the batch first
+    gets its id: at `write`, `freeze` or `batch_id`. From then on every attempt at the batch, in
+    whatever process, takes exactly that plan. A clean exit commits all sources together; an error
+    aborts, and the next run replays the plan.
+
+    What is written under `batch_id` is written once, whatever crashes. A sink of your own must be
+    idempotent per batch id; ask for the id before you write to it.
+
+    Parameters
+    ----------
+    watermarks
+        The table.
+    job_id, run_id
+        By default a new run id in Glue's shape. A scheduler's retry should pass the same one.
+    spark
+        Needed by `write` only through its DataFrames; may be None without Spark.
+    lease
+        How long other runs stay away.
+    clock
+        Returns the time as an aware datetime; the upper bound of time cursors.
+    """
+
+    def __init__(
+        self,
+        watermarks: Watermarks,
+        job_id: str,
+        run_id: str | None = None,
+        *,
+        spark: SparkSession | None = None,
+        s3_client: S3Client | None = None,
+        lease: timedelta = DEFAULT_LEASE,
+        clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self.job_id, self.run_id = job_id, run_id or new_run_id()
+        self.spark = spark
+        self.metrics: dict[str, Any] = {}
+        self._watermarks, self._s3_client, self._lease, self._clock = watermarks, s3_client, lease, clock
+        self._run: Run | None = None
+        self._contexts: dict[str, Any] = {}
+        self._states: dict[str, Any] = {}
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any], watermarks: Watermarks, spark: SparkSession | None = None, **options: Any
+    ) -> IncrementalJob:
+        """Make a job from resolved job arguments: ``JOB_NAME`` and, if there is one, ``JOB_RUN_ID``."""
+        return cls(watermarks, args["JOB_NAME"], args.get("JOB_RUN_ID"), spark=spark, **options)
+
+    def __enter__(self) -> IncrementalJob:
+        """Begin the run. RunInProgressError if another one holds the job, before anything is read."""
+        self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Commit on a clean exit if any source was planned; otherwise abort and keep the plan."""
+        if error is None and self._contexts:
+            try:
+                self.commit()
+            except BaseException as failure:
+                self.run.__exit__(type(failure), failure, None)
+                raise
+        self.run.__exit__(kind, error, trace)
+
+    # --- sources --------------------------------------------------------------------------------
+
+    def rows_since(
+        self,
+        df: DataFrame,
+        cursor_column: str,
+        *,
+        transformation_ctx: str = "rows",
+        delay: timedelta = DEFAULT_DELAY,
+    ) -> DataFrame:
+        """Return the rows of `df` that are new by their cursor column, filtered lazily.
+
+        The window is ``[watermark, high)`` with `high` just above the largest value there is and,
+        for times, no later than the clock less `delay`. See `row_window.plan_window` for errors.
+        """
+        stored = self._replayed(transformation_ctx)
+        if stored is not None:
+            if stored == _NOTHING:
+                return df.limit(0)
+            window = RowWindow.from_plan(stored, cursor_column, transformation_ctx)
+        else:
+            window = plan_window(
+                df,
+                cursor_column,
+                now=self._clock(),
+                state=self.run.watermarks.get(transformation_ctx),
+                delay=delay,
+                context=transformation_ctx,
+            )
+        self._add(transformation_ctx, window.to_plan(), window.state_after)
+        logger.info(
+            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s",
+            self.job_id, transformation_ctx, window.column, window.low is None, window.is_empty, self.run.replay,
+        )  # fmt: skip
+        return window.apply(df)
+
+    def new_files(self, source: str, *, transformation_ctx: str = "files") -> FileDelta:
+        """Return the files under a prefix or directory that are new. See `FileBookmark` for errors."""
+        stored = self._replayed(transformation_ctx)
+        location = Location.parse(source)
+        if stored == _NOTHING:
+            return FileDelta(location, ())
+        if stored is not None:
+            delta = FileDelta.from_plan(location, stored, transformation_ctx)
+            self._add(transformation_ctx, stored, None)
+        else:
+            bookmark = FileBookmark(
+                source,
+                state=self.run.watermarks.get(transformation_ctx),
+                context=transformation_ctx,
+                s3_client=self._s3_client,
+            )
+            delta = bookmark.new_files()
+            self._add(transformation_ctx, delta.to_plan(), bookmark.state_after)
+        logger.info(
+            "event=planned job=%s context=%s kind=files files=%d bytes=%d replay=%s",
+            self.job_id, transformation_ctx, delta.count, delta.bytes, self.run.replay,
+        )  # fmt: skip
+        return delta
+
+    # --- the batch ------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        """The run of this job; PlanConflictError outside the ``with`` statement."""
+        if self._run is None:
+            raise PlanConflictError(self.job_id, "the run has not begun. Use the job in a `with` statement.")
+        return self._run
+
+    @property
+    def batch_id(self) -> BatchId:
+        """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
+        self.freeze()
+        return self.run.batch_id
+
+    def freeze(self) -> None:
+        """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
+        if self.run.plan is None:
+            self.run.freeze(self._contexts, {**self.run.watermarks, **self._states})
+
+    def write(self, df: DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
+        """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
+
+        A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
+        counted while they are written (Spark's Observation), without a second pass.
+
+        Raises
+        ------
+        FencedError
+            Another run took over; nothing is written.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if BATCH_COLUMN in (name.lower() for name in df.columns):
+            raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
+        folder = f"{path.rstrip('/')}/{BATCH_COLUMN}={self.batch_id}"
+        self.run.check()
+        written = Observation()
+        df.observe(written, F.count(F.lit(1)).alias("rows")).write.format(format).options(**options).mode(
+            "overwrite"
+        ).save(folder)
+        rows = int(written.get["rows"])
+        self._count("rows_written", rows)
+        return rows
+
+    def commit(self) -> str:
+        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit."""
+        if self.run.closed:
+            return "done"
+        self.freeze()
+        assert self.run.plan is not None
+        unread = set(self.run.plan.contexts) - set(self._contexts)
+        if unread:
+            raise PlanConflictError(
+                self.job_id,
+                f"the frozen plan holds {', '.join(sorted(unread))}, which this run did not ask for; a commit would "
+                "mark it as done. Run the code that made the plan, or discard the plan.",
+            )
+        for planned in self._contexts.values():
+            if planned["kind"] == "files":
+                self._count("files_read", planned["files"]["count"])
+                self._count("bytes_read", planned["files"]["bytes"])
+        return self.run.commit(**self.metrics)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _replayed(self, context: str) -> Mapping[str, Any] | None:
+        """Return a context's part of the inherited plan; None where there is no plan yet.
+
+        A context that the inherited plan does not know takes nothing now and everything next time.
+        """
+        check_context(context)
+        if context in METRICS:
+            raise ReservedNameError(context, METRICS)
+        if context in self._contexts:
+            raise PlanConflictError(self.job_id, f"context {context!r} is planned already. Give each source its own.")
+        if self.run.plan is None:
+            return None
+        if not self.run.replay:
+            raise PlanConflictError(
+                self.job_id, f"context {context!r} comes after the plan is frozen. Plan all sources before writing."
+            )
+        stored: Mapping[str, Any] | None = self.run.plan.contexts.get(context)
+        if stored is None:
+            logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.job_id, context)
+            return _NOTHING
+        return stored
+
+    def _count(self, metric: str, number: int) -> None:
+        self.metrics[metric] = self.metrics.get(metric, 0) + number
+
+    def _add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+        self._contexts[context] = planned
+        if state is not None:
+            self._states[context] = state

@@ -1,0 +1,169 @@
+"""The head of a job, its plan and its log, and the legal next states of each. Pure.
+
+The head is the only authority. Each method that returns a new `Head` is one transition of the
+protocol; the caller makes it durable with one write that is conditional on the head it came from::
+
+     none ──first──> idle v ──claimed──> claimed v,f+1 ──planned──> planned v,f,plan ──committed──> idle v+1
+                       ^                     │                          │  claimed by another run, lease over:
+                       └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
+from scripts.helpers.ids import BatchId, new_epoch
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who works on the job, and until when the right to do so lasts."""
+
+    run_id: str
+    token: str
+    attempt: int
+    lease_until: datetime
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One batch, frozen before the source is read, with the watermarks that follow it."""
+
+    plan_id: str
+    contexts: Mapping[str, Any]
+    """What to take, by context: the bounds of rows or the list of files."""
+    next: Mapping[str, Any]
+    """The job's whole `watermarks` after the commit; never recomputed from what was read."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What made a version: who, when, why, and what it counted."""
+
+    op: str
+    commit_id: str
+    at: datetime
+    run_id: str | None = None
+    plan_id: str | None = None
+    attempt: int = 1
+    why: str | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, repr=False)
+class LogEntry:
+    """One version of a job as the history keeps it."""
+
+    job_id: str
+    version: int
+    watermarks: Mapping[str, Any]
+    change: Change
+
+    def __repr__(self) -> str:
+        counts = "".join(f" {name}={count}" for name, count in sorted(self.change.metrics.items()))
+        at = self.change.at.strftime("%Y-%m-%d %H:%M:%SZ")
+        return f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}>"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is committed for a job, and what is open.
+
+    `version` grows by one at every commit and never goes down; `fence` grows at every `claimed`.
+    """
+
+    job_id: str
+    epoch: str
+    version: int
+    fence: int
+    watermarks: Mapping[str, Any] = field(repr=False)
+    last: Change | None = None
+    claim: Claim | None = None
+    plan: Plan | None = field(default=None, repr=False)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Tell two states of a head apart: every transition leaves another identity behind."""
+        return (
+            self.epoch,
+            self.version,
+            self.fence,
+            self.claim.token if self.claim else None,
+            self.plan.plan_id if self.plan else None,
+            self.last.commit_id if self.last else None,
+        )
+
+    @property
+    def run_id(self) -> str:
+        """Return the run whose watermarks are in force; NoWatermarkError before the first commit."""
+        if self.last is None or self.last.run_id is None:
+            raise NoWatermarkError(self.job_id)
+        return self.last.run_id
+
+    @property
+    def next_batch(self) -> BatchId:
+        """Return the id of the batch being worked on, or of the next one."""
+        return BatchId(self.job_id, self.epoch, self.version + 1)
+
+    @property
+    def log_entry(self) -> LogEntry | None:
+        """Return what the log must hold for this version; None before the first commit."""
+        return LogEntry(self.job_id, self.version, self.watermarks, self.last) if self.last else None
+
+    @classmethod
+    def first(cls, job_id: str) -> Head:
+        """Make the head of a job that nothing is known of."""
+        return cls(job_id=job_id, epoch=new_epoch(), version=0, fence=0, watermarks={})
+
+    @classmethod
+    def imported(cls, job_id: str, run_id: str, watermarks: Mapping[str, Any], *, now: datetime, token: str) -> Head:
+        """Make the head of a job whose one item of the original class is taken over, as version 1."""
+        change = Change(op="IMPORT", commit_id=token, at=now, run_id=run_id)
+        return replace(cls.first(job_id), version=1, watermarks=dict(watermarks), last=change)
+
+    def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta) -> Head:
+        """Begin: take the job, with its open plan if there is one.
+
+        The same run id re-enters at any time. Another one waits for the end of the lease:
+        RunInProgressError until then.
+        """
+        attempt = 1
+        if self.claim and self.claim.run_id == run_id:
+            attempt = self.claim.attempt + 1
+        elif self.claim and now < self.claim.lease_until:
+            raise RunInProgressError(self.job_id, self.claim.run_id, self.claim.lease_until)
+        claim = Claim(run_id, token, attempt, (now + lease).astimezone(timezone.utc))
+        return replace(self, fence=self.fence + 1, claim=claim)
+
+    def planned(self, plan: Plan) -> Head:
+        """Freeze: store the plan, once. PlanConflictError if another one is open."""
+        if self.plan is not None and self.plan != plan:
+            raise PlanConflictError(
+                self.job_id,
+                f"plan {self.plan.plan_id} of version {self.version + 1} is frozen and another one was given. "
+                "Work through the frozen plan (run.plan), commit it, then begin again.",
+            )
+        return replace(self, plan=plan)
+
+    def committed(self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None) -> Head:
+        """Commit: the plan's own `next` becomes the watermarks, the job is let go."""
+        if self.plan is None or self.claim is None:
+            raise PlanConflictError(self.job_id, "there is no frozen plan to commit. Call freeze first.")
+        change = Change(
+            op="COMMIT",
+            commit_id=token,
+            at=now.astimezone(timezone.utc),
+            run_id=self.claim.run_id,
+            plan_id=self.plan.plan_id,
+            attempt=self.claim.attempt,
+            metrics=dict(metrics or {}),
+        )
+        return replace(self, version=self.version + 1, watermarks=self.plan.next, last=change, claim=None, plan=None)
+
+    def released(self) -> Head:
+        """Abort: let go of the job; the plan stays for the next run."""
+        return replace(self, claim=None)

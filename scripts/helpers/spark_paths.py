@@ -1,0 +1,48 @@
+"""Which keys Spark would read, and how they are written as paths. Pure."""
+
+from __future__ import annotations
+
+from scripts.helpers.errors import SourceError
+
+
+def is_hidden(relative_key: str) -> bool:
+    """Tell whether Spark's file sources skip this key below a prefix.
+
+    The rule is that of Spark's HadoopFSUtils and PartitioningAwareFileIndex, applied to every
+    component: names that start with ``.``, or with ``_`` and hold no ``=``, or end with
+    ``._COPYING_``. Hadoop's and the S3 console's markers for empty folders are no files either.
+    """
+    *folders, name = relative_key.split("/")
+    if not name or name.endswith("_$folder$"):
+        return True
+    return _is_hidden_name(name) or any(_is_hidden_folder(folder) for folder in folders)
+
+
+def _is_hidden_name(name: str) -> bool:
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
+
+def _is_hidden_folder(name: str) -> bool:
+    return _is_hidden_name(name) and not name.startswith(("_metadata", "_common_metadata"))
+
+
+def check_readable(source: str, relative_key: str) -> None:
+    """Raise SourceError for a key that no Hadoop path can name: it would read something else, or fail late."""
+    if any(not component for component in relative_key.split("/")):
+        reason = "has an empty component, which Hadoop paths drop"
+    elif any("\ud800" <= character <= "\udfff" for character in relative_key):
+        reason = "is not valid UTF-8"
+    else:
+        return
+    raise SourceError(source, f"key {relative_key!r} {reason}, so Spark cannot read it. Rename the object.")
+
+
+def suffix(key: str) -> str:
+    """Return a key's file name extension in lower case, such as ``csv``; empty if it has none."""
+    name = key.rpartition("/")[2]
+    return name.rpartition(".")[2].lower() if "." in name else ""
+
+
+def folder_columns(key: str) -> tuple[str, ...]:
+    """Return the columns that Spark reads from ``name=value`` folders, such as ``("year",)``."""
+    return tuple(folder.partition("=")[0] for folder in key.split("/")[:-1] if "=" in folder)

@@ -1,0 +1,268 @@
+"""Typed values <-> DynamoDB attributes, with every limit checked before anything is sent. Pure.
+
+A legacy reader sees plain DynamoDB values: a datetime is a fixed-width ISO string, an int, a float
+and a Decimal are numbers. What DynamoDB cannot tell apart stands beside them in a `types` map.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from scripts.helpers.errors import InvalidValueError, ReservedNameError, TooLargeError
+
+Attribute = dict[str, Any]
+"""A DynamoDB attribute value as the low-level client takes it, such as ``{"S": "text"}``."""
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 16
+MAX_ENTRIES = 1_000
+MAX_DIGITS = 38
+MAX_EXPONENT, MIN_EXPONENT = 125, -130
+RESERVED_NAMES = ("jobName", "runId", "watermarks")
+
+
+def to_utc_string(moment: datetime) -> str:
+    """Write an aware datetime as fixed-width UTC text, so that texts sort as their times do.
+
+    >>> to_utc_string(datetime(2023, 3, 16, 15, 45, tzinfo=timezone.utc))
+    '2023-03-16T15:45:00.000000+00:00'
+    """
+    return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
+
+
+def from_utc_string(text: str) -> datetime:
+    """Read what `to_utc_string` wrote: an aware datetime in UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment.astimezone(timezone.utc)
+
+
+def encode(
+    values: Mapping[str, Any], *, what: str = "watermark", limit: int = MAX_BYTES
+) -> tuple[Attribute, Attribute]:
+    """Turn a map of values into two attributes: the values and their types.
+
+    Parameters
+    ----------
+    values
+        str, int, float, Decimal, bool, None, bytes, date, aware datetime, list and dict, nested
+        up to 16 levels and 1,000 entries.
+    what
+        What the map is, for error texts.
+    limit
+        Largest size in bytes, as DynamoDB counts it (names and values).
+
+    Returns
+    -------
+    tuple
+        ``({"M": values}, {"M": types})``; the second names only what the first cannot tell.
+
+    Raises
+    ------
+    InvalidValueError
+        Names the key, the limit and the remedy. DynamoDB's limits: 38 digits, magnitude from
+        1E-130 to 9.9E+125 (Developer Guide, "Supported data types").
+    TooLargeError
+        More than `limit` bytes.
+    """
+    for name in values:
+        if name in RESERVED_NAMES:
+            raise ReservedNameError(name, RESERVED_NAMES)
+    encoder = _Encoder(what)
+    attribute, types = encoder.encode(values, "", 0)
+    size = size_of(attribute) + size_of(types or {"M": {}})
+    if size > limit:
+        raise TooLargeError(f"The {what} map", size, limit, "Store a reference to the data instead of the data.")
+    return attribute, types or {"M": {}}
+
+
+def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, Any]:
+    """Turn attributes back into values with the types they went in with.
+
+    Without `types` (an item of the original class) a whole number is an int, any other a Decimal.
+    Raises ValueError, TypeError or KeyError when the two do not fit together.
+    """
+    if set(attribute) != {"M"}:
+        raise ValueError("a map was expected")
+    decoded = _decode(attribute, types)
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def size_of(attribute: Attribute) -> int:
+    """Bytes that DynamoDB counts for an attribute value; never less than the real figure."""
+    ((tag, value),) = attribute.items()
+    if tag == "S":
+        return len(value.encode("utf-8"))
+    if tag == "N":
+        return len(value) + 1
+    if tag == "B":
+        return len(value)
+    if tag == "M":
+        return 3 + sum(1 + len(name.encode("utf-8")) + size_of(item) for name, item in value.items())
+    if tag == "L":
+        return 3 + sum(1 + size_of(item) for item in value)
+    return 1
+
+
+class _Encoder:
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.entries = 0
+
+    def refuse(self, path: str, problem: str, remedy: str) -> InvalidValueError:
+        return InvalidValueError(f"The {self.what} {path!r} {problem}. {remedy}")
+
+    def encode(self, value: Any, path: str, depth: int) -> tuple[Attribute, Attribute | None]:
+        """Return the attribute, and its type entry where the attribute alone is not enough."""
+        if depth > MAX_DEPTH:
+            raise self.refuse(path, f"is nested deeper than {MAX_DEPTH} levels", "Flatten it.")
+        self.entries += 1
+        if self.entries > MAX_ENTRIES + 1:
+            raise self.refuse(path, f"is past entry {MAX_ENTRIES:,} of its map", "Store fewer entries.")
+        if value is None:
+            return {"NULL": True}, None
+        if isinstance(value, bool):
+            return {"BOOL": bool(value)}, None
+        if isinstance(value, str):
+            return {"S": self.text(value, path)}, None
+        if isinstance(value, int):
+            return {"N": self.integer(value, path)}, None
+        if isinstance(value, float):
+            return {"N": self.floating(value, path)}, {"S": "float"}
+        if isinstance(value, Decimal):
+            return {"N": self.decimal(value, path)}, {"S": "decimal"}
+        if isinstance(value, (bytes, bytearray)):
+            return {"B": bytes(value)}, None
+        if isinstance(value, datetime):
+            return {"S": self.moment(value, path)}, {"S": "datetime"}
+        if isinstance(value, date):
+            return {"S": value.isoformat()}, {"S": "date"}
+        if isinstance(value, Mapping):
+            return self.mapping(value, path, depth)
+        if isinstance(value, list):
+            return self.listing(value, path, depth)
+        raise self.refuse(
+            path,
+            f"is a {type(value).__name__}, which cannot be stored",
+            "Use str, int, float, Decimal, bool, None, bytes, date, an aware datetime, a list or a dict.",
+        )
+
+    def text(self, value: str, path: str) -> str:
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise self.refuse(path, "holds half a surrogate pair, which UTF-8 cannot write", "Mend the text.") from None
+        return str(value)
+
+    def integer(self, value: int, path: str) -> str:
+        if value.bit_length() > 4 * (MAX_EXPONENT + 1):
+            raise self.refuse(path, "is too large a number: the limit is 9.9E+125", "Store it as a string.")
+        text = str(int(value))
+        self.check_number(Decimal(text), path)
+        return text
+
+    def floating(self, value: float, path: str) -> str:
+        if not math.isfinite(value):
+            raise self.refuse(path, "is NaN or infinite; stored numbers are finite", "Leave it out or store None.")
+        text = repr(float(value))
+        self.check_number(Decimal(text), path)
+        return text
+
+    def decimal(self, value: Decimal, path: str) -> str:
+        if not value.is_finite():
+            raise self.refuse(path, "is NaN or infinite; stored numbers are finite", "Leave it out or store None.")
+        self.check_number(value, path)
+        return str(value)
+
+    def check_number(self, value: Decimal, path: str) -> None:
+        if value.is_zero():
+            return
+        digits = len("".join(map(str, value.as_tuple().digits)).strip("0"))
+        if digits > MAX_DIGITS:
+            raise self.refuse(
+                path, f"has {digits} digits; the limit is {MAX_DIGITS}", "Round it or store it as a string."
+            )
+        if not MIN_EXPONENT <= value.adjusted() <= MAX_EXPONENT:
+            raise self.refuse(path, "is outside 1E-130 to 9.9E+125", "Scale it or store it as a string.")
+
+    def moment(self, value: datetime, path: str) -> str:
+        if value.utcoffset() is None:
+            raise self.refuse(
+                path, "is a datetime without a time zone", "Give it one, such as value.replace(tzinfo=timezone.utc)."
+            )
+        if getattr(value, "nanosecond", 0):
+            raise self.refuse(path, "has nanoseconds; the limit is microseconds", "Round it down to microseconds.")
+        try:
+            return to_utc_string(value)
+        except OverflowError:
+            raise self.refuse(path, "falls outside the years 1 to 9999 in UTC", "Use a nearer time.") from None
+
+    def mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> tuple[Attribute, Attribute | None]:
+        attributes: dict[str, Attribute] = {}
+        types: dict[str, Attribute] = {}
+        for name, item in value.items():
+            if not isinstance(name, str) or not name:
+                raise self.refuse(f"{path}.{name!r}", "has a name that is not a non-empty str", "Rename it.")
+            inner = f"{path}.{name}" if path else name
+            key = self.text(name, inner)
+            attributes[key], kind = self.encode(item, inner, depth + 1)
+            if kind:
+                types[key] = kind
+        return {"M": attributes}, {"M": types} if types else None
+
+    def listing(self, value: list[Any], path: str, depth: int) -> tuple[Attribute, Attribute | None]:
+        attributes: list[Attribute] = []
+        types: dict[str, Attribute] = {}
+        for index, item in enumerate(value):
+            attribute, kind = self.encode(item, f"{path}[{index}]", depth + 1)
+            attributes.append(attribute)
+            if kind:
+                types[str(index)] = kind
+        return {"L": attributes}, {"M": types} if types else None
+
+
+def _decode(attribute: Attribute, types: Attribute | None) -> Any:
+    ((tag, value),) = attribute.items()
+    if tag in ("M", "L"):
+        inner = types["M"] if types else {}
+        if tag == "M":
+            return {name: _decode(item, inner.get(name)) for name, item in value.items()}
+        return [_decode(item, inner.get(str(index))) for index, item in enumerate(value)]
+    kind = types["S"] if types else None
+    if tag == "N":
+        return _number(value, kind)
+    if tag == "S" and kind == "datetime":
+        return from_utc_string(value)
+    if tag == "S" and kind == "date":
+        return date.fromisoformat(value)
+    if kind is not None:
+        raise ValueError(f"type {kind!r} does not fit a {tag}")
+    if tag == "NULL":
+        return None
+    if tag in ("S", "BOOL"):
+        return value
+    if tag == "B":
+        return bytes(value)
+    raise ValueError(f"a {tag} is not one of our values")
+
+
+def _number(text: str, kind: str | None) -> int | float | Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError("not a number") from None
+    if kind == "float":
+        return float(text)
+    if kind == "decimal":
+        return number
+    if kind is not None:
+        raise ValueError(f"type {kind!r} does not fit a number")
+    if number == number.to_integral_value():
+        return int(number)
+    return number

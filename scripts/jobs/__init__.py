@@ -1,0 +1,1 @@
+"""Runnable jobs: the only place for argv, the environment and Spark sessions."""

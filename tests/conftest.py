@@ -1,0 +1,139 @@
+"""Shared fixtures: a moto server on loopback, one table a test, a clock that only moves when told."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from scripts.demo.local_s3 import find_jars, spark_conf
+from scripts.helpers.watermarks import Watermarks
+
+REPOSITORY = Path(__file__).parent.parent
+REGION = "eu-west-2"
+
+
+def missing_component(name: str, remedy: str) -> None:
+    """Skip on a user's machine, saying what to install; fail in CI."""
+    message = f"{name} is missing: {remedy}"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def aws_environment() -> Iterator[None]:
+    """Credentials and region for a local server only; no profile of the user is ever read."""
+    patch = pytest.MonkeyPatch()
+    for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
+        patch.delenv(name)
+    patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    patch.setenv("AWS_DEFAULT_REGION", REGION)
+    patch.setenv("AWS_CONFIG_FILE", os.devnull)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> Iterator[str]:
+    """Return the URL of a moto server that serves DynamoDB and S3 on loopback."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def dynamodb(endpoint: str) -> Any:
+    return boto3.client("dynamodb", endpoint_url=endpoint)
+
+
+@pytest.fixture(scope="session")
+def s3(endpoint: str) -> Any:
+    return boto3.client("s3", endpoint_url=endpoint)
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    """Return a new, empty bucket."""
+    name = f"bucket-{next(_numbers)}"
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    return name
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make_watermarks(dynamodb: Any, clock: Clock) -> Callable[..., Watermarks]:
+    """Return a builder of `Watermarks` over a table; by default over a new one."""
+
+    def make(table_name: str | None = None, **options: Any) -> Watermarks:
+        made = Watermarks(table_name or f"table-{next(_numbers)}", dynamodb, **({"clock": clock} | options))
+        if table_name is None:
+            made.create_table()
+        return made
+
+    return make
+
+
+@pytest.fixture
+def watermarks(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
+    """Return `Watermarks` over a new, empty table."""
+    return make_watermarks()
+
+
+@pytest.fixture(scope="session")
+def spark(endpoint: str) -> Iterator[Any]:
+    """Return a Spark session whose s3:// and s3a:// are the moto server."""
+    from pyspark.sql import SparkSession
+
+    if not find_jars():
+        missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    settings = spark_conf(endpoint) | {
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "Europe/London",
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-"),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
