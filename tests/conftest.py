@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -20,6 +23,9 @@ from scripts.helpers.watermarks import Watermarks
 
 REPOSITORY = Path(__file__).parent.parent
 REGION = "eu-west-2"
+TEST_TABLE = "GLUE_WATERMARKS_TEST_TABLE"
+TEST_ENDPOINT = "GLUE_WATERMARKS_TEST_ENDPOINT"
+"""Environment variables that run the tests of `Watermarks` on a table that is there already."""
 
 
 def missing_component(name: str, remedy: str) -> None:
@@ -71,8 +77,9 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def dynamodb(endpoint: str) -> Any:
-    return boto3.client("dynamodb", endpoint_url=endpoint)
+def dynamodb(request: pytest.FixtureRequest) -> Any:
+    url = os.environ.get(TEST_ENDPOINT) or request.getfixturevalue("endpoint")
+    return boto3.client("dynamodb", endpoint_url=url)
 
 
 @pytest.fixture(scope="session")
@@ -98,9 +105,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make_watermarks(dynamodb: Any, clock: Clock) -> Callable[..., Watermarks]:
-    """Return a builder of `Watermarks` over a table; by default over a new one."""
+    """Return a builder of `Watermarks` over a table; by default over a new one, or that of TEST_TABLE."""
 
     def make(table_name: str | None = None, **options: Any) -> Watermarks:
+        table_name = table_name or os.environ.get(TEST_TABLE)
         made = Watermarks(table_name or f"table-{next(_numbers)}", dynamodb, **({"clock": clock} | options))
         if table_name is None:
             made.create_table()
@@ -111,7 +119,7 @@ def make_watermarks(dynamodb: Any, clock: Clock) -> Callable[..., Watermarks]:
 
 @pytest.fixture
 def watermarks(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
-    """Return `Watermarks` over a new, empty table."""
+    """Return `Watermarks` over a new, empty table, or over that of TEST_TABLE."""
     return make_watermarks()
 
 
@@ -137,3 +145,26 @@ def spark(endpoint: str) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel, built from a copy of the source without network."""
+    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    shutil.copytree(REPOSITORY / "scripts", source / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "tests" / "unit", source / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "setup.py", "README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"):
+        if (REPOSITORY / name).exists():
+            shutil.copy(REPOSITORY / name, source / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(output), str(source)],
+        cwd=output,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = output.glob("*.whl")
+    return built

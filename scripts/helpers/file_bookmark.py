@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,7 +39,7 @@ class FileDelta:
 
     @property
     def paths(self) -> list[str]:
-        """Full URIs with raw keys, as Spark takes them when globbing is off."""
+        """Full URIs with raw keys. Spark would glob them: `read` does not."""
         return [self.location.uri(file.key) for file in self.files]
 
     @property
@@ -101,7 +102,7 @@ class FileDelta:
         reader = spark.read.format(format).option("basePath", str(self.location))
         if schema is not None:
             reader = reader.schema(schema)
-        return reader.options(**options).option("__globPaths__", "false").load(self.paths)
+        return reader.options(**options).load([_literal(path) for path in self.paths])
 
     def to_plan(self) -> dict[str, Any]:
         """Return what the frozen plan stores. TooLargeError over the inline limit."""
@@ -111,7 +112,7 @@ class FileDelta:
     def from_plan(cls, location: Location, plan: Mapping[str, Any], context: str) -> FileDelta:
         """Return the delta of a frozen plan, with the caller's spelling of the source."""
         _check_source(plan, location, context)
-        return cls(location, tuple(_unpacked(location, plan["files"])))
+        return cls(location, tuple(_unpacked(location, plan.get("files"))))
 
 
 class FileBookmark:
@@ -155,7 +156,7 @@ class FileBookmark:
         self._listed: list[Identity] | None = None
         if state is not None:
             _check_source(state, self.location, context)
-            self._known = frozenset(_unpacked(self.location, state["objects"]))
+            self._known = frozenset(_unpacked(self.location, state.get("objects")))
 
     def __repr__(self) -> str:
         return f"<FileBookmark {str(self.location)!r}: {len(self._known):,} objects known>"
@@ -173,6 +174,10 @@ class FileBookmark:
         listed = [found for found in list_objects(self.location, self._s3_client) if not is_hidden(found.key)]
         for found in listed:
             check_readable(str(self.location), found.key)
+            if self.location.is_local and ":" in found.key.rpartition("/")[2]:
+                raise SourceError(
+                    str(self.location), f"key {found.key!r} has a colon, which Hadoop cannot read locally. Rename it."
+                )
         self._listed = in_order(listed)
         return FileDelta(self.location, tuple(found for found in self._listed if found not in self._known))
 
@@ -188,10 +193,20 @@ class FileBookmark:
         }
 
 
+def _literal(path: str) -> str:
+    """Escape what Spark would glob.
+
+    Its switch ``__globPaths__`` is no way out: turned off, each path with such a character stands for
+    all paths of the call (DataSource.checkAndGlobPathIfNecessary), and their rows come more than once.
+    """
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
 def _check_source(stored: Mapping[str, Any], location: Location, context: str) -> None:
     """Raise SourceChangedError if a state or plan is that of another source."""
-    if stored.get("kind") != "files" or stored["source"] != location.name:
-        before = str(stored.get("source", f"a source of kind {stored.get('kind')}"))
+    fields = stored if isinstance(stored, Mapping) else {}
+    if fields.get("kind") != "files" or fields.get("source") != location.name:
+        before = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
         raise SourceChangedError(context, before, location.name)
 
 
@@ -204,7 +219,7 @@ def _packed(what: str, identities: Iterable[Identity]) -> dict[str, Any]:
     return packed
 
 
-def _unpacked(location: Location, packed: Mapping[str, Any]) -> list[Identity]:
+def _unpacked(location: Location, packed: Any) -> list[Identity]:
     try:
         return unpack(packed)
     except (KeyError, TypeError, ValueError) as error:

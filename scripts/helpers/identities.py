@@ -54,9 +54,14 @@ def unpack(packed: Mapping[str, Any]) -> list[Identity]:
         raw = inflate.decompress(packed["packed"], length + 1)
     except zlib.error as error:
         raise ValueError("not compressed data") from error
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("more or less than one compressed stream")
     if len(raw) != length or hashlib.sha256(raw).hexdigest() != packed["sha256"]:
         raise ValueError("length or checksum differ")
-    rows = [Identity(str(key), str(etag), int(size)) for key, etag, size in json.loads(raw)]
+    try:
+        rows = [Identity(str(key), str(etag), int(size)) for key, etag, size in json.loads(raw)]
+    except RecursionError:
+        raise ValueError("not a list of identities") from None
     if len(rows) != packed["count"]:
         raise ValueError("the count differs")
     return rows

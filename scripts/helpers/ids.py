@@ -29,7 +29,7 @@ def check_run_id(run_id: str) -> str:
 def check_context(context: str) -> str:
     """Return a transformation context's name that keeps the rule of run ids."""
     return _check(
-        "Context", context, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!' or '~'"
+        "Context", context, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
     )
 
 

@@ -138,7 +138,7 @@ def run_from_item(item: Item) -> dict[str, Any]:
 def _reading(item: Item, read: Callable[[Item], T]) -> T:
     try:
         return read(item)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         job_id, range_key = item[HASH_KEY]["S"], item[RANGE_KEY]["S"]
         raise CorruptItemError(job_id, range_key, f"{type(error).__name__} while reading it") from error
 
@@ -151,14 +151,14 @@ def _check_format(item: Item) -> None:
 
 def _head(item: Item) -> Head:
     claim = plan = None
-    if "ownerTok" in item:
+    if "ownerTok" in item or "owner" in item:
         claim = Claim(
             run_id=item["owner"]["S"],
             token=item["ownerTok"]["S"],
             attempt=int(item["attempt"]["N"]),
             lease_until=from_utc_string(item["leaseUntil"]["S"]),
         )
-    if "planId" in item:
+    if "planId" in item or "plan" in item:
         stored = item["plan"]["M"]
         plan = Plan(
             plan_id=item["planId"]["S"],

@@ -172,6 +172,8 @@ class IncrementalJob:
     def freeze(self) -> None:
         """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
         if self.run.plan is None:
+            if not self._contexts:
+                raise PlanConflictError(self.job_id, "no source is planned. Call rows_since or new_files first.")
             self.run.freeze(self._contexts, {**self.run.watermarks, **self._states})
 
     def write(self, df: DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
@@ -240,6 +242,7 @@ class IncrementalJob:
         stored: Mapping[str, Any] | None = self.run.plan.contexts.get(context)
         if stored is None:
             logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.job_id, context)
+            self._contexts[context] = _NOTHING
             return _NOTHING
         return stored
 

@@ -36,6 +36,8 @@ class Location:
         scheme, separator, _ = source.partition("://")
         if not separator or scheme == "file":
             path = source.removeprefix("file://")
+            if not path:
+                raise SourceError(source, "it is empty. Name a directory, or . for the current one.")
             return cls("file", "", os.path.abspath(path).rstrip("/") + "/")
         if scheme not in ("s3", "s3a"):
             raise SourceError(source, f"the scheme {scheme!r} is not known. Use s3://, s3a:// or a local directory.")

@@ -140,7 +140,9 @@ class Head:
         return replace(self, fence=self.fence + 1, claim=claim)
 
     def planned(self, plan: Plan) -> Head:
-        """Freeze: store the plan, once. PlanConflictError if another one is open."""
+        """Freeze: store the plan, once. PlanConflictError if another one is open, or no run has the job."""
+        if self.claim is None:
+            raise PlanConflictError(self.job_id, "no run has the job, so no plan can be frozen. Call begin first.")
         if self.plan is not None and self.plan != plan:
             raise PlanConflictError(
                 self.job_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -48,9 +49,13 @@ class RowWindow:
         return self.high is None or self.high == self.low
 
     def apply(self, df: DataFrame) -> DataFrame:
-        """Return the rows of the window, lazily; the predicate reaches the source."""
+        """Return the rows of the window, lazily; the predicate reaches the source.
+
+        CursorError if the column is gone or its type is not the one that the bounds were made for.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
+        _check_type(self.column, self.type, cursor_type(df, self.column))
         if self.high is None:
             return df.where(F.lit(False))
         return df.where(F.expr(self.predicate))
@@ -58,8 +63,7 @@ class RowWindow:
     @property
     def predicate(self) -> str:
         """The filter in Spark SQL, of typed literals only."""
-        parts = [f"{quote(self.column)} {sign} {literal(bound, self.type)}" for sign, bound in self._bounds()]
-        return " AND ".join(parts)
+        return " AND ".join(comparison(self.column, sign, bound, self.type) for sign, bound in self._bounds())
 
     def _bounds(self) -> list[tuple[str, Cursor]]:
         pairs = ((">=", self.low), ("<", self.high))
@@ -125,7 +129,7 @@ def plan_window(
     largest = _largest(df, cursor_column, kind, low)
     if largest is None:
         return RowWindow(cursor_column, kind, low, low)
-    high: Any = min(_next_above(largest, kind), _ceiling(now - delay, kind, largest))
+    high: Any = _upper_bound(largest, kind, now - delay)
     if low is not None and high < low:
         high = low
     return RowWindow(cursor_column, kind, low, high)
@@ -145,28 +149,32 @@ def cursor_type(df: DataFrame, column: str) -> str:
 
 
 def _check_source(stored: Mapping[str, Any], column: str, context: str) -> None:
-    if stored.get("kind") != "rows" or stored["cursor_column"] != column:
-        before = str(stored.get("cursor_column", f"a source of kind {stored.get('kind')}"))
+    fields = stored if isinstance(stored, Mapping) else {}
+    if fields.get("kind") != "rows" or fields.get("cursor_column") != column:
+        before = str(fields.get("cursor_column", f"a source of kind {fields.get('kind')}"))
         raise SourceChangedError(context, before, column)
+
+
+def _check_type(column: str, before: str | None, now: str) -> None:
+    if before != now:
+        raise CursorError(
+            column, f"its type was {before} and is {now} now. Cast it, or give it a transformation_ctx of its own."
+        )
 
 
 def _check_state(state: Mapping[str, Any], column: str, kind: str, context: str) -> Cursor | None:
     _check_source(state, column, context)
-    if state["type"] != kind:
-        raise CursorError(
-            column,
-            f"its type was {state['type']} and is {kind} now. Cast it, or give it a transformation_ctx of its own.",
-        )
-    value: Cursor | None = state["value"]
+    _check_type(column, state.get("type"), kind)
+    value: Cursor | None = state.get("value")
     if value is not None:
-        literal(value, kind)
+        comparison(column, ">=", value, kind)
     return value
 
 
 def _largest(df: DataFrame, column: str, kind: str, low: Cursor | None) -> Cursor | None:
     """Ask the source for NULLs and for the largest cursor value not below `low`, as exact text."""
     name = quote(column)
-    new = f"{name} IS NULL" + (f" OR {name} >= {literal(low, kind)}" if low is not None else " OR true")
+    new = f"{name} IS NULL OR " + (comparison(column, ">=", low, kind) if low is not None else "true")
     exact = f"cast(unix_micros(max({name})) as string)" if kind == "timestamp" else f"cast(max({name}) as string)"
     row = df.where(new).selectExpr(f"count_if({name} IS NULL)", exact).head()
     assert row is not None
@@ -177,13 +185,11 @@ def _largest(df: DataFrame, column: str, kind: str, low: Cursor | None) -> Curso
     if row[1] is None:
         return None
     try:
-        largest = _from_text(row[1], kind)
-        _next_above(largest, kind)
+        return _from_text(row[1], kind)
     except (ValueError, OverflowError) as error:
         raise CursorError(
             column, "its largest value is outside the years 1 to 9999. Mend or filter that row."
         ) from error
-    return largest
 
 
 def _from_text(text: str, kind: str) -> Cursor:
@@ -204,23 +210,43 @@ def _next_above(value: Cursor, kind: str) -> Any:
         return value + timedelta(days=1)
     if isinstance(value, int):
         return value + 1
-    scale = int(kind.rstrip(")").partition(",")[2])
+    _, scale = _decimal_type(kind)
     return EXACT.add(value, Decimal(1).scaleb(-scale))
 
 
-def _ceiling(moment: datetime, kind: str, largest: Cursor) -> Any:
-    """Return the upper bound by the clock in the column's own granularity; none for numbers."""
-    moment = moment.astimezone(timezone.utc)
-    if isinstance(largest, datetime):
-        return moment
-    if isinstance(largest, date):
-        return moment.date()
-    return _next_above(largest, kind)
+def _upper_bound(largest: Any, kind: str, ceiling: datetime) -> Any:
+    """Return what is just above the largest value; for times and dates no later than the ceiling.
+
+    A stamp past the ceiling, such as the sentinel 9999-12-31, has nothing above it and needs nothing.
+    """
+    if not isinstance(largest, date):
+        return _next_above(largest, kind)
+    moment = ceiling.astimezone(timezone.utc)
+    limit = moment if isinstance(largest, datetime) else moment.date()
+    return limit if largest >= limit else _next_above(largest, kind)
+
+
+def _decimal_type(kind: str) -> tuple[int, int]:
+    """Return precision and scale of ``decimal(p,s)``; none of any other type."""
+    found = re.fullmatch(r"decimal\((\d{1,2}),(\d{1,2})\)", kind)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def quote(column: str) -> str:
     """Quote a column name for Spark SQL."""
     return "`" + column.replace("`", "``") + "`"
+
+
+def comparison(column: str, sign: str, bound: Cursor, kind: str) -> str:
+    """Write ``column >= bound`` or ``column < bound``.
+
+    Just above the largest decimal of 38 digits Spark has no literal, and it compares with NULL
+    what it cannot hold: there every value is below.
+    """
+    precision, scale = _decimal_type(kind)
+    if precision and bound == Decimal(1).scaleb(precision - scale):
+        return f"{quote(column)} IS NOT NULL" if sign == "<" else "false"
+    return f"{quote(column)} {sign} {literal(bound, kind)}"
 
 
 def literal(value: Cursor, kind: str) -> str:
@@ -233,6 +259,9 @@ def literal(value: Cursor, kind: str) -> str:
         return f"DATE '{value.isoformat()}'"
     if kind in _WHOLE and isinstance(value, int) and not isinstance(value, bool):
         return f"{value}"
-    if kind.startswith("decimal(") and isinstance(value, Decimal) and value.is_finite():
-        return f"{value:f}BD"
+    precision, scale = _decimal_type(kind)
+    if isinstance(value, Decimal) and value.is_finite() and abs(value) < Decimal(1).scaleb(precision - scale):
+        unscaled = EXACT.scaleb(value, scale)
+        if precision and unscaled == unscaled.to_integral_value():
+            return f"{value:f}BD"
     raise CursorError(kind, f"a stored bound is a {type(value).__name__}, not a {kind}. Reset the watermark by hand.")

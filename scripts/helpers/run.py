@@ -19,8 +19,29 @@ from scripts.helpers.errors import (
 from scripts.helpers.ids import BatchId, new_token
 from scripts.helpers.records import Head, Plan
 from scripts.helpers.store import Store
+from scripts.helpers.values import decode, encode
 
 logger = logging.getLogger(__name__)
+
+
+def as_stored(given: Mapping[str, Any], what: str = "watermark") -> dict[str, Any]:
+    """Return values as a later read gives them: checked, and apart from the caller's own lists and dicts."""
+    return decode(*encode(given, what=what))
+
+
+def same_values(left: Any, right: Any) -> bool:
+    """Tell whether two stored values are equal in type as well: 1, 1.0 and True are three values."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same_values, left, right))
+    return bool(left == right)
+
+
+def _same_content(left: Plan, right: Plan) -> bool:
+    return same_values([left.contexts, left.next], [right.contexts, right.next])
 
 
 class Run:
@@ -90,12 +111,15 @@ class Run:
         InvalidValueError, FencedError, PlanConflictError, StoreUnavailableError
         """
         self._check_open("freeze")
-        plan = Plan(new_token(), dict(contexts), dict(next_watermarks))
-        if self.plan and (self.plan.contexts, self.plan.next) == (plan.contexts, plan.next):
+        plan = Plan(new_token(), as_stored(contexts, "plan"), as_stored(next_watermarks))
+        if self.plan and _same_content(self.plan, plan):
             return self.plan
         before, after = self._head, self._head.planned(plan)
         current = self._store.swap(before, after)
+        if current and current.claim == before.claim and current.plan and _same_content(current.plan, plan):
+            after = current  # An earlier call that seemed to fail had taken effect.
         self._require(after, current)
+        plan = after.plan or plan
         self._head = after
         logger.info(
             "event=plan_frozen job=%s run=%s batch=%s plan=%s fence=%d contexts=%s",
@@ -152,9 +176,9 @@ class Run:
         """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
         if self._closed:
             return
-        self._closed = "aborted"
         before, after = self._head, self._head.released()
         current = self._store.swap(before, after)
+        self._closed = "aborted"
         if current and current.identity == after.identity:
             self._head = after
             logger.info("event=aborted job=%s run=%s plan_kept=%s", self.job_id, self.run_id, after.plan is not None)

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, PartialCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
 
 from scripts.helpers import items
 from scripts.helpers.errors import (
@@ -31,6 +42,13 @@ CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "stan
 ATTEMPTS = 4
 BACKOFF_SECONDS = 0.2
 
+_CREDENTIAL_ERRORS = (
+    CredentialRetrievalError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
 _CONFLICT = "ConditionalCheckFailedException"
 _CREDENTIALS = {
     "UnrecognizedClientException",
@@ -58,6 +76,8 @@ def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBCl
         raise CredentialsError(
             "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region."
         ) from error
+    except _CREDENTIAL_ERRORS as error:
+        raise CredentialsError(f"The AWS credentials cannot be used: {error} Mend the profile or variables.") from error
 
 
 class Store:
@@ -186,10 +206,14 @@ class Store:
 
     def translate(self, error: ClientError | BotoCoreError, action: str) -> WatermarkError:
         """Say what a botocore error means for the caller."""
-        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        if isinstance(error, NoCredentialsError):
             return CredentialsError(
                 "No AWS credentials were found. Set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run where a role is attached."
             )
+        if isinstance(error, _CREDENTIAL_ERRORS):
+            return CredentialsError(f"The AWS credentials cannot be used ({type(error).__name__}). Renew them.")
+        if isinstance(error, ParamValidationError):
+            return ConfigurationError(f"{action} on table {self.table_name!r} is not a valid request. Check the name.")
         if isinstance(error, BotoCoreError):
             return StoreUnavailableError(self.table_name, action, type(error).__name__)
         code = error.response["Error"]["Code"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import date, datetime, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError, ReservedNameError, TooLargeError
@@ -22,6 +22,9 @@ MAX_DEPTH = 16
 MAX_ENTRIES = 1_000
 MAX_DIGITS = 38
 MAX_EXPONENT, MIN_EXPONENT = 125, -130
+LAST_PLACE = -165
+"""boto3's deserializer cannot read a number with digits after this decimal place."""
+_CONTEXT = Context(prec=MAX_DIGITS)
 RESERVED_NAMES = ("jobName", "runId", "watermarks")
 
 
@@ -77,7 +80,9 @@ def encode(
     attribute, types = encoder.encode(values, "", 0)
     size = size_of(attribute) + size_of(types or {"M": {}})
     if size > limit:
-        raise TooLargeError(f"The {what} map", size, limit, "Store a reference to the data instead of the data.")
+        largest = max(attribute["M"], key=lambda name: size_of(attribute["M"][name]))
+        remedy = "Store a reference to the data instead of the data."
+        raise TooLargeError(f"The {what} map, most of it in {largest!r}", size, limit, remedy)
     return attribute, types or {"M": {}}
 
 
@@ -158,14 +163,14 @@ class _Encoder:
             value.encode("utf-8")
         except UnicodeEncodeError:
             raise self.refuse(path, "holds half a surrogate pair, which UTF-8 cannot write", "Mend the text.") from None
-        return str(value)
+        return str.__str__(value)
 
     def integer(self, value: int, path: str) -> str:
         if value.bit_length() > 4 * (MAX_EXPONENT + 1):
             raise self.refuse(path, "is too large a number: the limit is 9.9E+125", "Store it as a string.")
-        text = str(int(value))
-        self.check_number(Decimal(text), path)
-        return text
+        number = Decimal(int(value))
+        self.check_number(number, path)
+        return _number_text(number)
 
     def floating(self, value: float, path: str) -> str:
         if not math.isfinite(value):
@@ -178,7 +183,7 @@ class _Encoder:
         if not value.is_finite():
             raise self.refuse(path, "is NaN or infinite; stored numbers are finite", "Leave it out or store None.")
         self.check_number(value, path)
-        return str(value)
+        return _number_text(value)
 
     def check_number(self, value: Decimal, path: str) -> None:
         if value.is_zero():
@@ -190,8 +195,12 @@ class _Encoder:
             )
         if not MIN_EXPONENT <= value.adjusted() <= MAX_EXPONENT:
             raise self.refuse(path, "is outside 1E-130 to 9.9E+125", "Scale it or store it as a string.")
+        if int(value.normalize(_CONTEXT).as_tuple().exponent) < LAST_PLACE:
+            raise self.refuse(path, f"has digits after decimal place {-LAST_PLACE}", "Round it.")
 
     def moment(self, value: datetime, path: str) -> str:
+        if value != value:
+            raise self.refuse(path, "is NaT, which is no time", "Leave it out or store None.")
         if value.utcoffset() is None:
             raise self.refuse(
                 path, "is a datetime without a time zone", "Give it one, such as value.replace(tzinfo=timezone.utc)."
@@ -208,7 +217,8 @@ class _Encoder:
         types: dict[str, Attribute] = {}
         for name, item in value.items():
             if not isinstance(name, str) or not name:
-                raise self.refuse(f"{path}.{name!r}", "has a name that is not a non-empty str", "Rename it.")
+                inner = f"{path}.{name!r}" if path else repr(name)
+                raise self.refuse(inner, "has a name that is not a non-empty str", "Rename it.")
             inner = f"{path}.{name}" if path else name
             key = self.text(name, inner)
             attributes[key], kind = self.encode(item, inner, depth + 1)
@@ -252,11 +262,22 @@ def _decode(attribute: Attribute, types: Attribute | None) -> Any:
     raise ValueError(f"a {tag} is not one of our values")
 
 
+def _number_text(number: Decimal) -> str:
+    """Write a number so that boto3's deserializer reads it: no long tails of zeros, no 0E-500."""
+    if number.is_zero():
+        return "0"
+    _, digits, exponent = number.as_tuple()
+    long = len(digits) > MAX_DIGITS or int(exponent) < LAST_PLACE
+    return str(number.normalize(_CONTEXT) if long else number)
+
+
 def _number(text: str, kind: str | None) -> int | float | Decimal:
     try:
         number = Decimal(text)
     except InvalidOperation:
         raise ValueError("not a number") from None
+    if not number.is_finite() or number.adjusted() > MAX_EXPONENT:
+        raise ValueError("not a number that a table can hold")
     if kind == "float":
         return float(text)
     if kind == "decimal":

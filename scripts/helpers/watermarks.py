@@ -20,7 +20,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.ids import JOB_ID_RULE, check_job_id, check_run_id, new_token
 from scripts.helpers.records import Head, LogEntry, Plan
-from scripts.helpers.run import Run
+from scripts.helpers.run import Run, as_stored, same_values
 from scripts.helpers.store import BACKOFF_SECONDS, Store, make_client
 from scripts.helpers.values import encode
 
@@ -117,12 +117,15 @@ class Watermarks:
             head = self.latest(job_id)
             return self._run_item(head, head.run_id)
         self._check(job_id)
-        item = self._store.read(job_id, check_run_id(run_id))
+        check_run_id(run_id)
+        stored = self._store.read_head(job_id)
+        if stored and stored.last and stored.last.run_id == run_id:
+            return self._run_item(stored, run_id)
+        item = self._store.read(job_id, run_id)
         if item:
             return items.run_from_item(item)
-        head = self.latest(job_id)
-        if head.last and head.last.run_id == run_id:
-            return self._run_item(head, run_id)
+        if stored is None and not self._legacy_items(job_id):
+            raise UnknownJobError(job_id, self.table_name)
         raise UnknownRunError(job_id, run_id)
 
     def get_watermark_values(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
@@ -190,19 +193,21 @@ class Watermarks:
         StoreUnavailableError
             Call again with the same item: it is committed once.
         """
-        if set(watermark_item) != {"jobName", "runId", "watermarks"}:
+        names = {"jobName", "runId", "watermarks"}
+        given = watermark_item if isinstance(watermark_item, Mapping) else {}
+        if set(given) != names or not isinstance(given["watermarks"], Mapping):
             raise InvalidValueError(
-                "A watermark item has exactly jobName, runId and watermarks. Make it with create_watermark_item."
+                "A watermark item has exactly jobName, runId and a map of watermarks. "
+                "Make it with create_watermark_item."
             )
-        job_id, run_id = watermark_item["jobName"], watermark_item["runId"]
-        new = self.create_watermark_item(job_id, run_id, **watermark_item["watermarks"])["watermarks"]
+        job_id, run_id, new = given["jobName"], check_run_id(given["runId"]), as_stored(given["watermarks"])
         token = new_token()
         for race in range(MAX_RACES):
             before, head = self._read_for_change(job_id)
             if head.last and head.last.commit_id == token:
                 break
             stored = self._store.read(job_id, run_id)
-            if stored and "version" in stored and items.run_from_item(stored)["watermarks"] == new:
+            if stored and "version" in stored and same_values(items.run_from_item(stored)["watermarks"], new):
                 break
             if head.plan is not None:
                 raise PlanConflictError(
@@ -268,12 +273,16 @@ class Watermarks:
             The job has a head already; nothing is left to adopt.
         """
         self._check(job_id)
-        item = self._store.read(job_id, check_run_id(run_id))
-        if item is None:
-            raise UnknownRunError(job_id, run_id)
-        head = self._import(item)
-        current = self._store.swap(None, head)
-        if current is None or current.identity != head.identity:
+        check_run_id(run_id)
+        current = self._store.read_head(job_id)
+        head = None
+        if current is None:
+            found = self._legacy_items(job_id)
+            if run_id not in found:
+                raise UnknownRunError(job_id, run_id)
+            head = self._import(found[run_id])
+            current = self._store.swap(None, head)
+        if head is None or current is None or current.identity != head.identity:
             raise PlanConflictError(job_id, "it has a committed state already; there is nothing to adopt.")
         self._repair_log(head)
         return head
@@ -288,7 +297,10 @@ class Watermarks:
         self._check(job_id)
         stored = self._store.read_head(job_id)
         if stored is None:
-            return None, self._legacy_head(job_id) or Head.first(job_id)
+            imported = self._legacy_head(job_id)
+            if imported is None:
+                return None, Head.first(job_id)
+            stored = self._store.swap(None, imported) or imported
         if stored.last and self._store.read(job_id, items.log_key(stored.version)) is None:
             self._repair_log(stored)
         return stored, stored
@@ -299,14 +311,19 @@ class Watermarks:
 
     def _legacy_head(self, job_id: str) -> Head | None:
         """Make a head from the one item of the original class, if that is all there is."""
-        found = list(self._store.query(items.query_legacy(self.table_name, job_id)))
-        for item in found:
-            range_key = item[items.RANGE_KEY]["S"]
+        found = self._legacy_items(job_id)
+        if len(found) > 1:
+            raise AmbiguousHistoryError(job_id, list(found))
+        return self._import(*found.values()) if found else None
+
+    def _legacy_items(self, job_id: str) -> dict[str, items.Item]:
+        """Read all items of a job without a head, by run id; CorruptItemError if it had one."""
+        query = items.query_legacy(self.table_name, job_id)
+        found = {item[items.RANGE_KEY]["S"]: item for item in self._store.query(query)}
+        for range_key in found:
             if range_key.startswith(items.LOG_PREFIX):
                 raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {range_key!r} is there")
-        if len(found) > 1:
-            raise AmbiguousHistoryError(job_id, [item[items.RANGE_KEY]["S"] for item in found])
-        return self._import(found[0]) if found else None
+        return found
 
     def _import(self, item: items.Item) -> Head:
         legacy = items.run_from_item(item)

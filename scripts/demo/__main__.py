@@ -1,0 +1,294 @@
+"""Two jobs load a year of flights and weather in several runs, one of them killed half-way."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet
+from moto.server import ThreadedMotoServer
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from scripts.demo import dataset
+from scripts.demo.compare import Month, compare
+from scripts.demo.local_s3 import find_jars, spark_conf
+from scripts.helpers.ids import new_run_id
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs.session import TRY_LATER
+
+BUCKET = "demo-bucket"
+FLIGHTS, WEATHER = "flights", "weather"
+MODULES = {FLIGHTS: "scripts.jobs.ingest_files", WEATHER: "scripts.jobs.ingest_table"}
+LEASE_SECONDS = 60
+RUN_LIMIT_SECONDS = 300
+LATE_FILE = "2013-01-17"
+
+console = Console() if Console().is_terminal else Console(width=110)
+COLUMNS = ("rows", "bytes", "seconds", "version", "exit")
+
+
+@dataclass
+class Demo:
+    """A local server with a table and a bucket, and the runs so far."""
+
+    endpoint: str
+    spark_settings: dict[str, str]
+    rows: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.s3 = boto3.client("s3")
+        self.watermarks = Watermarks()
+        self.watermarks.create_table()
+        location: Any = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
+        self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
+
+    # --- landing --------------------------------------------------------------------------------
+
+    def land_flights(self, table: pa.Table, first: int, last: int, *, only: str = "", without: str = "") -> None:
+        """Land the flights of some months, one object a day; `only` or all `without` one day."""
+        count = size = 0
+        with progress(f"landing flights of months {first} to {last}"):
+            for day, rows in dataset.days(dataset.of_months(table, first, last)):
+                if str(day) == without or (only and str(day) != only):
+                    continue
+                kind = dataset.format_of(day)
+                body = dataset.to_bytes(rows, kind)
+                self.s3.put_object(Bucket=BUCKET, Key=f"landing/flights/{day}.{kind}", Body=body)
+                count, size = count + 1, size + len(body)
+        console.print(f"  landed {count} objects of flights, {size:,} bytes", style="dim")
+
+    def land_weather(self, table: pa.Table, first: int, last: int) -> None:
+        """Append some months to the weather table, as one Parquet file."""
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(dataset.of_months(table, first, last), sink)
+        key = f"landing/weather/{first:02d}-{last:02d}.parquet"
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=sink.getvalue())
+        console.print(f"  landed weather, {len(sink.getvalue()):,} bytes", style="dim")
+
+    # --- runs -----------------------------------------------------------------------------------
+
+    def command(self, job: str, *extra: str) -> list[str]:
+        """Return the command line of one run of a job, under a new run id."""
+        own = ["--schema", dataset.FLIGHTS_SCHEMA, "--reader-options", '{"header": "true"}']
+        if job == WEATHER:
+            own = ["--cursor-column", "time_hour"]
+        return [
+            sys.executable, "-m", MODULES[job], "--JOB_NAME", job, "--JOB_RUN_ID", new_run_id(),
+            "--source", f"s3a://{BUCKET}/landing/{job}/", "--target", f"s3a://{BUCKET}/raw/{job}/",
+            "--lease-seconds", str(LEASE_SECONDS), "--spark-conf", json.dumps(self.spark_settings), *own, *extra,
+        ]  # fmt: skip
+
+    def run(self, title: str, job: str, expected_code: int = 0) -> None:
+        """Run a job to its end and show what it did."""
+        with progress(f"{job}: {title}"):
+            done = subprocess.run(
+                self.command(job), capture_output=True, text=True, timeout=RUN_LIMIT_SECONDS, check=False
+            )
+        if done.returncode != expected_code:
+            console.print(done.stderr[-4000:], markup=False)
+            raise SystemExit(f"{job} ended with exit code {done.returncode}; {expected_code} was expected")
+        self.add_row(title, job, done.stderr, done.stdout, str(done.returncode))
+
+    def run_and_kill(self, title: str, job: str) -> None:
+        """Run a job; when it has written and not yet committed, start another one beside it, then kill the first."""
+        command = self.command(job, "--pause-before-commit", str(RUN_LIMIT_SECONDS))
+        log: list[str] = []
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            guard = threading.Timer(RUN_LIMIT_SECONDS, process.kill)
+            guard.start()
+            assert process.stderr is not None
+            try:
+                with progress(f"{job}: {title}"):
+                    for line in process.stderr:
+                        log.append(line)
+                        if "event=pausing" in line:
+                            break
+                    else:
+                        console.print("".join(log)[-4000:], markup=False)
+                        raise SystemExit(f"{job} ended before it could be killed")
+                self.run("March, a second run", job, expected_code=TRY_LATER)
+            finally:
+                guard.cancel()
+                process.kill()
+        self.add_row(title, job, "".join(log), "", "SIGKILL")
+
+    def wait_for_lease(self, job: str) -> None:
+        """Wait until the dead run's lease is over."""
+        claim = self.watermarks.latest(job).claim
+        assert claim is not None
+        with progress("waiting for the dead run's lease to end"):
+            while (left := claim.lease_until.timestamp() - time.time()) > 0:
+                time.sleep(min(left, 1) + 0.05)
+
+    def add_row(self, title: str, job: str, log: str, output: str, ended: str) -> None:
+        """Remember one run and show it."""
+        report = json.loads(output) if output.strip() else {}
+        planned = re.search(r"event=planned .*", log)
+        plan = "refused" if ended == str(TRY_LATER) else "—"
+        if planned:
+            facts = dict(re.findall(r"(\w+)=(\S+)", planned.group()))
+            plan = f"{facts['files']} files" if "files" in facts else f"window of {facts['column']}"
+            if facts["files" if "files" in facts else "empty"] in ("0", "True"):
+                plan = "nothing new"
+            plan += " (replay)" if facts["replay"] == "True" else ""
+        numbers = [f"{report[name]:,}" if name in report else "—" for name in ("rows_written", "bytes_read", "seconds")]
+        self.rows.append([title, job, plan, *numbers, str(report.get("version", "—")), ended])
+        show_runs(self.rows[-1:])
+
+
+def show_runs(rows: list[list[str]]) -> None:
+    """Print what runs planned and did."""
+    table = Table("run", "job", "planned")
+    for name in COLUMNS:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Show that something goes on: a spinner in a terminal, a line elsewhere."""
+    if console.is_terminal:
+        with console.status(text):
+            yield
+    else:
+        console.print(f"… {text}", style="dim")
+        yield
+
+
+def tell(demo: Demo, flights: pa.Table, weather: pa.Table) -> None:
+    """Land data and run the jobs."""
+    console.rule("January; one day's file is late")
+    demo.land_flights(flights, 1, 1, without=LATE_FILE)
+    demo.land_weather(weather, 1, 1)
+    demo.run("January", FLIGHTS)
+    demo.run("January", WEATHER)
+
+    console.rule("Again: nothing is new")
+    demo.run("again", FLIGHTS)
+    demo.run("again", WEATHER)
+
+    console.rule(f"February, and the late file of {LATE_FILE}")
+    demo.land_flights(flights, 2, 2)
+    demo.land_flights(flights, 1, 1, only=LATE_FILE)
+    demo.land_weather(weather, 2, 2)
+    demo.run("February + late", FLIGHTS)
+    demo.run("February", WEATHER)
+
+    console.rule("March: a second run is refused, the first is killed after its write and before its commit")
+    demo.land_flights(flights, 3, 3)
+    demo.run_and_kill("March, killed", FLIGHTS)
+
+    console.rule("April lands; the next run replays March and nothing else")
+    demo.land_flights(flights, 4, 4)
+    demo.wait_for_lease(FLIGHTS)
+    demo.run("March, replayed", FLIGHTS)
+
+    console.rule("The rest of the year in one go")
+    demo.land_flights(flights, 5, 12)
+    demo.land_weather(weather, 3, 12)
+    demo.run("the rest", FLIGHTS)
+    demo.run("the rest", WEATHER)
+
+
+def check(demo: Demo, flights: pa.Table, weather: pa.Table) -> list[Month]:
+    """Compare target and source."""
+    builder = SparkSession.builder.master("local[2]").appName("compare")
+    for name, value in demo.spark_settings.items():
+        builder = builder.config(name, value)
+    with progress("comparing target and source"), tempfile.TemporaryDirectory(prefix="demo-") as folder:
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        months = []
+        for name, table in (("flights", flights), ("weather", weather)):
+            path = Path(folder) / f"{name}.parquet"
+            pyarrow.parquet.write_table(table, path)
+            target = spark.read.parquet(f"s3a://{BUCKET}/raw/{name}/")
+            months += compare(name, spark.read.parquet(str(path)), target)
+        spark.stop()
+    table_ = Table("table", "month")
+    for column in ("source rows", "target rows", "content"):
+        table_.add_column(column, justify="right")
+    for month in months:
+        verdict = "[green]equal[/]" if month.same_content else "[red]differs[/]"
+        table_.add_row(month.table, str(month.month), f"{month.source_rows:,}", f"{month.target_rows:,}", verdict)
+    console.print(table_)
+    return months
+
+
+def show_history(watermarks: Watermarks) -> None:
+    """Print what a user of a REPL would look up."""
+    console.rule("The same, looked up in a REPL")
+    console.print(">>> from scripts.helpers.watermarks import Watermarks", markup=False)
+    console.print(">>> watermarks = Watermarks()", markup=False)
+    for job in (FLIGHTS, WEATHER):
+        console.print(f">>> watermarks.history({job!r})", markup=False)
+        for entry in watermarks.history(job):
+            console.print(f"{entry!r}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f">>> watermarks.get_watermark_values({WEATHER!r})", markup=False)
+    console.print(watermarks.get_watermark_values(WEATHER))
+
+
+def main() -> None:
+    """Run the demo; exit code 1 if target and source differ."""
+    if not find_jars():
+        raise SystemExit("The S3A jars are missing: pip install --no-deps sagemaker_pyspark==1.4.5")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    local = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "demo",
+        "AWS_SECRET_ACCESS_KEY": "demo",
+        "AWS_DEFAULT_REGION": "eu-west-2",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    os.environ.update(local)
+    os.environ.pop("AWS_PROFILE", None)
+    settings = spark_conf(endpoint) | {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    started = time.monotonic()
+    demo = Demo(endpoint, settings)
+    flights, weather = dataset.flights(), dataset.weather()
+    tell(demo, flights, weather)
+    console.rule("All runs")
+    show_runs(demo.rows)
+    console.rule("Target against source")
+    months = check(demo, flights, weather)
+    show_history(demo.watermarks)
+    server.stop()
+    wrong = [month for month in months if not month.is_equal]
+    seconds = time.monotonic() - started
+    if wrong:
+        raise SystemExit(f"{len(wrong)} of {len(months)} months differ")
+    total = sum(month.source_rows for month in months)
+    console.print(f"[bold green]Nothing lost, nothing doubled[/]: {total:,} rows, {seconds:.0f} seconds.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Where a job meets its surroundings: arguments, logging, Spark session, exit codes. The only file that knows Glue."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from scripts.helpers.errors import (
+    CommitUnknownError,
+    ConfigurationError,
+    InvalidValueError,
+    RunInProgressError,
+    SourceError,
+    StoreUnavailableError,
+    WatermarkError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+OK, FAILED, BAD_DATA, TRY_LATER, BAD_SET_UP = 0, 1, 65, 75, 78
+
+EXIT_CODES = """exit codes:
+  0   committed, or nothing was new
+  1   failed for another reason; the next run replays the batch
+  2   wrong arguments
+  65  bad data or an unreadable source; mend it, then run again
+  75  another run holds the job, or the store did not answer; run again later
+  78  wrong set-up (table, credentials, permissions); mend it, then run again
+"""
+
+
+def on_glue() -> bool:
+    """Tell whether this is a Glue job, by the presence of Glue's library."""
+    return importlib.util.find_spec("awsglue") is not None
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Make a parser with the arguments that every job has."""
+    made = argparse.ArgumentParser(
+        description=description,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--JOB_NAME", required=True, metavar="NAME", help="the job's name in the table; Glue sets it")
+    made.add_argument(
+        "--JOB_RUN_ID", metavar="ID", help="the run's id; Glue sets it. A retry passes the id of the run it repeats"
+    )
+    made.add_argument("--source", required=True, metavar="URI", help="s3://bucket/prefix/ or a local directory")
+    made.add_argument("--target", required=True, metavar="URI", help="where Parquet is written, a folder per batch")
+    made.add_argument("--table", default="glue-watermarks", help="the DynamoDB table (default: %(default)s)")
+    made.add_argument(
+        "--lease-seconds",
+        type=positive,
+        default=int(DEFAULT_LEASE.total_seconds()),
+        metavar="N",
+        help="how long other runs stay away; longer than the run takes (default: %(default)s)",
+    )
+    made.add_argument(
+        "--spark-conf", type=json_map, default={}, metavar="JSON", help='Spark settings, such as {"spark.jars": "…"}'
+    )
+    made.add_argument(
+        "--pause-before-commit",
+        type=positive,
+        default=0,
+        metavar="SECONDS",
+        help="wait between write and commit, to rehearse a crash at that point",
+    )
+    return made
+
+
+def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse arguments. On Glue, arguments of Glue's own are passed over; elsewhere an unknown one is an error."""
+    if on_glue():
+        return made.parse_known_args(argv)[0]
+    return made.parse_args(argv)
+
+
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def not_negative(text: str) -> int:
+    """Read a whole number from 0."""
+    return 0 if text == "0" else positive(text)
+
+
+def json_map(text: str) -> dict[str, str]:
+    """Read a map of texts, written as JSON."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError('not a JSON map, such as {"header": "true"}')
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
+    """Return the Spark session: Glue's on Glue, the running or a new one elsewhere."""
+    if on_glue():
+        from awsglue.context import GlueContext
+        from pyspark.context import SparkContext
+
+        session: SparkSession = GlueContext(SparkContext.getOrCreate()).spark_session
+        return session
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(job_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def run_job(work: Callable[[IncrementalJob, argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+    """Begin, work, commit; report what happened as one line of JSON on standard output; return the exit code."""
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)sZ level=%(levelname)s logger=%(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+    logging.getLogger("scripts").setLevel(logging.INFO)
+    started = time.monotonic()
+    try:
+        watermarks = Watermarks(arguments.table)
+        lease = timedelta(seconds=arguments.lease_seconds)
+        with IncrementalJob.from_args(vars(arguments), watermarks, lease=lease) as job:
+            work(job, arguments)
+            if arguments.pause_before_commit:
+                logger.warning("event=pausing job=%s seconds=%d", job.job_id, arguments.pause_before_commit)
+                time.sleep(arguments.pause_before_commit)
+    except WatermarkError as error:
+        logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
+        return exit_code(error)
+    report = {
+        "job": job.job_id,
+        "run": job.run_id,
+        "attempt": job.run.attempt,
+        "replay": job.run.replay,
+        "version": job.run.version,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    sys.stdout.write(json.dumps(report | job.metrics) + "\n")
+    return OK
+
+
+def exit_code(error: WatermarkError) -> int:
+    """Return the exit code that tells a scheduler what to do about an error."""
+    if isinstance(error, (RunInProgressError, StoreUnavailableError, CommitUnknownError)):
+        return TRY_LATER
+    if isinstance(error, (InvalidValueError, SourceError)):
+        return BAD_DATA
+    if isinstance(error, ConfigurationError):
+        return BAD_SET_UP
+    return FAILED
+
+
+def leave(code: int) -> None:
+    """End the process with an exit code; a success just returns, as Glue takes any SystemExit for a failure."""
+    if code != OK:
+        sys.exit(code)

@@ -1,0 +1,47 @@
+"""The README's examples, run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+
+README = (REPOSITORY / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_readme_examples_work_when_run_in_order(
+    endpoint: str, spark: Any, tmp_path: Path, monkeypatch: Any, dynamodb: Any
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    Watermarks("glue-watermarks", dynamodb).create_table()
+    rows = spark.createDataFrame([(1, "2026-01-01"), (2, "2026-01-02")], "id BIGINT, day STRING")
+    rows.selectExpr("id", "cast(day as timestamp) as last_modified").write.parquet(f"{tmp_path}/repairs")
+    landing = tmp_path / "landing" / "parking"
+    landing.mkdir(parents=True)
+    for number in (1, 2):
+        (landing / f"{number}.json").write_text(json.dumps({"id": number, "bay": "A"}))
+    names: dict[str, Any] = {"spark": spark, "lake": str(tmp_path)}
+    examples = [block for block in BLOCKS if not block.startswith(">>>")]
+    looked_up = "".join(block for block in BLOCKS if block.startswith(">>>"))
+
+    for block in examples:
+        exec(compile(block, "README.md", "exec"), names)
+    report = run_doctest(looked_up.replace("…", "..."), names)
+
+    assert len(examples) == 2
+    assert report.attempted == 4
+    assert report.failed == 0
+    assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 2
+
+
+def run_doctest(text: str, names: dict[str, Any]) -> doctest.TestResults:
+    """Run a block of a REPL session; three dots stand for anything."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    test = doctest.DocTestParser().get_doctest(text, names, "README.md", "README.md", 0)
+    return doctest.DocTestRunner(optionflags=flags).run(test)

@@ -1,0 +1,53 @@
+"""The demo as the README starts it, and the comparison that it trusts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from scripts.demo.compare import compare
+from tests.conftest import REPOSITORY
+
+
+@pytest.mark.timeout(900)
+def test_demo_loses_and_doubles_nothing_when_run_as_a_whole() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo"],
+        cwd=REPOSITORY,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=850,
+        check=False,
+    )
+
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+    assert "Nothing lost, nothing doubled: 362,891 rows" in done.stdout
+    assert "SIGKILL" in done.stdout
+    assert "31 files (replay)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "equal"),
+    [
+        ([(1, "a"), (1, "b"), (2, None)], True),
+        ([(2, None), (1, "b"), (1, "a")], True),
+        ([(1, "a"), (2, None)], False),
+        ([(1, "a"), (1, "b"), (1, "b"), (2, None)], False),
+        ([(1, "a"), (1, "c"), (2, None)], False),
+        ([(1, "a"), (1, "a"), (2, None)], False),
+        ([(1, "a"), (1, "b"), (2, "")], False),
+    ],
+)
+def test_compare_tells_what_differs_when_rows_are_lost_doubled_or_changed(
+    target: list[tuple[int, str | None]], equal: bool, spark: Any
+) -> None:
+    source = spark.createDataFrame([(1, "a"), (1, "b"), (2, None)], "month int, name string")
+
+    months = compare("t", source, spark.createDataFrame(target, "month int, name string"))
+
+    assert all(month.is_equal for month in months) is equal

@@ -1,0 +1,305 @@
+"""FileDelta.read with real Spark: exactly the files of the delta, whatever they are called."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.file_bookmark import FileBookmark, FileDelta
+from scripts.helpers.spark_paths import folder_columns, is_hidden
+
+STRANGE_NAMES = [
+    "a b.json",
+    "100%25.json",
+    "50%.json",
+    "x+y.json",
+    "[z].json",
+    "s*.json",
+    "{k,l}.json",
+    "q?.json",
+    "h#1.json",
+    "🎉.json",
+    "é.json",
+    "comma,x.json",
+    "^a-b!.json",
+    "back\\slash.json",
+]
+DECOYS = ["sx.json", "z.json", "k.json", "qq.json", "h", "100%.json", "x y.json"]
+"""What a glob or an escape in one of the strange names would read instead."""
+
+CONTENTS = {
+    "csv": "id,name\n1,one\n2,two\n",
+    "json": '{"id": 1, "name": "one"}\n{"id": 2, "name": "two"}\n',
+    "text": "1 one\n2 two\n",
+}
+
+
+@pytest.fixture(params=["local", "s3a"])
+def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Return an empty source for FileBookmark, once in a directory and once in S3."""
+    if request.param == "local":
+        return Local(tmp_path / "landing")
+    return Bucket(request.getfixturevalue("s3"), request.getfixturevalue("bucket"), request.param)
+
+
+class Local:
+    """A landing directory."""
+
+    client = None
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.source = root, f"file://{root}/"
+        root.mkdir()
+
+    def put(self, key: str, body: str | bytes) -> None:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body.encode() if isinstance(body, str) else body)
+
+
+class Bucket:
+    """A landing prefix."""
+
+    def __init__(self, client: Any, bucket: str, scheme: str) -> None:
+        self.client, self.bucket, self.source = client, bucket, f"{scheme}://{bucket}/landing/"
+
+    def put(self, key: str, body: str | bytes) -> None:
+        self.client.put_object(Bucket=self.bucket, Key=f"landing/{key}", Body=body)
+
+
+def take(landing: Any, **options: Any) -> FileDelta:
+    return FileBookmark(landing.source, s3_client=landing.client, **options).new_files()
+
+
+def take_only(landing: Any, *keys: str) -> FileDelta:
+    delta = take(landing)
+    return FileDelta(delta.location, tuple(file for file in delta.files if file.key in keys))
+
+
+def rows(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+# --- formats ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "expected"),
+    [
+        ("csv", {"header": True, "inferSchema": True}, [(1, "one"), (2, "two")]),
+        ("csv", {"header": True, "schema": "id int, name string"}, [(1, "one"), (2, "two")]),
+        ("csv", {}, [("1", "one"), ("2", "two"), ("id", "name")]),
+        ("json", {}, [(1, "one"), (2, "two")]),
+        ("json", {"schema": "name string"}, [("one",), ("two",)]),
+        ("text", {}, [("1 one",), ("2 two",)]),
+    ],
+    ids=["csv-header", "csv-schema", "csv-plain", "json", "json-schema", "text"],
+)
+def test_read_gives_rows_of_new_file_when_format_is_text(
+    spark: Any, landing: Any, format: str, options: dict[str, Any], expected: list[tuple[Any, ...]]
+) -> None:
+    landing.put("new", CONTENTS[format])
+    landing.put("old", CONTENTS[format].replace("one", "old"))
+
+    frame = take_only(landing, "new").read(spark, format, **options)
+
+    assert rows(frame) == expected
+
+
+def test_read_gives_rows_of_new_file_when_format_is_parquet(spark: Any, landing: Any, tmp_path: Path) -> None:
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "made"))
+    (made,) = (tmp_path / "made").glob("*.parquet")
+    landing.put("new.parquet", made.read_bytes())
+    landing.put("old.parquet", made.read_bytes())
+
+    frame = take_only(landing, "new.parquet").read(spark, "parquet")
+
+    assert rows(frame) == [(0,), (1,), (2,)]
+
+
+def test_read_gives_rows_of_every_file_once_when_there_are_more_than_spark_lists_serially(
+    spark: Any, landing: Any
+) -> None:
+    for number in range(40):
+        landing.put(f"{number}.json", json.dumps({"id": number}))
+
+    frame = take(landing).read(spark, "json", schema="id int")
+
+    assert rows(frame) == [(number,) for number in range(40)]
+
+
+def test_read_gives_rows_of_new_file_when_source_is_spelled_s3(spark: Any, s3: Any, bucket: str) -> None:
+    landing = Bucket(s3, bucket, "s3")
+    landing.put("year=2013/[new].csv", CONTENTS["csv"])
+    landing.put("old.csv", CONTENTS["csv"])
+
+    frame = take_only(landing, "year=2013/[new].csv").read(spark, "csv", header=True, inferSchema=True)
+
+    assert rows(frame) == [(1, "one", 2013), (2, "two", 2013)]
+
+
+# --- keys ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_read_gives_the_file_of_the_key_when_key_is_strange(spark: Any, landing: Any, name: str) -> None:
+    for key in [name, *DECOYS]:
+        landing.put(key, json.dumps({"key": key}))
+
+    frame = take_only(landing, name).read(spark, "json", schema="key string")
+
+    assert rows(frame) == [(name,)]
+
+
+@pytest.mark.parametrize("name", ["new\nline.json", "return\r.json", "tab\t.json"])
+def test_read_gives_the_file_of_the_key_when_key_has_control_characters(spark: Any, tmp_path: Path, name: str) -> None:
+    landing = Local(tmp_path / "landing")
+    landing.put(name, json.dumps({"key": name}))
+
+    frame = take(landing).read(spark, "json", schema="key string")
+
+    assert rows(frame) == [(name,)]
+
+
+@pytest.mark.parametrize("folder", ["", "plain/", "sub [x]/", "s*b/", "{a,b}/", "back\\slash/", "year=[2013]/"])
+def test_read_gives_each_file_once_when_strange_and_plain_keys_are_read_together(
+    spark: Any, landing: Any, folder: str
+) -> None:
+    names = sorted([*STRANGE_NAMES, *DECOYS])
+    for name in names:
+        landing.put(f"{folder}{name}", json.dumps({"key": name}))
+
+    frame = take(landing).read(spark, "json", schema="key string")
+
+    assert rows(frame.select("key")) == [(name,) for name in names]
+
+
+def test_read_gives_the_file_of_the_key_when_an_s3_key_has_a_colon(spark: Any, s3: Any, bucket: str) -> None:
+    landing = Bucket(s3, bucket, "s3a")
+    landing.put("12:30.json", '{"key": 1}')
+    landing.put("at 12:30/a.json", '{"key": 2}')
+
+    frame = take(landing).read(spark, "json")
+
+    assert rows(frame) == [(1,), (2,)]
+
+
+def test_new_files_raises_source_error_when_a_local_file_name_has_a_colon(tmp_path: Path) -> None:
+    landing = Local(tmp_path / "landing")
+    landing.put("sub/12:30.json", "{}")
+
+    with pytest.raises(SourceError) as caught:
+        take(landing)
+
+    assert caught.value.source == landing.source
+    assert "key 'sub/12:30.json' has a colon, which Hadoop cannot read locally. Rename it." in str(caught.value)
+
+
+# --- nothing new ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns"), [(None, []), ("id int, name string", [("id", "int"), ("name", "string")])]
+)
+def test_read_gives_no_rows_when_delta_is_empty(spark: Any, landing: Any, schema: str | None, columns: Any) -> None:
+    delta = take(Local(Path(landing.source[7:]).parent / "empty") if isinstance(landing, Local) else landing)
+
+    frame = delta.read(spark, "csv", schema=schema, header=True)
+
+    assert frame.dtypes == columns
+    assert frame.count() == 0
+
+
+# --- folders --------------------------------------------------------------------------------------------
+
+
+def test_read_makes_columns_of_folders_when_they_are_called_name_equals_value(spark: Any, landing: Any) -> None:
+    landing.put("year=2013/month=2/a.json", '{"id": 1}')
+    landing.put("year=2014/month=1/b.json", '{"id": 2}')
+
+    frame = take(landing).read(spark, "json")
+
+    assert rows(frame.select("id", "year", "month")) == [(1, 2013, 2), (2, 2014, 1)]
+
+
+def test_read_makes_columns_of_folders_when_only_one_file_is_new(spark: Any, landing: Any) -> None:
+    landing.put("year=2013/a.json", '{"id": 1}')
+    landing.put("year=2014/b.json", '{"id": 2}')
+
+    frame = take_only(landing, "year=2014/b.json").read(spark, "json", schema="id int, year int")
+
+    assert rows(frame) == [(2, 2014)]
+
+
+@pytest.mark.parametrize("other", ["b.json", "plain/b.json", "month=1/b.json", "year=2013/month=1/b.json"])
+def test_read_raises_source_error_when_folders_give_different_columns(spark: Any, landing: Any, other: str) -> None:
+    landing.put("year=2013/a.json", '{"id": 1}')
+    landing.put(other, '{"id": 2}')
+    delta = take(landing)
+
+    with pytest.raises(SourceError) as caught:
+        delta.read(spark, "json")
+
+    assert caught.value.source == landing.source
+    assert "1 files with ['year']" in str(caught.value)
+    assert "Read them apart: delta.split(spark_paths.folder_columns)." in str(caught.value)
+    assert sum(part.read(spark, "json").count() for part in delta.split(folder_columns).values()) == 2
+
+
+# --- parity with what Spark lists ---------------------------------------------------------------------
+
+NAMES = [
+    "seen",
+    "_SUCCESS",
+    ".x",
+    "a._COPYING_",
+    "_a",
+    "_a=b",
+    "a_b",
+    ".a=b",
+    "_metadata",
+    "_metadata_x",
+    "_common_metadata",
+    "._COPYING_",
+    "a.b",
+]
+FOLDERS = ["", "sub", "_temporary", ".hive", "_a=1", "_metadata_dir", "_common_metadata", "x._COPYING_", "sub/_tmp"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_is_hidden_agrees_with_spark_when_it_reads_a_tree(spark: Any, tmp_path: Path, folder: str) -> None:
+    keys = [f"{folder}/{name}".lstrip("/") for name in NAMES]
+    for key in ["other", *keys]:
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(key)
+
+    found = spark.read.option("recursiveFileLookup", True).text(str(tmp_path)).collect()
+
+    assert {row.value for row in found} == {key for key in ["other", *keys] if not is_hidden(key)}
+
+
+@pytest.mark.parametrize("key", ["dir_$folder$", "sub/dir_$folder$", "sub/"])
+def test_markers_of_empty_folders_are_hidden_when_tools_put_them(key: str) -> None:
+    assert is_hidden(key)
+
+
+def test_delta_reads_what_spark_reads_when_a_tree_has_hidden_files(spark: Any, tmp_path: Path) -> None:
+    landing = Local(tmp_path / "landing")
+    for folder in FOLDERS:
+        for name in NAMES:
+            key = f"{folder}/{name}".lstrip("/")
+            if key not in FOLDERS:
+                landing.put(key, key)
+    expected = spark.read.option("recursiveFileLookup", True).text(landing.source).collect()
+    parts = take(landing).split(folder_columns).values()
+
+    found = [row.value for part in parts for row in part.read(spark, "text").select("value").collect()]
+
+    assert sorted(found) == sorted(row.value for row in expected)
+    assert not [value for value in found if re.search(r"_SUCCESS|_temporary|_tmp|hive", value)]

@@ -1,0 +1,243 @@
+"""The runnable jobs as processes: by `python -m`, by `spark-submit` with the wheel, and with bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.demo.local_s3 import find_jars, spark_conf
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs import session
+from tests.conftest import REPOSITORY, missing_component
+
+Start = Callable[..., "subprocess.Popen[str]"]
+SCHEMA = "id BIGINT, name STRING"
+
+
+@pytest.fixture
+def environment(endpoint: str) -> dict[str, str]:
+    if not find_jars():
+        missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
+    return os.environ | {"AWS_ENDPOINT_URL": endpoint, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture
+def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
+    """Return `Watermarks` whose clock is the real one, as that of the processes."""
+    return make_watermarks(clock=lambda: datetime.now(timezone.utc))
+
+
+@pytest.fixture
+def arguments(live: Watermarks, bucket: str, endpoint: str) -> list[str]:
+    settings = spark_conf(endpoint) | {"spark.master": "local[1]", "spark.ui.enabled": "false"}
+    return [
+        "--JOB_NAME", "parking", "--table", live.table_name,
+        "--source", f"s3a://{bucket}/landing/", "--target", f"s3a://{bucket}/raw/",
+        "--spark-conf", json.dumps(settings),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Callable[..., Any]:
+    def finish(module: str, *arguments: str, **more: str) -> Any:
+        command = [sys.executable, "-m", f"scripts.jobs.{module}", *arguments]
+        return subprocess.run(
+            command, env=environment | more, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False
+        )
+
+    return finish
+
+
+def land(s3: Any, bucket: str, name: str, *rows: dict[str, Any]) -> None:
+    body = "\n".join(json.dumps(row) for row in rows)
+    s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=body.encode())
+
+
+@pytest.mark.parametrize("module", ["ingest_files", "ingest_table"])
+def test_help_names_arguments_and_exit_codes_when_asked(module: str, run: Callable[..., Any]) -> None:
+    done = run(module, "--help")
+
+    assert done.returncode == 0
+    assert "--JOB_RUN_ID" in done.stdout
+    assert "75  another run holds the job" in done.stdout
+
+
+def test_ingest_files_takes_each_file_once_when_run_again(
+    run: Callable[..., Any], arguments: list[str], s3: Any, bucket: str, live: Watermarks
+) -> None:
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    s3.put_object(Bucket=bucket, Key="landing/2.csv", Body=b"id,name\n2,two\n3,three\n")
+
+    first = run("ingest_files", *arguments, "--schema", SCHEMA, "--reader-options", '{"header": "true"}')
+    second = run("ingest_files", *arguments, "--schema", SCHEMA)
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert json.loads(first.stdout)["rows_written"] == 3
+    assert "event=plan_frozen job=parking" in first.stderr
+    assert json.loads(second.stdout)["files_read"] == 0
+    assert [entry.change.metrics.get("rows_written") for entry in live.history("parking")] == [None, 3]
+
+
+def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commit(
+    environment: dict[str, str],
+    run: Callable[..., Any],
+    arguments: list[str],
+    s3: Any,
+    bucket: str,
+    live: Watermarks,
+    spark: Any,
+) -> None:
+    options = ["--schema", SCHEMA, "--format", "json"]
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    command = [sys.executable, "-m", "scripts.jobs.ingest_files", *arguments, *options, "--pause-before-commit", "200"]
+
+    with subprocess.Popen(
+        [*command, "--JOB_RUN_ID", "jr_dead"], env=environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "event=pausing" in line:
+                refused = run("ingest_files", *arguments, *options)
+                process.send_signal(signal.SIGKILL)
+                break
+    land(s3, bucket, "2.json", {"id": 2, "name": "two"})
+    retried = run("ingest_files", *arguments, *options, "--JOB_RUN_ID", "jr_dead")
+    after = run("ingest_files", *arguments, *options)
+
+    assert refused.returncode == session.TRY_LATER
+    assert "jr_dead" in refused.stderr
+    assert json.loads(retried.stdout) | {"replay": True, "rows_written": 1, "attempt": 2} == json.loads(retried.stdout)
+    assert json.loads(after.stdout)["rows_written"] == 1
+    assert live.latest("parking").version == 2
+    rows = spark.read.parquet(f"s3a://{bucket}/raw/").orderBy("id").collect()
+    assert [row["id"] for row in rows] == [1, 2]
+
+
+def test_ingest_table_takes_each_row_once_when_rows_are_added(
+    run: Callable[..., Any], arguments: list[str], bucket: str, spark: Any
+) -> None:
+    table = f"s3a://{bucket}/landing/"
+    spark.range(5).write.parquet(table)
+
+    first = run("ingest_table", *arguments, "--cursor-column", "id")
+    spark.range(5, 7).write.mode("append").parquet(table)
+    second = run("ingest_table", *arguments, "--cursor-column", "id", "--delay-seconds", "0")
+
+    assert [json.loads(done.stdout)["rows_written"] for done in (first, second)] == [5, 2]
+    assert sorted(row["id"] for row in spark.read.parquet(f"s3a://{bucket}/raw/").collect()) == list(range(7))
+
+
+def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
+    environment: dict[str, str], arguments: list[str], s3: Any, bucket: str, wheel: Path, tmp_path: Path
+) -> None:
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    script = tmp_path / "ingest_files.py"
+    script.write_text((REPOSITORY / "scripts/jobs/ingest_files.py").read_text())
+    submit = Path(sys.executable).parent / "spark-submit"
+    command = [str(submit), "--master", "local[1]", "--py-files", str(wheel), str(script), *arguments]
+
+    done = subprocess.run(
+        [*command, "--schema", SCHEMA],
+        env=environment | {"PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert '"rows_written": 1' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "text"),
+    [
+        (["--table", "no-such-table"], session.BAD_SET_UP, "no-such-table"),
+        (["--JOB_NAME", "~latest"], session.BAD_DATA, "Job name '~latest'"),
+        (["--source", "s3a://no-such-bucket-anywhere/x/"], session.BAD_DATA, "NoSuchBucket"),
+        (["--source", "s3a://bucket/no-slash"], session.BAD_DATA, "ends with a slash"),
+        (["--lease-seconds", "0"], 2, "whole number above 0"),
+        (["--reader-options", "header"], 2, "not a JSON map"),
+        (["--formt", "csv"], 2, "--formt"),
+    ],
+)
+def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
+    changed: list[str],
+    code: int,
+    text: str,
+    run: Callable[..., Any],
+    arguments: list[str],
+    dynamodb: Any,
+    live: Watermarks,
+) -> None:
+    done = run("ingest_files", *arguments, *changed)
+
+    assert done.returncode == code, done.stderr
+    assert text in done.stderr
+    items = dynamodb.scan(TableName=live.table_name)["Items"]
+    assert not any(item.get("version", {"N": "0"})["N"] != "0" or "planId" in item for item in items)
+
+
+def test_ingest_files_is_told_the_formats_when_an_extension_says_none(
+    run: Callable[..., Any], arguments: list[str], s3: Any, bucket: str, live: Watermarks
+) -> None:
+    land(s3, bucket, "1.dat", {"id": 1})
+
+    done = run("ingest_files", *arguments, "--schema", SCHEMA)
+
+    assert done.returncode == session.BAD_DATA
+    assert "'dat' tells no format. Pass --format" in done.stderr
+    assert live.latest("parking").plan is None
+
+
+def test_job_uses_glues_session_and_passes_over_its_arguments_when_awsglue_is_present(
+    run: Callable[..., Any], arguments: list[str], s3: Any, bucket: str, tmp_path: Path
+) -> None:
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    package = tmp_path / "awsglue"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "context.py").write_text(
+        "from pyspark.sql import SparkSession\n"
+        "class GlueContext:\n"
+        "    def __init__(self, context):\n"
+        "        self.spark_session = SparkSession(context)\n"
+        "        print('made by GlueContext')\n"
+    )
+    settings = json.loads(arguments[-1])
+    submit = " ".join(f'--conf "{name}={value}"' for name, value in settings.items())
+
+    done = run(
+        "ingest_files",
+        *arguments,
+        "--schema",
+        SCHEMA,
+        "--TempDir",
+        "s3://temporary/",
+        PYTHONPATH=str(tmp_path),
+        PYSPARK_SUBMIT_ARGS=f"{submit} pyspark-shell",
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "made by GlueContext" in done.stdout
+    assert '"rows_written": 1' in done.stdout
+
+
+def test_lease_option_decides_how_long_others_stay_away_when_given(
+    run: Callable[..., Any], arguments: list[str], live: Watermarks
+) -> None:
+    with live.begin("parking", "jr_other", lease=timedelta(seconds=300)):
+        refused = run("ingest_files", *arguments)
+
+    assert refused.returncode == session.TRY_LATER
+    assert "jr_other" in refused.stderr

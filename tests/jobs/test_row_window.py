@@ -1,0 +1,448 @@
+"""Windows over a cursor column with real Spark: each row in exactly one window, whatever its type."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import CursorError, SourceChangedError
+from scripts.helpers.row_window import RowWindow, plan_window
+from scripts.helpers.values import decode, encode
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
+NO_DELAY = timedelta(0)
+
+RISING = {
+    "timestamp": ["2026-10-25T00:30:00Z", "2026-10-25T00:30:00.000001Z", "2026-10-25T01:30:00Z"],
+    "timestamp_ntz": ["2026-10-25T00:30:00", "2026-10-25T00:30:00.000001", "2026-10-25T01:30:00"],
+    "date": ["2026-10-24", "2026-10-25", "2026-10-26"],
+    "tinyint": ["-5", "0", "7"],
+    "smallint": ["-5", "0", "7"],
+    "int": ["-5", "0", "7"],
+    "bigint": ["-5", "0", "9007199254740993"],
+    "decimal(38,10)": ["-0.0000000001", "0", "1234567890123456789012345678.0123456789"],
+    "decimal(10,2)": ["-0.01", "0.00", "12345678.90"],
+    "decimal(5,0)": ["-1", "0", "99"],
+}
+"""Three values of each type, in order, the first two as close together as the type allows where that matters."""
+TYPES = pytest.mark.parametrize("kind", RISING)
+NARROW = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
+
+
+def frame(spark: Any, kind: str, values: list[str | None]) -> Any:
+    """Make rows whose column `at` has this type, numbered in `id` from 0."""
+    texts = ["NULL" if value is None else f"'{value}'" for value in values] or ["NULL"]
+    rows = ", ".join(f"({number}, {text})" for number, text in enumerate(texts))
+    made = spark.sql(f"SELECT id, CAST(text AS {kind}) AS at FROM VALUES {rows} AS source (id, text)")
+    return made if values else made.where("false")
+
+
+def plan(df: Any, before: RowWindow | None = None, **options: Any) -> RowWindow:
+    """Plan the window after another one, by way of the real serializer."""
+    state = decode(*encode(before.state_after)) if before else None
+    return plan_window(df, "at", **({"now": NOW, "delay": NO_DELAY, "state": state, "context": "repairs"} | options))
+
+
+def ids(window: RowWindow, df: Any) -> list[int]:
+    return sorted(row.id for row in window.apply(df).collect())
+
+
+# --- one run after the other --------------------------------------------------------------------------
+
+
+@TYPES
+def test_window_takes_everything_when_it_is_the_first_run(spark: Any, kind: str) -> None:
+    df = frame(spark, kind, RISING[kind])
+
+    window = plan(df)
+
+    assert window.low is None
+    assert ids(window, df) == [0, 1, 2]
+
+
+@TYPES
+def test_window_is_empty_and_watermark_stays_when_nothing_is_new(spark: Any, kind: str) -> None:
+    df = frame(spark, kind, RISING[kind])
+    first = plan(df)
+
+    second = plan(df, first)
+
+    assert second.is_empty
+    assert second.state_after == first.state_after
+    assert ids(second, df) == []
+
+
+@TYPES
+def test_window_takes_only_the_new_rows_when_rows_came(spark: Any, kind: str) -> None:
+    first = plan(frame(spark, kind, RISING[kind][:1]))
+    df = frame(spark, kind, RISING[kind])
+
+    second = plan(df, first)
+
+    assert ids(first, df) == [0]
+    assert ids(second, df) == [1, 2]
+    assert second.low == first.high
+
+
+@TYPES
+def test_window_ends_before_the_next_value_and_takes_all_ties_when_the_largest_repeats(spark: Any, kind: str) -> None:
+    low, middle, high = RISING[kind]
+    before = frame(spark, kind, [low, middle, middle])
+    after = frame(spark, kind, [low, middle, middle, high, high])
+
+    first = plan(before)
+    second = plan(after, first)
+
+    assert ids(first, after) == [0, 1, 2]
+    assert ids(second, after) == [3, 4]
+
+
+@TYPES
+def test_window_takes_the_same_rows_when_it_is_replayed_after_rows_were_added(spark: Any, kind: str) -> None:
+    low, middle, high = RISING[kind]
+    stored = decode(*encode(plan(frame(spark, kind, [low, middle])).to_plan()))
+
+    replayed = RowWindow.from_plan(stored, "at", "repairs")
+
+    assert ids(replayed, frame(spark, kind, [low, middle, high])) == [0, 1]
+
+
+@TYPES
+def test_window_is_empty_and_next_one_takes_everything_when_source_had_no_rows(spark: Any, kind: str) -> None:
+    nothing, df = frame(spark, kind, []), frame(spark, kind, RISING[kind])
+
+    first = plan(nothing)
+    second = plan(df, first)
+
+    assert (first.low, first.high, first.is_empty) == (None, None, True)
+    assert ids(first, df) == []
+    assert ids(second, df) == [0, 1, 2]
+
+
+@TYPES
+def test_predicate_reaches_parquet_when_window_has_both_ends(spark: Any, tmp_path: Path, kind: str) -> None:
+    frame(spark, kind, RISING[kind]).write.parquet(str(tmp_path / "source"))
+    df = spark.read.parquet(str(tmp_path / "source"))
+    window = plan(df, plan(df.where("id = 0")))
+
+    physical = window.apply(df)._jdf.queryExecution().executedPlan().toString()
+
+    pushed = physical[physical.index("PushedFilters: ") :].splitlines()[0]
+    assert "GreaterThanOrEqual(at," in pushed
+    assert "LessThan(at," in pushed
+    assert ids(window, df) == [1, 2]
+
+
+def test_planning_reads_only_new_row_groups_when_source_is_parquet(spark: Any, tmp_path: Path) -> None:
+    frame(spark, "bigint", ["1", "2"]).write.parquet(str(tmp_path / "source"))
+    df = spark.read.parquet(str(tmp_path / "source"))
+    asked: list[str] = []
+
+    class Spy:
+        """A DataFrame that tells what it is asked for."""
+
+        columns, schema = df.columns, df.schema
+
+        def where(self, condition: str) -> Any:
+            asked.append(df.where(condition)._jdf.queryExecution().executedPlan().toString())
+            return df.where(condition)
+
+    plan(Spy(), plan(df))
+
+    assert "PushedFilters: [Or(IsNull(at),GreaterThanOrEqual(at,3))]" in asked[0]
+
+
+def test_apply_runs_no_job_when_nothing_is_collected(spark: Any) -> None:
+    df = frame(spark, "int", ["1", "2"])
+    window = plan(df)
+    spark.sparkContext.setJobGroup("lazy", "lazy")
+
+    window.apply(df)
+
+    assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("lazy")) == []
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+
+# --- time ----------------------------------------------------------------------------------------------
+
+
+def test_two_instants_of_the_repeated_hour_stay_apart_when_session_is_in_london(spark: Any) -> None:
+    both = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"]
+    df = frame(spark, "timestamp", both)
+    assert len({row.shown for row in df.selectExpr("cast(at as string) as shown").collect()}) == 1
+
+    first = plan(frame(spark, "timestamp", both[:1]))
+    second = plan(df, first)
+
+    assert first.high == datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
+    assert second.high == datetime(2026, 10, 25, 1, 30, 0, 1, tzinfo=timezone.utc)
+    assert (ids(first, df), ids(second, df)) == ([0], [1])
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Kathmandu"])
+def test_window_means_the_same_instants_when_session_zone_changes(spark: Any, zone: str) -> None:
+    df = frame(spark, "timestamp", RISING["timestamp"])
+    first = plan(frame(spark, "timestamp", RISING["timestamp"][:1]))
+    before = spark.conf.get("spark.sql.session.timeZone")
+
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    found = ids(first, df), ids(plan(df, first), df)
+
+    spark.conf.set("spark.sql.session.timeZone", before)
+    assert found == ([0], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "early", "late", "ceiling"),
+    [
+        ("timestamp", "2026-11-01T11:54:59.999999Z", "2026-11-01T11:55:00Z", NOW - timedelta(minutes=5)),
+        ("timestamp_ntz", "2026-11-01T11:54:59.999999", "2026-11-01T11:55:00", NOW - timedelta(minutes=5)),
+        ("date", "2026-10-31", "2026-11-01", date(2026, 11, 1)),
+    ],
+)
+def test_window_leaves_rows_for_later_when_they_are_younger_than_the_delay(
+    spark: Any, kind: str, early: str, late: str, ceiling: Any
+) -> None:
+    df = frame(spark, kind, [early, late])
+
+    first = plan(df, delay=timedelta(minutes=5))
+    second = plan(df, first, delay=timedelta(minutes=5), now=NOW + timedelta(days=1))
+
+    assert first.high == ceiling
+    assert (ids(first, df), ids(second, df)) == ([0], [1])
+
+
+def test_window_takes_a_row_that_showed_late_when_it_did_within_the_delay(spark: Any) -> None:
+    stamps = ["2026-11-01T11:50:00Z", "2026-11-01T11:59:00Z", "2026-11-01T11:57:00Z"]
+
+    first = plan(frame(spark, "timestamp", stamps[:2]), delay=timedelta(minutes=5))
+    df = frame(spark, "timestamp", stamps)
+    second = plan(df, first, delay=timedelta(minutes=5), now=NOW + timedelta(hours=1))
+
+    assert (ids(first, df), ids(second, df)) == ([0], [1, 2])
+
+
+def test_watermark_stays_when_the_clock_went_back(spark: Any) -> None:
+    df = frame(spark, "timestamp", RISING["timestamp"])
+    first = plan(df)
+
+    second = plan(frame(spark, "timestamp", ["2026-10-26T00:00:00Z"]), first, now=NOW - timedelta(days=30))
+
+    assert second.is_empty
+    assert second.state_after == first.state_after
+
+
+@pytest.mark.parametrize("kind", ["int", "decimal(10,2)"])
+def test_window_has_no_ceiling_when_cursor_is_a_number(spark: Any, kind: str) -> None:
+    df = frame(spark, kind, ["1", "2"])
+
+    window = plan(df, delay=timedelta(days=365_000))
+
+    assert ids(window, df) == [0, 1]
+
+
+# --- the ends of the types -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_window_takes_the_last_row_once_when_it_has_the_largest_whole_number(spark: Any, kind: str) -> None:
+    df = frame(spark, kind, [str(-NARROW[kind]), "0", str(NARROW[kind] - 1)])
+
+    first = plan(df)
+    second = plan(df, first)
+
+    assert first.high == NARROW[kind]
+    assert (ids(first, df), ids(second, df)) == ([0, 1, 2], [])
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_window_takes_all_rows_above_when_watermark_is_at_the_smallest_whole_number(spark: Any, kind: str) -> None:
+    lowest = str(-NARROW[kind])
+    df = frame(spark, kind, [lowest, str(1 - NARROW[kind])])
+
+    first = plan(frame(spark, kind, [lowest]))
+    second = plan(df, first)
+
+    assert (ids(first, df), ids(second, df)) == ([0], [1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "largest"),
+    [
+        ("decimal(38,10)", "9" * 28 + "." + "9" * 10),
+        ("decimal(38,0)", "9" * 38),
+        ("decimal(38,38)", "0." + "9" * 38),
+        ("decimal(10,2)", "99999999.99"),
+    ],
+)
+def test_window_takes_the_last_row_once_when_it_has_the_largest_decimal(spark: Any, kind: str, largest: str) -> None:
+    df = frame(spark, kind, [f"-{largest}", "0", largest])
+
+    first = plan(df)
+    second = plan(df, first)
+    third = plan(df, second)
+
+    assert first.high == Decimal(10) ** largest.replace("0.", ".").index(".") if "." in largest else Decimal("1E38")
+    assert [ids(window, df) for window in (first, second, third)] == [[0, 1, 2], [], []]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentinel"),
+    [
+        ("date", "9999-12-31"),
+        ("timestamp", "9999-12-31T23:59:59.999999Z"),
+        ("timestamp_ntz", "9999-12-31T23:59:59.999999"),
+    ],
+)
+def test_window_leaves_the_row_for_later_when_it_has_the_last_time_there_is(
+    spark: Any, kind: str, sentinel: str
+) -> None:
+    df = frame(spark, kind, [RISING[kind][0], sentinel])
+
+    window = plan(df)
+
+    assert ids(window, df) == [0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("date", "+10000-01-01"), ("timestamp", "+10000-01-01T00:00:00Z"), ("timestamp_ntz", "-0001-01-01T00:00:00")],
+)
+def test_plan_raises_cursor_error_when_the_largest_time_is_outside_the_years_of_python(
+    spark: Any, kind: str, value: str
+) -> None:
+    with pytest.raises(CursorError) as caught:
+        plan(frame(spark, kind, [value]))
+
+    assert str(caught.value) == (
+        "Cursor column 'at': its largest value is outside the years 1 to 9999. Mend or filter that row."
+    )
+
+
+# --- refused ---------------------------------------------------------------------------------------------
+
+
+@TYPES
+def test_plan_raises_cursor_error_with_count_when_cursors_are_null(spark: Any, kind: str) -> None:
+    with pytest.raises(CursorError) as caught:
+        plan(frame(spark, kind, [None, RISING[kind][0], None]))
+
+    assert caught.value.column == "at"
+    assert "2 rows have NULL there and no window would ever take them" in str(caught.value)
+    assert "Fill it or filter them out." in str(caught.value)
+
+
+def test_plan_raises_cursor_error_when_nulls_came_after_the_first_run(spark: Any) -> None:
+    first = plan(frame(spark, "int", ["5"]))
+
+    with pytest.raises(CursorError, match="1 rows have NULL there"):
+        plan(frame(spark, "int", ["5", None]), first)
+
+
+def test_plan_raises_cursor_error_when_column_is_missing(spark: Any) -> None:
+    with pytest.raises(CursorError) as caught:
+        plan_window(frame(spark, "int", ["1"]), "last_modified", now=NOW)
+
+    assert str(caught.value) == ("Cursor column 'last_modified': the source has no such column. It has: id, at.")
+
+
+@pytest.mark.parametrize("kind", ["string", "double", "float", "boolean", "binary"])
+def test_plan_raises_cursor_error_when_type_has_no_exact_order(spark: Any, kind: str) -> None:
+    with pytest.raises(CursorError) as caught:
+        plan(frame(spark, kind, ["1"]))
+
+    assert f"a {kind} has no exact order to resume from" in str(caught.value)
+    assert "Use a timestamp, date, integer or decimal column." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [("int", "bigint"), ("decimal(10,2)", "decimal(12,2)"), ("timestamp", "date")]
+)
+def test_plan_raises_cursor_error_when_type_changed(spark: Any, before: str, now: str) -> None:
+    first = plan(frame(spark, before, RISING[before]))
+
+    with pytest.raises(CursorError) as caught:
+        plan(frame(spark, now, ["1" if now != "date" else "2026-10-25"]), first)
+
+    assert f"its type was {before} and is {now} now." in str(caught.value)
+    assert "Cast it, or give it a transformation_ctx of its own." in str(caught.value)
+
+
+def test_apply_raises_cursor_error_when_type_changed_since_the_plan_was_frozen(spark: Any) -> None:
+    stored = plan(frame(spark, "int", ["1"])).to_plan()
+    window = RowWindow.from_plan(stored, "at", "repairs")
+
+    with pytest.raises(CursorError, match="its type was int and is bigint now"):
+        window.apply(frame(spark, "bigint", ["1"]))
+
+
+@pytest.mark.parametrize("stored", ["state", "plan"])
+def test_source_changed_error_names_both_columns_when_another_one_is_given(spark: Any, stored: str) -> None:
+    first = plan(frame(spark, "int", ["1"]))
+    df = frame(spark, "int", ["1"]).withColumnRenamed("at", "changed_at")
+    again = {
+        "state": lambda: plan_window(df, "changed_at", now=NOW, state=first.state_after, context="repairs"),
+        "plan": lambda: RowWindow.from_plan(first.to_plan(), "changed_at", "repairs"),
+    }
+
+    with pytest.raises(SourceChangedError) as caught:
+        again[stored]()
+
+    assert (caught.value.context, caught.value.before, caught.value.now) == ("repairs", "at", "changed_at")
+    assert "context 'repairs' remembers 'at'" in str(caught.value)
+
+
+@pytest.mark.parametrize("state", [{"kind": "files", "source": "s3://b/p/"}, "2023-03-16", {}], ids=str)
+def test_plan_raises_source_changed_error_when_state_is_not_of_rows(spark: Any, state: Any) -> None:
+    with pytest.raises(SourceChangedError, match="context 'repairs' remembers"):
+        plan_window(frame(spark, "int", ["1"]), "at", now=NOW, state=state, context="repairs")
+
+
+SQL = "1 OR true) --"
+
+
+@TYPES
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_bound_never_reaches_sql_when_it_was_tampered_with_in_a_plan(spark: Any, kind: str, end: str) -> None:
+    df = frame(spark, kind, RISING[kind])
+    stored = plan(df).to_plan() | {end: SQL}
+    window = RowWindow.from_plan(stored, "at", "repairs")
+
+    with pytest.raises(CursorError) as caught:
+        window.apply(df)
+
+    assert str(caught.value) == (
+        f"Cursor column {kind!r}: a stored bound is a str, not a {kind}. Reset the watermark by hand."
+    )
+
+
+@TYPES
+@pytest.mark.parametrize("value", [SQL, True, 1.5, b"1", ["1"]], ids=str)
+def test_bound_never_reaches_sql_when_it_was_tampered_with_in_a_state(spark: Any, kind: str, value: Any) -> None:
+    df = frame(spark, kind, RISING[kind])
+    state = plan(df).state_after | {"value": value}
+
+    with pytest.raises(CursorError, match=f"a stored bound is a {type(value).__name__}, not a {kind[:4]}"):
+        plan_window(df, "at", now=NOW, state=state, context="repairs")
+
+
+@pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), Decimal("1E-100"), Decimal("-1E+100")])
+def test_plan_raises_cursor_error_when_stored_decimal_does_not_fit_the_column(spark: Any, value: Decimal) -> None:
+    df = frame(spark, "decimal(38,10)", ["1"])
+    state = plan(df).state_after | {"value": value}
+
+    with pytest.raises(CursorError, match=r"a stored bound is .* Reset the watermark by hand\."):
+        plan_window(df, "at", now=NOW, state=state, context="repairs")
+
+
+@pytest.mark.parametrize("name", ["last modified", "a`b", "a.b", "ünï", "a`) OR (1=1"])
+def test_window_quotes_the_column_when_its_name_is_strange(spark: Any, name: str) -> None:
+    df = spark.createDataFrame([(0, 1), (1, 2)], "id int, at int").toDF("id", name)
+
+    window = plan_window(df, name, now=NOW)
+
+    assert ids(window, df) == [0, 1]
