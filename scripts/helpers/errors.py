@@ -53,6 +53,17 @@ class UnknownRunError(NothingThereError):
         )
 
 
+class UnknownVersionError(NothingThereError):
+    """The job has no such version: it never was, or its log entry expired."""
+
+    def __init__(self, job_id: str, version: int, current: int) -> None:
+        self.job_id, self.version, self.current = job_id, version, current
+        super().__init__(
+            f"Version {version} of job {job_id!r} is not in its log, which is at version {current}: it never was, or "
+            "its log entry expired. history(job_id) lists the versions to go back to."
+        )
+
+
 # --- another run has it: try again later --------------------------------------------------------
 
 

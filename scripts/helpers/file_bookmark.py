@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scripts.helpers.errors import SourceChangedError, SourceError, TooLargeError
+from scripts.helpers.errors import SourceChangedError, SourceError
 from scripts.helpers.identities import Identity, in_order, pack, unpack
 from scripts.helpers.object_listing import Location, list_objects
 from scripts.helpers.spark_paths import check_readable, folder_columns, is_hidden
-from scripts.helpers.values import MAX_BYTES
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 K = TypeVar("K")
-
-MAX_STATE_BYTES = MAX_BYTES - 4 * 1024
-"""What one file state or file list may take in the head; the rest is for the names around it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +101,8 @@ class FileDelta:
         return reader.options(**options).load([_literal(path) for path in self.paths])
 
     def to_plan(self) -> dict[str, Any]:
-        """Return what the frozen plan stores. TooLargeError over the inline limit."""
-        return {"kind": "files", "source": self.location.name, "files": _packed("file list", self.files)}
+        """Return what the frozen plan stores."""
+        return {"kind": "files", "source": self.location.name, "files": pack(self.files)}
 
     @classmethod
     def from_plan(cls, location: Location, plan: Mapping[str, Any], context: str) -> FileDelta:
@@ -183,13 +179,13 @@ class FileBookmark:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """What to store once the delta of `new_files` is processed. TooLargeError over the inline limit."""
+        """What to store once the delta of `new_files` is processed."""
         if self._listed is None:
             raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
         return {
             "kind": "files",
             "source": self.location.name,
-            "objects": _packed(f"bookmark of {self.location}", self._listed),
+            "objects": pack(self._listed),
         }
 
 
@@ -208,15 +204,6 @@ def _check_source(stored: Mapping[str, Any], location: Location, context: str) -
     if fields.get("kind") != "files" or fields.get("source") != location.name:
         before = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
         raise SourceChangedError(context, before, location.name)
-
-
-def _packed(what: str, identities: Iterable[Identity]) -> dict[str, Any]:
-    packed = pack(identities)
-    size = len(packed["packed"])
-    if size > MAX_STATE_BYTES:
-        remedy = "Give each sub-prefix a transformation_ctx and a job of its own, or move processed objects away."
-        raise TooLargeError(f"The {what} ({packed['count']:,} objects)", size, MAX_STATE_BYTES, remedy)
-    return packed
 
 
 def _unpacked(location: Location, packed: Any) -> list[Identity]:

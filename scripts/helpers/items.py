@@ -1,4 +1,4 @@
-"""Records <-> table items, and the requests that carry them with their conditions. Pure.
+"""Records <-> table items. Pure.
 
 Range keys sort so that the original class, which takes the last item of a job, finds the head:
 ``!`` (log, chunks) < run ids < ``~latest``.
@@ -7,7 +7,6 @@ Range keys sort so that the original class, which takes the last item of a job, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, TypeVar
 
 from scripts.helpers import values
@@ -30,6 +29,11 @@ def log_key(version: int) -> str:
     return f"{LOG_PREFIX}{version:019d}"
 
 
+def chunk_key(chunks_id: str, index: int) -> str:
+    """Return the range key of one chunk."""
+    return f"!{chunks_id}#{index:05d}"
+
+
 def key(job_id: str, range_key: str) -> Item:
     """Return the primary key of an item."""
     return {HASH_KEY: {"S": job_id}, RANGE_KEY: {"S": range_key}}
@@ -43,10 +47,10 @@ def head_to_item(head: Head) -> Item:
     item = key(head.job_id, HEAD_KEY)
     item["watermarks"], item["types"] = values.encode(head.watermarks)
     item |= {
-        "fmt": _number(FORMAT),
+        "fmt": number(FORMAT),
         "epoch": {"S": head.epoch},
-        "version": _number(head.version),
-        "fence": _number(head.fence),
+        "version": number(head.version),
+        "fence": number(head.fence),
     }
     if head.last:
         item["last"] = {"M": _change_to_map(head.last)}
@@ -54,8 +58,9 @@ def head_to_item(head: Head) -> Item:
         item |= {
             "owner": {"S": head.claim.run_id},
             "ownerTok": {"S": head.claim.token},
-            "attempt": _number(head.claim.attempt),
+            "attempt": number(head.claim.attempt),
             "leaseUntil": {"S": to_utc_string(head.claim.lease_until)},
+            "claimedAt": {"S": to_utc_string(head.claim.since)},
         }
     if head.plan:
         item["planId"] = {"S": head.plan.plan_id}
@@ -67,7 +72,7 @@ def log_to_item(entry: LogEntry) -> Item:
     """Write the immutable log entry of one version."""
     item = key(entry.job_id, log_key(entry.version))
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
-    return item | {"fmt": _number(FORMAT), "version": _number(entry.version)} | _change_to_map(entry.change)
+    return item | {"fmt": number(FORMAT), "version": number(entry.version)} | _change_to_map(entry.change)
 
 
 def run_to_item(entry: LogEntry) -> Item:
@@ -77,7 +82,7 @@ def run_to_item(entry: LogEntry) -> Item:
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
     item["metrics"], item["metricTypes"] = encode_metrics(entry.change.metrics, {})
     return item | {
-        "version": _number(entry.version),
+        "version": number(entry.version),
         "status": {"S": "COMMITTED"},
         "committedAt": {"S": to_utc_string(entry.change.at)},
     }
@@ -96,13 +101,18 @@ def _change_to_map(change: Change) -> Item:
         "op": {"S": change.op},
         "commitId": {"S": change.commit_id},
         "at": {"S": to_utc_string(change.at)},
-        "attempt": _number(change.attempt),
+        "attempt": number(change.attempt),
     }
     item["metrics"], item["metricTypes"] = encode_metrics(change.metrics, {})
-    for name, text in (("byRun", change.run_id), ("planId", change.plan_id), ("why", change.why)):
-        if text is not None:
-            item[name] = {"S": text}
-    return item
+    texts = {
+        "byRun": change.run_id,
+        "planId": change.plan_id,
+        "why": change.why,
+        "who": change.who,
+        "previousRun": change.previous_run_id,
+        "startedAt": to_utc_string(change.started_at) if change.started_at else None,
+    }
+    return item | {name: {"S": text} for name, text in texts.items() if text is not None}
 
 
 def _plan_to_map(plan: Plan) -> Item:
@@ -111,7 +121,8 @@ def _plan_to_map(plan: Plan) -> Item:
     return {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
 
 
-def _number(value: int) -> Attribute:
+def number(value: int) -> Attribute:
+    """Write a whole number of ours."""
     return {"N": str(value)}
 
 
@@ -157,6 +168,7 @@ def _head(item: Item) -> Head:
             token=item["ownerTok"]["S"],
             attempt=int(item["attempt"]["N"]),
             lease_until=from_utc_string(item["leaseUntil"]["S"]),
+            since=from_utc_string(item["claimedAt"]["S"]),
         )
     if "planId" in item or "plan" in item:
         stored = item["plan"]["M"]
@@ -195,6 +207,9 @@ def _change(item: Item) -> Change:
         plan_id=_text(item, "planId"),
         attempt=int(item["attempt"]["N"]),
         why=_text(item, "why"),
+        who=_text(item, "who"),
+        previous_run_id=_text(item, "previousRun"),
+        started_at=from_utc_string(item["startedAt"]["S"]) if "startedAt" in item else None,
         metrics=values.decode(item["metrics"], item["metricTypes"]),
     )
 
@@ -208,112 +223,10 @@ def _run(item: Item) -> dict[str, Any]:
     if "version" in item:
         found["version"] = int(item["version"]["N"])
         found["status"] = item["status"]["S"]
-        found["committedAt"] = datetime_of(item, "committedAt")
+        found["committedAt"] = from_utc_string(item["committedAt"]["S"])
         found["metrics"] = values.decode(item["metrics"], item["metricTypes"])
     return found
 
 
-def datetime_of(item: Item, name: str) -> datetime:
-    """Read a stored time: aware, in UTC."""
-    return from_utc_string(item[name]["S"])
-
-
 def _text(item: Item, name: str) -> str | None:
     return item[name]["S"] if name in item else None
-
-
-# --- requests -----------------------------------------------------------------------------------
-
-
-def put_head(table_name: str, before: Head | None, after: Head) -> dict[str, Any]:
-    """Build the one conditional write of a transition: valid only if the head still is `before`.
-
-    Without `before` the head must not exist. Otherwise version, fence and plan must be the same:
-    a run that was fenced, or that missed a commit or a plan, changes nothing.
-    """
-    request: dict[str, Any] = {"TableName": table_name, "Item": head_to_item(after)}
-    if before is None:
-        return request | {
-            "ConditionExpression": "attribute_not_exists(#job)",
-            "ExpressionAttributeNames": {"#job": HASH_KEY},
-        }
-    names = {"#version": "version", "#fence": "fence", "#plan": "planId", "#epoch": "epoch"}
-    bound: Item = {
-        ":version": _number(before.version),
-        ":fence": _number(before.fence),
-        ":epoch": {"S": before.epoch},
-    }
-    same_plan = "attribute_not_exists(#plan)"
-    if before.plan:
-        same_plan = "#plan = :plan"
-        bound[":plan"] = {"S": before.plan.plan_id}
-    return request | {
-        "ConditionExpression": f"#version = :version AND #fence = :fence AND #epoch = :epoch AND {same_plan}",
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": bound,
-    }
-
-
-def put_log(table_name: str, entry: LogEntry) -> dict[str, Any]:
-    """Build the write of a log entry; a second one of the same version is refused by its condition."""
-    return {
-        "TableName": table_name,
-        "Item": log_to_item(entry),
-        "ConditionExpression": "attribute_not_exists(#job)",
-        "ExpressionAttributeNames": {"#job": HASH_KEY},
-    }
-
-
-def put_run(table_name: str, entry: LogEntry) -> dict[str, Any]:
-    """Build the write of a run item; a later version of the same run is never overwritten."""
-    return {
-        "TableName": table_name,
-        "Item": run_to_item(entry),
-        "ConditionExpression": "attribute_not_exists(#version) OR #version < :version",
-        "ExpressionAttributeNames": {"#version": "version"},
-        "ExpressionAttributeValues": {":version": _number(entry.version)},
-    }
-
-
-def get(table_name: str, job_id: str, range_key: str) -> dict[str, Any]:
-    """Build a strongly consistent read of one item."""
-    return {"TableName": table_name, "Key": key(job_id, range_key), "ConsistentRead": True}
-
-
-def query_log(table_name: str, job_id: str) -> dict[str, Any]:
-    """Build the query for a job's log, newest version first."""
-    return {
-        "TableName": table_name,
-        "KeyConditionExpression": "#job = :job AND begins_with(#range, :log)",
-        "ExpressionAttributeNames": {"#job": HASH_KEY, "#range": RANGE_KEY},
-        "ExpressionAttributeValues": {":job": {"S": job_id}, ":log": {"S": LOG_PREFIX}},
-        "ScanIndexForward": False,
-        "ConsistentRead": True,
-    }
-
-
-def query_legacy(table_name: str, job_id: str) -> dict[str, Any]:
-    """Build the query for everything under a job that has no head."""
-    return {
-        "TableName": table_name,
-        "KeyConditionExpression": "#job = :job",
-        "ExpressionAttributeNames": {"#job": HASH_KEY},
-        "ExpressionAttributeValues": {":job": {"S": job_id}},
-        "ConsistentRead": True,
-    }
-
-
-def create_table(table_name: str) -> dict[str, Any]:
-    """Build the request for a table of our shape: the same keys as terraform/main.tf, on demand."""
-    return {
-        "TableName": table_name,
-        "AttributeDefinitions": [
-            {"AttributeName": HASH_KEY, "AttributeType": "S"},
-            {"AttributeName": RANGE_KEY, "AttributeType": "S"},
-        ],
-        "KeySchema": [
-            {"AttributeName": HASH_KEY, "KeyType": "HASH"},
-            {"AttributeName": RANGE_KEY, "KeyType": "RANGE"},
-        ],
-        "BillingMode": "PAY_PER_REQUEST",
-    }

@@ -80,8 +80,9 @@ class IncrementalJob:
         return cls(watermarks, args["JOB_NAME"], args.get("JOB_RUN_ID"), spark=spark, **options)
 
     def __enter__(self) -> IncrementalJob:
-        """Begin the run. RunInProgressError if another one holds the job, before anything is read."""
+        """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
         self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
+        self._run.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -119,7 +120,7 @@ class IncrementalJob:
                 df,
                 cursor_column,
                 now=self._clock(),
-                state=self.run.watermarks.get(transformation_ctx),
+                state=self.run.state(transformation_ctx),
                 delay=delay,
                 context=transformation_ctx,
             )
@@ -142,7 +143,7 @@ class IncrementalJob:
         else:
             bookmark = FileBookmark(
                 source,
-                state=self.run.watermarks.get(transformation_ctx),
+                state=self.run.state(transformation_ctx),
                 context=transformation_ctx,
                 s3_client=self._s3_client,
             )
@@ -239,7 +240,7 @@ class IncrementalJob:
             raise PlanConflictError(
                 self.job_id, f"context {context!r} comes after the plan is frozen. Plan all sources before writing."
             )
-        stored: Mapping[str, Any] | None = self.run.plan.contexts.get(context)
+        stored: Mapping[str, Any] | None = self.run.planned(context)
         if stored is None:
             logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.job_id, context)
             self._contexts[context] = _NOTHING

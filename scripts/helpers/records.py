@@ -6,6 +6,8 @@ protocol; the caller makes it durable with one write that is conditional on the 
      none ──first──> idle v ──claimed──> claimed v,f+1 ──planned──> planned v,f,plan ──committed──> idle v+1
                        ^                     │                          │  claimed by another run, lease over:
                        └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
+
+    rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class Claim:
     token: str
     attempt: int
     lease_until: datetime
+    since: datetime
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,22 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Order:
+    """A person's decision about a job: who takes it and why, and the token that marks its write."""
+
+    who: str
+    why: str
+    at: datetime
+    token: str
+
+
+@dataclass(frozen=True)
 class Change:
-    """What made a version: who, when, why, and what it counted."""
+    """What made a version: who, when, why, and what it counted.
+
+    `run_id` is the run whose watermarks are in force from then on: after a rewind that of the
+    version gone back to, after a reset none.
+    """
 
     op: str
     commit_id: str
@@ -51,6 +68,9 @@ class Change:
     plan_id: str | None = None
     attempt: int = 1
     why: str | None = None
+    who: str | None = None
+    previous_run_id: str | None = None
+    started_at: datetime | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,10 +83,16 @@ class LogEntry:
     watermarks: Mapping[str, Any]
     change: Change
 
+    @property
+    def duration(self) -> timedelta | None:
+        """Time from the begin of the run to its commit; None for what no run did."""
+        return self.change.at - self.change.started_at if self.change.started_at else None
+
     def __repr__(self) -> str:
         counts = "".join(f" {name}={count}" for name, count in sorted(self.change.metrics.items()))
         at = self.change.at.strftime("%Y-%m-%d %H:%M:%SZ")
-        return f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}>"
+        why = f" who={self.change.who!r} why={self.change.why!r}" if self.change.who else ""
+        return f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}{why}>"
 
 
 @dataclass(frozen=True)
@@ -120,24 +146,39 @@ class Head:
         return cls(job_id=job_id, epoch=new_epoch(), version=0, fence=0, watermarks={})
 
     @classmethod
-    def imported(cls, job_id: str, run_id: str, watermarks: Mapping[str, Any], *, now: datetime, token: str) -> Head:
-        """Make the head of a job whose one item of the original class is taken over, as version 1."""
-        change = Change(op="IMPORT", commit_id=token, at=now, run_id=run_id)
+    def imported(
+        cls,
+        job_id: str,
+        run_id: str,
+        watermarks: Mapping[str, Any],
+        *,
+        now: datetime,
+        token: str,
+        legacy_items: int = 1,
+    ) -> Head:
+        """Make the head of a job that takes over an item of the original class, as version 1."""
+        change = Change(op="IMPORT", commit_id=token, at=now, run_id=run_id, metrics={"legacy_items": legacy_items})
         return replace(cls.first(job_id), version=1, watermarks=dict(watermarks), last=change)
 
-    def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta) -> Head:
+    def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta, take_over: bool = False) -> Head:
         """Begin: take the job, with its open plan if there is one.
 
-        The same run id re-enters at any time. Another one waits for the end of the lease:
-        RunInProgressError until then.
+        The same run id re-enters at any time. Another one waits for the end of the lease
+        (RunInProgressError until then), unless a take-over is ordered.
         """
         attempt = 1
         if self.claim and self.claim.run_id == run_id:
             attempt = self.claim.attempt + 1
-        elif self.claim and now < self.claim.lease_until:
+        elif self.claim and now < self.claim.lease_until and not take_over:
             raise RunInProgressError(self.job_id, self.claim.run_id, self.claim.lease_until)
-        claim = Claim(run_id, token, attempt, (now + lease).astimezone(timezone.utc))
-        return replace(self, fence=self.fence + 1, claim=claim)
+        now = now.astimezone(timezone.utc)
+        return replace(self, fence=self.fence + 1, claim=Claim(run_id, token, attempt, now + lease, now))
+
+    def renewed(self, lease_until: datetime) -> Head:
+        """Heartbeat: the same claim with a later end of its lease."""
+        if self.claim is None:
+            return self
+        return replace(self, claim=replace(self.claim, lease_until=lease_until.astimezone(timezone.utc)))
 
     def planned(self, plan: Plan) -> Head:
         """Freeze: store the plan, once. PlanConflictError if another one is open, or no run has the job."""
@@ -162,6 +203,8 @@ class Head:
             run_id=self.claim.run_id,
             plan_id=self.plan.plan_id,
             attempt=self.claim.attempt,
+            previous_run_id=self._run_in_force,
+            started_at=self.claim.since,
             metrics=dict(metrics or {}),
         )
         return replace(self, version=self.version + 1, watermarks=self.plan.next, last=change, claim=None, plan=None)
@@ -169,3 +212,61 @@ class Head:
     def released(self) -> Head:
         """Abort: let go of the job; the plan stays for the next run."""
         return replace(self, claim=None)
+
+    # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
+
+    def rewound(self, entry: LogEntry, order: Order, context: str | None = None) -> Head:
+        """Go back to the watermarks of an earlier version, all of them or those of one context."""
+        if context is None:
+            return self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
+        watermarks = dict(self.watermarks)
+        watermarks.pop(context, None)
+        if context in entry.watermarks:
+            watermarks[context] = entry.watermarks[context]
+        return self._decided("REWIND", watermarks, order, self._run_in_force)
+
+    def reset(self, order: Order, context: str | None = None) -> Head:
+        """Forget everything, or one context: the next run starts there as on a first run."""
+        if context is None:
+            return self._decided("RESET", {}, order, None)
+        watermarks = {name: value for name, value in self.watermarks.items() if name != context}
+        return self._decided("RESET", watermarks, order, self._run_in_force)
+
+    def declared(self, values: Mapping[str, Any], order: Order, context: str | None = None) -> Head:
+        """Set the watermarks by hand, all of them or those of one context."""
+        watermarks = dict(values) if context is None else {**self.watermarks, context: dict(values)}
+        return self._decided("SET", watermarks, order, self._run_in_force)
+
+    def discarded(self, order: Order) -> Head:
+        """Drop the open plan; the next run makes a new one from the same watermarks."""
+        if self.plan is None:
+            raise PlanConflictError(self.job_id, "there is no open plan to discard.")
+        return self._decided("DISCARD", self.watermarks, order, self._run_in_force)
+
+    def restored(self, order: Order) -> Head:
+        """Start a new epoch after the table came back from a backup, so that no batch id is used twice."""
+        return replace(self._decided("SET", self.watermarks, order, self._run_in_force), epoch=new_epoch())
+
+    @property
+    def _run_in_force(self) -> str | None:
+        return self.last.run_id if self.last else None
+
+    def _decided(self, op: str, watermarks: Mapping[str, Any], order: Order, run_id: str | None) -> Head:
+        change = Change(
+            op=op,
+            commit_id=order.token,
+            at=order.at.astimezone(timezone.utc),
+            run_id=run_id,
+            why=order.why,
+            who=order.who,
+            previous_run_id=self._run_in_force,
+        )
+        return replace(
+            self,
+            version=self.version + 1,
+            fence=self.fence + 1,
+            watermarks=watermarks,
+            last=change,
+            claim=None,
+            plan=None,
+        )

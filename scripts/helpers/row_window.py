@@ -260,7 +260,7 @@ def literal(value: Cursor, kind: str) -> str:
     if kind in _WHOLE and isinstance(value, int) and not isinstance(value, bool):
         return f"{value}"
     precision, scale = _decimal_type(kind)
-    if isinstance(value, Decimal) and value.is_finite() and abs(value) < Decimal(1).scaleb(precision - scale):
+    if isinstance(value, Decimal) and value.is_finite() and value.copy_abs() < Decimal(1).scaleb(precision - scale):
         unscaled = EXACT.scaleb(value, scale)
         if precision and unscaled == unscaled.to_integral_value():
             return f"{value:f}BD"

@@ -1,47 +1,32 @@
-"""The handle of one run: freeze its plan, then commit or abort."""
+"""The handle of one run: freeze its plan, then commit or abort; keep the lease meanwhile."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from scripts.helpers import items
 from scripts.helpers.errors import (
     CommitUnknownError,
+    CorruptItemError,
     FencedError,
     PlanConflictError,
     RunClosedError,
     StoreUnavailableError,
     WatermarkError,
 )
+from scripts.helpers.heartbeat import Heartbeat
 from scripts.helpers.ids import BatchId, new_token
 from scripts.helpers.records import Head, Plan
-from scripts.helpers.store import Store
-from scripts.helpers.values import decode, encode
+from scripts.helpers.retention import expire_version
+from scripts.helpers.spill import MAX_SPILL_BYTES, references, spill_large
+from scripts.helpers.store import BUDGET_SECONDS, Store
+from scripts.helpers.values import Spilled, as_stored, same_values
 
 logger = logging.getLogger(__name__)
-
-
-def as_stored(given: Mapping[str, Any], what: str = "watermark") -> dict[str, Any]:
-    """Return values as a later read gives them: checked, and apart from the caller's own lists and dicts."""
-    return decode(*encode(given, what=what))
-
-
-def same_values(left: Any, right: Any) -> bool:
-    """Tell whether two stored values are equal in type as well: 1, 1.0 and True are three values."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(same_values, left, right))
-    return bool(left == right)
-
-
-def _same_content(left: Plan, right: Plan) -> bool:
-    return same_values([left.contexts, left.next], [right.contexts, right.next])
 
 
 class Run:
@@ -54,9 +39,19 @@ class Run:
         The plan was frozen by an earlier attempt; take exactly that.
     """
 
-    def __init__(self, store: Store, head: Head, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        head: Head,
+        clock: Callable[[], datetime],
+        lease: timedelta,
+        retention: timedelta | None = None,
+    ) -> None:
         assert head.claim is not None
-        self._store, self._head, self._clock = store, head, clock
+        self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
+        self._budget = min(BUDGET_SECONDS, lease.total_seconds())
+        self._lock = threading.RLock()
+        self._heartbeat: Heartbeat | None = None
         self._closed: str | None = None
         self._batch_id = head.next_batch
         self.job_id = head.job_id
@@ -68,9 +63,17 @@ class Run:
         state = self._closed or ("planned" if self.plan else "claimed")
         return f"<Run {self.run_id!r} of {self.job_id!r}: {state}, version {self.version}, attempt {self.attempt}>"
 
+    def state(self, context: str) -> Any:
+        """Return the committed watermark of one context, read back if it was spilled; None on its first run."""
+        return self._resolve(self.watermarks.get(context))
+
+    def planned(self, context: str) -> Any:
+        """Return one context's part of the frozen plan, read back if it was spilled; None if it has none."""
+        return self._resolve(self.plan.contexts.get(context)) if self.plan else None
+
     @property
     def watermarks(self) -> Mapping[str, Any]:
-        """The committed watermarks that this run started from; empty on a first run."""
+        """The committed watermarks that this run started from, large ones as references (see `state`)."""
         return self._head.watermarks
 
     @property
@@ -85,7 +88,7 @@ class Run:
 
     @property
     def plan(self) -> Plan | None:
-        """The frozen plan; None before `freeze`."""
+        """The frozen plan, large parts as references (see `planned`); None before `freeze`."""
         return self._head.plan
 
     @property
@@ -110,22 +113,26 @@ class Run:
         ------
         InvalidValueError, FencedError, PlanConflictError, StoreUnavailableError
         """
-        self._check_open("freeze")
-        plan = Plan(new_token(), as_stored(contexts, "plan"), as_stored(next_watermarks))
-        if self.plan and _same_content(self.plan, plan):
-            return self.plan
-        before, after = self._head, self._head.planned(plan)
-        current = self._store.swap(before, after)
-        if current and current.claim == before.claim and current.plan and _same_content(current.plan, plan):
-            after = current  # An earlier call that seemed to fail had taken effect.
-        self._require(after, current)
-        plan = after.plan or plan
-        self._head = after
+        with self._lock:
+            self._check_open("freeze")
+            contexts = as_stored(contexts, "plan", MAX_SPILL_BYTES)
+            following = as_stored(next_watermarks, limit=MAX_SPILL_BYTES)
+            if self.plan and self._is_content(self.plan, contexts, following):
+                return self.plan
+            plan, chunks = self._spill(contexts, following)
+            before, after = self._head, self._head.planned(plan)
+            self._store.write_chunks(self.job_id, chunks)
+            current = self._store.swap(before, after, self._budget)
+            if current and current.identity != after.identity and self._is_ours(current, contexts, following):
+                after = current  # An earlier call that seemed to fail had taken effect.
+            self._require(after, current)
+            self._head = after
+        assert after.plan is not None
         logger.info(
-            "event=plan_frozen job=%s run=%s batch=%s plan=%s fence=%d contexts=%s",
-            self.job_id, self.run_id, after.next_batch, plan.plan_id, self.fence, ",".join(map(str, contexts)),
+            "event=plan_frozen job=%s run=%s batch=%s plan=%s fence=%d contexts=%s spilled=%d",
+            self.job_id, self.run_id, after.next_batch, after.plan.plan_id, self.fence, ",".join(contexts), len(chunks),
         )  # fmt: skip
-        return plan
+        return after.plan
 
     def check(self) -> None:
         """Raise FencedError if another run has taken over. Call right before writing to a sink."""
@@ -152,21 +159,23 @@ class Run:
         CommitUnknownError
             The store did not answer. Delete nothing; the next run finds out.
         """
-        self._check_open("commit")
-        items.encode_metrics(metrics, self.plan.next if self.plan else {})
-        before, after = self._head, self._head.committed(token=new_token(), now=self._clock(), metrics=metrics)
-        try:
-            current = self._store.swap(before, after)
-        except StoreUnavailableError as error:
-            raise CommitUnknownError(self.job_id, self.run_id) from error
-        outcome = "done"
-        if not (current and current.identity == after.identity):
-            if not self._committed_by_other(before, current):
-                raise self._fenced(current)
-            outcome = "already"
-        self._head, self._closed = after, "committed"
+        with self._lock:
+            self._check_open("commit")
+            items.encode_metrics(metrics, self.plan.next if self.plan else {})
+            before, after = self._head, self._head.committed(token=new_token(), now=self._clock(), metrics=metrics)
+            try:
+                current = self._store.swap(before, after, self._budget)
+            except StoreUnavailableError as error:
+                raise CommitUnknownError(self.job_id, self.run_id) from error
+            outcome = "done"
+            if not (current and current.identity == after.identity):
+                if not self._committed_by_other(before, current):
+                    raise self._fenced(current)
+                outcome = "already"
+            self._head, self._closed = after, "committed"
+        self._stop_heartbeat()
         if outcome == "done":
-            self._write_log(after)
+            self._finish(before, after)
         logger.info(
             "event=committed outcome=%s job=%s run=%s version=%d", outcome, self.job_id, self.run_id, self.version
         )
@@ -174,22 +183,45 @@ class Run:
 
     def abort(self) -> None:
         """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
-        if self._closed:
-            return
-        before, after = self._head, self._head.released()
-        current = self._store.swap(before, after)
-        self._closed = "aborted"
+        with self._lock:
+            if self._closed:
+                return
+            before, after = self._head, self._head.released()
+            current = self._store.swap(before, after, self._budget)
+            self._closed = "aborted"
+        self._stop_heartbeat()
         if current and current.identity == after.identity:
             self._head = after
             logger.info("event=aborted job=%s run=%s plan_kept=%s", self.job_id, self.run_id, after.plan is not None)
         else:
             logger.warning("event=abort_skipped job=%s run=%s reason=taken_over", self.job_id, self.run_id)
 
+    def heartbeat(self) -> bool:
+        """Renew the lease once; False when there is nothing to renew any more. A thread does it inside ``with``."""
+        with self._lock:
+            if self._closed:
+                return False
+            before, after = self._head, self._head.renewed(self._clock() + self._lease)
+            try:
+                current = self._store.renew(before, after, self._budget)
+            except WatermarkError as error:
+                logger.warning("event=heartbeat_failed job=%s run=%s error=%s", self.job_id, self.run_id, error)
+                return True
+            if current is None or current.identity != after.identity:
+                logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
+                return False
+            self._head = after
+            return True
+
     def __enter__(self) -> Run:
+        """Keep the lease by a heartbeat until the end of the block."""
+        if self._heartbeat is None:
+            self._heartbeat = Heartbeat(self, Run.heartbeat, self._lease.total_seconds() / 3)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Abort unless committed; an error on the way out is kept, and a failing abort does not hide it."""
+        self._stop_heartbeat()
         if self._closed:
             return
         if error is None:
@@ -222,10 +254,59 @@ class Run:
             change = entry.change if entry else None
         return change is not None and change.plan_id == before.plan.plan_id
 
-    def _write_log(self, head: Head) -> None:
-        """Write log entry and run item. A failure costs nothing: the next begin writes them from the head."""
-        assert head.log_entry is not None
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+
+    # --- large plans and states -----------------------------------------------------------------
+
+    def _spill(self, contexts: dict[str, Any], following: dict[str, Any]) -> tuple[Plan, dict[str, list[bytes]]]:
+        plan_id = new_token()
+        contexts, plan_chunks = spill_large(contexts, "p", plan_id, "plan")
+        following, state_chunks = spill_large(following, "s", plan_id, "watermark")
+        return Plan(plan_id, contexts, following), plan_chunks | state_chunks
+
+    def _resolve(self, value: Any) -> Any:
+        """Read a spilled value back. FencedError if the job has moved on, and its chunks with it."""
+        if not isinstance(value, Spilled):
+            return value
         try:
-            self._store.write_log(head.log_entry)
+            return self._store.read_spilled(self.job_id, value)
+        except CorruptItemError:
+            self._require(self._head, self._store.read_head(self.job_id))
+            raise
+
+    def _is_content(self, plan: Plan, contexts: dict[str, Any], following: dict[str, Any]) -> bool:
+        return all(
+            stored.keys() == given.keys()
+            and all(
+                same_values(value, given[name]) or self._is_value(value, given[name]) for name, value in stored.items()
+            )
+            for stored, given in ((plan.contexts, contexts), (plan.next, following))
+        )
+
+    def _is_value(self, stored: Any, given: Any) -> bool:
+        return isinstance(stored, Spilled) and same_values(self._resolve(stored), given)
+
+    def _is_ours(self, current: Head, contexts: dict[str, Any], following: dict[str, Any]) -> bool:
+        same_claim = current.claim is not None and current.claim.token == self._token
+        return same_claim and current.plan is not None and self._is_content(current.plan, contexts, following)
+
+    @property
+    def _token(self) -> str | None:
+        return self._head.claim.token if self._head.claim else None
+
+    # --- after the commit -----------------------------------------------------------------------
+
+    def _finish(self, before: Head, after: Head) -> None:
+        """Write log entry and run item, and tidy up. A failure costs nothing: the next begin, or `doctor`, does it."""
+        assert after.log_entry is not None
+        assert before.plan is not None
+        try:
+            self._store.write_log(after.log_entry)
+            for reference in references(before.plan.contexts):
+                self._store.delete_chunks(self.job_id, reference)
+            if self._retention is not None and before.log_entry is not None:
+                expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
         except WatermarkError as error:
-            logger.warning("event=log_deferred job=%s version=%d error=%s", self.job_id, head.version, error)
+            logger.warning("event=log_deferred job=%s version=%d error=%s", self.job_id, after.version, error)

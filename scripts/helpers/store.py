@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -22,10 +24,11 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from scripts.helpers import items
+from scripts.helpers import items, requests
 from scripts.helpers.errors import (
     AccessRefusedError,
     ConfigurationError,
+    CorruptItemError,
     CredentialsError,
     StoreUnavailableError,
     TableNotFoundError,
@@ -34,6 +37,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.items import Item
 from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.spill import join
+from scripts.helpers.values import Spilled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 ATTEMPTS = 4
 BACKOFF_SECONDS = 0.2
+BUDGET_SECONDS = 30.0
+"""Attempts at one head write end after this time; a run's shorter lease ends them sooner."""
 
 _CREDENTIAL_ERRORS = (
     CredentialRetrievalError,
@@ -83,16 +90,23 @@ def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBCl
 class Store:
     """One DynamoDB table. Every read is strongly consistent; every head write is conditional."""
 
-    def __init__(self, table_name: str, client: DynamoDBClient, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        table_name: str,
+        client: DynamoDBClient,
+        sleep: Callable[[float], None] = time.sleep,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.table_name = table_name
         self.client = client
         self.sleep = sleep
+        self.timer = timer
 
     # --- reads ----------------------------------------------------------------------------------
 
     def read(self, job_id: str, range_key: str) -> Item | None:
         """Read one item; None if there is none."""
-        request = items.get(self.table_name, job_id, range_key)
+        request = requests.get(self.table_name, job_id, range_key)
         return self._call("get_item", request).get("Item")
 
     def read_head(self, job_id: str) -> Head | None:
@@ -105,51 +119,67 @@ class Store:
         item = self.read(job_id, items.log_key(version))
         return items.log_from_item(item) if item else None
 
-    def query(self, request: dict[str, Any]) -> Iterator[Item]:
-        """Read all pages of a query, each when it is needed."""
-        while True:
+    def query(self, request: dict[str, Any], pages: int | None = None) -> Iterator[Item]:
+        """Read the pages of a query, each when it is needed; at most `pages` of them."""
+        for number in itertools.count(1):
             page = self._call("query", request)
             yield from page["Items"]
-            if "LastEvaluatedKey" not in page:
+            if "LastEvaluatedKey" not in page or number == pages:
                 return
             request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def swap(self, before: Head | None, after: Head) -> Head | None:
+    def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
         """Replace the head `before` by `after` in one conditional write.
 
         A failed condition or a lost answer says nothing by itself: the head is read and its
         identity compared, and a write that did not arrive is sent again (it can only apply once).
 
+        Parameters
+        ----------
+        budget
+            Seconds after which no further attempt is made; a run gives no more than its lease.
+
         Returns
         -------
         Head or None
-        The head as it is now. Equal identity to `after`: the write took effect. Otherwise
-        somebody else's did.
+            The head as it is now. Equal identity to `after`: the write took effect. Otherwise
+            somebody else's did.
 
         Raises
         ------
         StoreUnavailableError
             After all attempts it is not known whether the write took effect.
         """
-        request = items.put_head(self.table_name, before, after)
+        request = requests.put_head(self.table_name, before, after)
+        return self._settle(after.job_id, before, lambda: self._put(request) and after, budget)
+
+    def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
+        """Write the later lease of `after`; return the head as it is now, as `swap` does."""
+        request = requests.renew_lease(self.table_name, after)
+        return self._settle(after.job_id, before, lambda: self._update(request) and after, budget)
+
+    def _settle(self, job_id: str, before: Head | None, write: Callable[[], Head | bool], budget: float) -> Head | None:
         expected = before.identity if before else None
+        started = self.timer()
         for attempt in range(ATTEMPTS):
             last_error: WatermarkError
             try:
-                if self._put(request):
-                    return after
-                return self.read_head(after.job_id)
+                written = write()
+                return written if isinstance(written, Head) else self.read_head(job_id)
             except StoreUnavailableError as error:
                 last_error = error
             try:
-                current = self.read_head(after.job_id)
+                current = self.read_head(job_id)
                 if (current.identity if current else None) != expected:
                     return current
             except StoreUnavailableError as error:
                 last_error = error
-            self.sleep(random.uniform(0, BACKOFF_SECONDS * 2**attempt))
+            pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
+            if self.timer() - started + pause > budget:
+                break
+            self.sleep(pause)
         raise last_error
 
     def write_log(self, entry: LogEntry) -> None:
@@ -157,20 +187,64 @@ class Store:
 
         The log entry comes last: where it is, the run item is too.
         """
-        if entry.change.run_id is not None:
-            self._put(items.put_run(self.table_name, entry))
-        self._put(items.put_log(self.table_name, entry))
+        if entry.change.run_id is not None and entry.change.op in ("COMMIT", "IMPORT"):
+            self._put(requests.put_run(self.table_name, entry))
+        self._put(requests.put_log(self.table_name, entry))
+
+    # --- chunks ---------------------------------------------------------------------------------
+
+    def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
+        """Write all chunks of some references; those that are there already stay as they are."""
+        for chunks_id, parts in chunks.items():
+            for index, data in enumerate(parts):
+                self._put(requests.put_chunk(self.table_name, job_id, chunks_id, index, data))
+
+    def read_spilled(self, job_id: str, reference: Spilled) -> Any:
+        """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
+        keys = [items.chunk_key(reference.id, index) for index in range(reference.chunks)]
+        found = [self.read(job_id, range_key) for range_key in keys]
+        try:
+            return join(reference, [item["data"]["B"] for item in found if item])
+        except (KeyError, ValueError) as error:
+            raise CorruptItemError(job_id, keys[0] if keys else reference.id, f"its chunks: {error}") from error
+
+    def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
+        """Let the chunks of a reference expire."""
+        for index in range(reference.chunks):
+            self.expire(job_id, items.chunk_key(reference.id, index), at)
+
+    def delete_chunks(self, job_id: str, reference: Spilled) -> None:
+        """Delete the chunks of a reference that nothing holds any more."""
+        for index in range(reference.chunks):
+            self.delete(job_id, items.chunk_key(reference.id, index))
+
+    # --- single items ---------------------------------------------------------------------------
+
+    def delete(self, job_id: str, range_key: str) -> None:
+        """Delete one item; it may be gone already."""
+        self._call("delete_item", {"TableName": self.table_name, "Key": items.key(job_id, range_key)})
+
+    def expire(self, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
+        """Let an item expire, if it is there and of that version."""
+        self._update(requests.expire(self.table_name, job_id, range_key, at, version))
 
     def _put(self, request: dict[str, Any]) -> bool:
         """Send a conditional PutItem. True: it took effect. False: its condition failed."""
+        return self._conditional("put_item", request)
+
+    def _update(self, request: dict[str, Any]) -> bool:
+        """Send a conditional UpdateItem. True: it took effect. False: its condition failed."""
+        return self._conditional("update_item", request)
+
+    def _conditional(self, action: str, request: dict[str, Any]) -> bool:
         try:
-            self.client.put_item(**request)
+            getattr(self.client, action)(**request)
         except ClientError as error:
             if error.response["Error"]["Code"] == _CONFLICT:
                 return False
-            raise self.translate(error, "put_item") from error
+            raise self.translate(error, action) from error
         except BotoCoreError as error:
-            raise self.translate(error, "put_item") from error
+            raise self.translate(error, action) from error
         return True
 
     # --- the table ------------------------------------------------------------------------------
@@ -185,7 +259,7 @@ class Store:
 
     def create_table(self) -> None:
         """Create the table and its TTL, and wait until it can be used."""
-        self._call("create_table", items.create_table(self.table_name))
+        self._call("create_table", requests.create_table(self.table_name))
         self.client.get_waiter("table_exists").wait(TableName=self.table_name)
         ttl = {"Enabled": True, "AttributeName": items.TTL_ATTRIBUTE}
         self._call("update_time_to_live", {"TableName": self.table_name, "TimeToLiveSpecification": ttl})

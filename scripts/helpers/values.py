@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime, timezone
 from decimal import Context, Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.helpers.errors import InvalidValueError, ReservedNameError, TooLargeError
 
@@ -25,7 +25,17 @@ MAX_EXPONENT, MIN_EXPONENT = 125, -130
 LAST_PLACE = -165
 """boto3's deserializer cannot read a number with digits after this decimal place."""
 _CONTEXT = Context(prec=MAX_DIGITS)
+SPILLED = "spilled"
 RESERVED_NAMES = ("jobName", "runId", "watermarks")
+
+
+class Spilled(NamedTuple):
+    """A reference to a value that is too large for its item and lies in chunks beside it."""
+
+    id: str
+    chunks: int
+    length: int
+    sha256: str
 
 
 def to_utc_string(moment: datetime) -> str:
@@ -99,6 +109,22 @@ def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, An
     return decoded
 
 
+def as_stored(given: Mapping[str, Any], what: str = "watermark", limit: int = MAX_BYTES) -> dict[str, Any]:
+    """Return values as a later read gives them: checked, and apart from the caller's own lists and dicts."""
+    return decode(*encode(given, what=what, limit=limit))
+
+
+def same_values(left: Any, right: Any) -> bool:
+    """Tell whether two stored values are equal in type as well: 1, 1.0 and True are three values."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same_values, left, right))
+    return bool(left == right)
+
+
 def size_of(attribute: Attribute) -> int:
     """Bytes that DynamoDB counts for an attribute value; never less than the real figure."""
     ((tag, value),) = attribute.items()
@@ -148,6 +174,8 @@ class _Encoder:
             return {"S": self.moment(value, path)}, {"S": "datetime"}
         if isinstance(value, date):
             return {"S": value.isoformat()}, {"S": "date"}
+        if isinstance(value, Spilled):
+            return self.mapping(value._asdict(), path, depth)[0], {"S": SPILLED}
         if isinstance(value, Mapping):
             return self.mapping(value, path, depth)
         if isinstance(value, list):
@@ -239,6 +267,8 @@ class _Encoder:
 
 def _decode(attribute: Attribute, types: Attribute | None) -> Any:
     ((tag, value),) = attribute.items()
+    if tag == "M" and types and types.get("S") == SPILLED:
+        return _spilled(_decode(attribute, None))
     if tag in ("M", "L"):
         inner = types["M"] if types else {}
         if tag == "M":
@@ -269,6 +299,15 @@ def _number_text(number: Decimal) -> str:
     _, digits, exponent = number.as_tuple()
     long = len(digits) > MAX_DIGITS or int(exponent) < LAST_PLACE
     return str(number.normalize(_CONTEXT) if long else number)
+
+
+def _spilled(fields: dict[str, Any]) -> Spilled:
+    reference = Spilled(**fields)
+    if not all(isinstance(text, str) for text in (reference.id, reference.sha256)):
+        raise ValueError("not a reference to chunks")
+    if not all(type(number) is int and number >= 0 for number in (reference.chunks, reference.length)):
+        raise ValueError("not a reference to chunks")
+    return reference
 
 
 def _number(text: str, kind: str | None) -> int | float | Decimal:

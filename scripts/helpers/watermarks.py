@@ -1,4 +1,4 @@
-"""The `Watermarks` class: what people look up, and how a run begins. The table itself is in `store`."""
+"""The `Watermarks` class: the playbook's calls and how a run begins, on top of look-ups and administration."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers import items
-from scripts.helpers.errors import (
-    AmbiguousHistoryError,
-    CorruptItemError,
-    InvalidValueError,
-    PlanConflictError,
-    RunInProgressError,
-    UnknownJobError,
-    UnknownRunError,
-)
-from scripts.helpers.ids import JOB_ID_RULE, check_job_id, check_run_id, new_token
-from scripts.helpers.records import Head, LogEntry, Plan
-from scripts.helpers.run import Run, as_stored, same_values
+from scripts.helpers.administration import Administration
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError
+from scripts.helpers.ids import JOB_ID_RULE, check_run_id, new_token
+from scripts.helpers.records import Plan
+from scripts.helpers.retention import expire_version
+from scripts.helpers.run import Run
 from scripts.helpers.store import BACKOFF_SECONDS, Store, make_client
-from scripts.helpers.values import encode
+from scripts.helpers.values import as_stored, encode, same_values
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -37,7 +31,7 @@ def _utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Watermarks:
+class Watermarks(Administration):
     """The watermarks of all jobs, in one DynamoDB table.
 
     Nothing is sent before the first call. Every read is strongly consistent, every change is one
@@ -55,6 +49,8 @@ class Watermarks:
         Returns the time as an aware datetime. It decides leases, never what is correct.
     job_id_rule
         Regular expression that job names must match as a whole.
+    retention
+        How long log entries and run items are kept once a newer version is there; None: for ever.
 
     Examples
     --------
@@ -77,92 +73,14 @@ class Watermarks:
         endpoint_url: str | None = None,
         clock: Callable[[], datetime] = _utc_now,
         job_id_rule: str = JOB_ID_RULE,
+        retention: timedelta | None = None,
     ) -> None:
-        self.table_name = table_name
-        self._store = Store(table_name, dynamodb_client or make_client(region_name, endpoint_url))
-        self._clock = clock
-        self._job_id_rule = job_id_rule
+        store = Store(table_name, dynamodb_client or make_client(region_name, endpoint_url))
+        super().__init__(store, clock, job_id_rule)
+        self._retention = retention
 
     def __repr__(self) -> str:
         return f"Watermarks({self.table_name!r})"
-
-    # --- look up --------------------------------------------------------------------------------
-
-    def get_most_recent_run_id(self, job_id: str) -> str:
-        """Return the run whose watermarks are in force. One strongly consistent read.
-
-        Raises
-        ------
-        UnknownJobError, NoWatermarkError
-            Both are LookupErrors: nothing is known of the job; none of its runs has committed.
-        AmbiguousHistoryError
-            Only several unordered items of the original class are there.
-        """
-        return self.latest(job_id).run_id
-
-    def get_watermark(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
-        """Return a run's item: ``jobName``, ``runId``, ``watermarks`` and when it was committed.
-
-        Parameters
-        ----------
-        run_id
-            By default the most recent run.
-
-        Raises
-        ------
-        UnknownJobError, NoWatermarkError, UnknownRunError
-            All are LookupErrors.
-        """
-        if run_id is None:
-            head = self.latest(job_id)
-            return self._run_item(head, head.run_id)
-        self._check(job_id)
-        check_run_id(run_id)
-        stored = self._store.read_head(job_id)
-        if stored and stored.last and stored.last.run_id == run_id:
-            return self._run_item(stored, run_id)
-        item = self._store.read(job_id, run_id)
-        if item:
-            return items.run_from_item(item)
-        if stored is None and not self._legacy_items(job_id):
-            raise UnknownJobError(job_id, self.table_name)
-        raise UnknownRunError(job_id, run_id)
-
-    def get_watermark_values(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
-        """Return only the values of a run's watermarks, with the types they went in with."""
-        values: dict[str, Any] = self.get_watermark(job_id, run_id)["watermarks"]
-        return values
-
-    def latest(self, job_id: str) -> Head:
-        """Return what is committed for a job and what is open. One strongly consistent read."""
-        self._check(job_id)
-        head = self._store.read_head(job_id) or self._legacy_head(job_id)
-        if head is None:
-            raise UnknownJobError(job_id, self.table_name)
-        return head
-
-    def history(self, job_id: str, limit: int | None = None) -> list[LogEntry]:
-        """Return the versions of a job, newest first; at most `limit` of them.
-
-        The list is empty for a job that never committed. Raises UnknownJobError for no job.
-        """
-        head = self.latest(job_id)
-        entries = [head.log_entry] if head.log_entry else []
-        for item in self._store.query(items.query_log(self.table_name, job_id)):
-            if limit is not None and len(entries) >= limit:
-                break
-            entry = items.log_from_item(item)
-            if entry.version < head.version:
-                entries.append(entry)
-        return entries[:limit]
-
-    def exists(self, table_name: str | None = None) -> bool:
-        """Tell whether a table exists, by default this one."""
-        return self._store.table_exists(table_name or self.table_name)
-
-    def create_table(self) -> None:
-        """Create the table for local use: keys, billing, TTL and recovery as in terraform/."""
-        self._store.create_table()
 
     # --- the playbook's one-shot ----------------------------------------------------------------
 
@@ -219,6 +137,8 @@ class Watermarks:
             current = self._store.swap(before, after)
             if current and current.identity == after.identity:
                 self._repair_log(after)
+                if self._retention is not None and head.log_entry is not None:
+                    expire_version(self._store, head.log_entry, after, now + self._retention)
                 break
             self._store.sleep(random.uniform(0, BACKOFF_SECONDS * min(race + 1, 10)))
         else:
@@ -226,7 +146,7 @@ class Watermarks:
 
     # --- runs -----------------------------------------------------------------------------------
 
-    def begin(self, job_id: str, run_id: str, *, lease: timedelta = DEFAULT_LEASE) -> Run:
+    def begin(self, job_id: str, run_id: str, *, lease: timedelta = DEFAULT_LEASE, take_over: bool = False) -> Run:
         """Take a job for a run, together with the plan that a dead run may have left.
 
         The same run id re-enters at once and fences its older self. Another one takes over when
@@ -235,8 +155,10 @@ class Watermarks:
         Parameters
         ----------
         lease
-            How long other runs stay away; longer than the run takes. It protects against wasted
-            work only: a run that lost its lease is fenced and can commit nothing.
+            How long other runs stay away. Inside a ``with`` statement a heartbeat renews it. It
+            protects against wasted work only: a run that lost it is fenced and can commit nothing.
+        take_over
+            Take the job from a run whose lease lives, because you know that it is dead.
 
         Returns
         -------
@@ -251,93 +173,15 @@ class Watermarks:
             Several items of the original class and no head; call `adopt` first.
         """
         check_run_id(run_id)
+        if lease <= timedelta(0):
+            raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
         token = new_token()
         while True:
             before, head = self._read_for_change(job_id)
-            after = head.claimed(run_id, token=token, now=self._clock(), lease=lease)
+            after = head.claimed(run_id, token=token, now=self._clock(), lease=lease, take_over=take_over)
             current = self._store.swap(before, after)
             if current and current.identity == after.identity:
                 break
-        if after.last is None:
+        if not after.watermarks:
             logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
-        return Run(self._store, after, self._clock)
-
-    def adopt(self, job_id: str, run_id: str) -> Head:
-        """Declare which item of the original class is the most recent one of a job without a head.
-
-        Raises
-        ------
-        UnknownRunError
-            There is no such item.
-        PlanConflictError
-            The job has a head already; nothing is left to adopt.
-        """
-        self._check(job_id)
-        check_run_id(run_id)
-        current = self._store.read_head(job_id)
-        head = None
-        if current is None:
-            found = self._legacy_items(job_id)
-            if run_id not in found:
-                raise UnknownRunError(job_id, run_id)
-            head = self._import(found[run_id])
-            current = self._store.swap(None, head)
-        if head is None or current is None or current.identity != head.identity:
-            raise PlanConflictError(job_id, "it has a committed state already; there is nothing to adopt.")
-        self._repair_log(head)
-        return head
-
-    # --- within ---------------------------------------------------------------------------------
-
-    def _check(self, job_id: str) -> None:
-        check_job_id(job_id, self._job_id_rule)
-
-    def _read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
-        """Read the head, with the log complete up to it: (what is stored, what to change)."""
-        self._check(job_id)
-        stored = self._store.read_head(job_id)
-        if stored is None:
-            imported = self._legacy_head(job_id)
-            if imported is None:
-                return None, Head.first(job_id)
-            stored = self._store.swap(None, imported) or imported
-        if stored.last and self._store.read(job_id, items.log_key(stored.version)) is None:
-            self._repair_log(stored)
-        return stored, stored
-
-    def _repair_log(self, head: Head) -> None:
-        if head.log_entry:
-            self._store.write_log(head.log_entry)
-
-    def _legacy_head(self, job_id: str) -> Head | None:
-        """Make a head from the one item of the original class, if that is all there is."""
-        found = self._legacy_items(job_id)
-        if len(found) > 1:
-            raise AmbiguousHistoryError(job_id, list(found))
-        return self._import(*found.values()) if found else None
-
-    def _legacy_items(self, job_id: str) -> dict[str, items.Item]:
-        """Read all items of a job without a head, by run id; CorruptItemError if it had one."""
-        query = items.query_legacy(self.table_name, job_id)
-        found = {item[items.RANGE_KEY]["S"]: item for item in self._store.query(query)}
-        for range_key in found:
-            if range_key.startswith(items.LOG_PREFIX):
-                raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {range_key!r} is there")
-        return found
-
-    def _import(self, item: items.Item) -> Head:
-        legacy = items.run_from_item(item)
-        now = self._clock()
-        return Head.imported(legacy["jobName"], legacy["runId"], legacy["watermarks"], now=now, token=new_token())
-
-    def _run_item(self, head: Head, run_id: str) -> dict[str, Any]:
-        assert head.last is not None
-        found: dict[str, Any] = {"jobName": head.job_id, "runId": run_id, "watermarks": dict(head.watermarks)}
-        if head.last.op == "COMMIT":
-            found |= {
-                "version": head.version,
-                "status": "COMMITTED",
-                "committedAt": head.last.at,
-                "metrics": dict(head.last.metrics),
-            }
-        return found
+        return Run(self._store, after, self._clock, lease, self._retention)

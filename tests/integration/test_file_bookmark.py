@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import boto3
 import pytest
 
 from scripts.helpers import file_bookmark
-from scripts.helpers.errors import SourceChangedError, SourceError, TooLargeError
-from scripts.helpers.file_bookmark import MAX_STATE_BYTES, FileBookmark, FileDelta
+from scripts.helpers.errors import SourceChangedError, SourceError
+from scripts.helpers.file_bookmark import FileBookmark, FileDelta
 from scripts.helpers.identities import Identity
 from scripts.helpers.object_listing import Location
 from scripts.helpers.spark_paths import folder_columns, suffix
@@ -218,33 +217,7 @@ def test_state_is_small_when_names_and_etags_are_alike(landing: Landing, monkeyp
     delta = bookmark.new_files()
 
     assert delta.count == 5_000
-    assert len(bookmark.state_after["objects"]["packed"]) <= MAX_STATE_BYTES
-
-
-@pytest.mark.parametrize(
-    ("store", "what"),
-    [
-        (lambda bookmark, delta: bookmark.state_after, "bookmark of s3://"),
-        (lambda bookmark, delta: delta.to_plan(), "file list"),
-    ],
-    ids=["state", "plan"],
-)
-def test_storing_raises_too_large_error_with_remedy_when_over_the_inline_limit(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch, store: Any, what: str
-) -> None:
-    rows = [Identity(f"{number}.csv", secrets.token_hex(16), 1_000) for number in range(6_000)]
-    monkeypatch.setattr(file_bookmark, "list_objects", lambda *_: iter(rows))
-    bookmark = landing.bookmark()
-    delta = bookmark.new_files()
-
-    with pytest.raises(TooLargeError) as caught:
-        store(bookmark, delta)
-
-    assert caught.value.limit == MAX_STATE_BYTES
-    assert caught.value.size > MAX_STATE_BYTES
-    assert f"The {what}" in str(caught.value)
-    assert f"(6,000 objects): {caught.value.size:,} bytes, and the limit is {MAX_STATE_BYTES:,}." in str(caught.value)
-    assert "Give each sub-prefix a transformation_ctx and a job of its own" in str(caught.value)
+    assert FileBookmark(str(bookmark.location), state=bookmark.state_after).location == bookmark.location
 
 
 def test_state_raises_source_error_when_nothing_was_listed_yet(landing: Landing) -> None:

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models.table import Table
 
-from scripts.helpers import items
+from scripts.helpers import items, requests
 from scripts.helpers.ids import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
@@ -26,7 +26,7 @@ class TableClient:
     """The three calls of a DynamoDB client that a commit uses, on one table of moto's model."""
 
     def __init__(self) -> None:
-        request = items.create_table("trials")
+        request = requests.create_table("trials")
         self.table = Table("trials", "123456789012", REGION, request["KeySchema"], request["AttributeDefinitions"])
         self.stored: dict[str, dict[str, Any]] = {}
 

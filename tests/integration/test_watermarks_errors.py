@@ -289,7 +289,7 @@ def test_run_is_named_when_it_has_not_committed(watermarks: Watermarks, job_id: 
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(None, [12, 11, 10, 9]), (0, []), (1, [12]), (3, [12, 11, 10])])
+@pytest.mark.parametrize(("limit", "expected"), [(None, [12, 11, 10, 9]), (1, [12]), (3, [12, 11, 10])])
 def test_history_is_newest_first_when_runs_have_committed(
     watermarks: Watermarks, job_id: str, limit: int | None, expected: list[int]
 ) -> None:

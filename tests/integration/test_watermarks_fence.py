@@ -130,6 +130,26 @@ def test_old_commit_is_fenced_when_its_version_was_made_from_another_plan(
     assert stored() == before
 
 
+def test_old_commit_is_fenced_when_its_plan_was_removed_by_hand_and_another_committed(
+    take_over: Any, watermarks: Watermarks, dynamodb: Any, job_id: str, stored: Stored
+) -> None:
+    old, new = take_over({"n": 1})
+    new.abort()
+    dynamodb.update_item(
+        TableName=watermarks.table_name,
+        Key={"jobName": {"S": job_id}, "runId": {"S": "~latest"}},
+        UpdateExpression="REMOVE planId, #plan",
+        ExpressionAttributeNames={"#plan": "plan"},
+    )
+    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r3", n=3))
+    before = stored()
+
+    with pytest.raises(FencedError, match="another run took over"):
+        old.commit()
+
+    assert stored() == before
+
+
 def test_fence_grows_at_every_begin_when_runs_follow_each_other(watermarks: Watermarks, job_id: str) -> None:
     fences = []
     for run_id in ("r1", "r1", "r2", "r3"):

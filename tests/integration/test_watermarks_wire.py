@@ -9,7 +9,7 @@ import pytest
 from scripts.helpers.errors import NothingThereError, RunInProgressError
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.integration.faults import Request, Wire
+from tests.integration.faults import Faults, Request, Wire, head_write
 
 
 def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
@@ -132,3 +132,16 @@ def test_nothing_is_sent_when_an_object_is_made(client: Any, wire: Wire) -> None
     Watermarks("some-table", client)
 
     assert wire.requests == []
+
+
+def test_head_write_is_sent_once_when_only_its_answer_was_lost(
+    hooked: Watermarks, wire: Wire, faults: Faults, job_id: str
+) -> None:
+    run = hooked.begin(job_id, "r1")
+    run.freeze({}, {"n": 1})
+    faults.reply_lost(head_write)
+    wire.clear()
+
+    run.commit()
+
+    assert len(wire.head_writes) == 1

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scripts.helpers import row_window
@@ -88,6 +88,7 @@ def test_next_above_is_one_step_up_when_value_is_of_any_type(cursor: tuple[Any, 
 
 
 @given(CURSORS)
+@example((Decimal("9" * 38), "decimal(38,0)"))
 def test_literal_reads_back_as_the_value_when_value_is_of_any_type(cursor: tuple[Any, str]) -> None:
     value, kind = cursor
 
@@ -97,6 +98,7 @@ def test_literal_reads_back_as_the_value_when_value_is_of_any_type(cursor: tuple
 
 
 @given(CURSORS)
+@example((Decimal("9" * 38), "decimal(38,0)"))
 def test_literal_reads_back_as_the_value_when_it_was_stored(cursor: tuple[Any, str]) -> None:
     value, kind = cursor
     window = RowWindow("at", kind, value, value)

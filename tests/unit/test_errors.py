@@ -18,6 +18,7 @@ BUILT = [
     (errors.UnknownJobError("parking", "t"), ["'parking'", "'t'", "Check the name"]),
     (errors.NoWatermarkError("parking"), ["'parking'", "read everything, then commit"]),
     (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
+    (errors.UnknownVersionError("parking", 4, 9), ["'parking'", "Version 4", "at version 9", "history(job_id)"]),
     (
         errors.RunInProgressError("parking", "jr_1", LEASE_END),
         ["'parking'", "'jr_1'", "2026-03-16T16:00:00+00:00", "Start again"],
@@ -44,7 +45,7 @@ BUILT = [
 ]
 
 FAMILIES = [
-    (errors.NothingThereError, LookupError, ["UnknownJobError", "NoWatermarkError", "UnknownRunError"]),
+    (errors.NothingThereError, LookupError, ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError"]),
     (
         errors.InvalidValueError,
         ValueError,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import items
+from scripts.helpers import items, requests
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.records import Change, Claim, Head, LogEntry, Plan
 from scripts.helpers.values import MAX_BYTES, size_of
@@ -19,7 +19,7 @@ from scripts.helpers.values import MAX_BYTES, size_of
 NOW = datetime(2026, 3, 16, 15, 45, 0, 250, tzinfo=timezone.utc)
 MARKS = {"latest_data": "", "id": 0, "flag": False, "share": 0.5, "sum": Decimal(2), "seen": NOW, "none": None}
 CHANGE = Change("COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", attempt=2, why="asked", metrics={"rows": 0, "s": 1.5})
-CLAIM = Claim("jr_2", "t2", 3, NOW + timedelta(minutes=15))
+CLAIM = Claim("jr_2", "t2", 3, NOW + timedelta(minutes=15), NOW)
 PLAN = Plan("p2", {"repairs": {"low": NOW, "high": NOW, "lookback": 1.5}}, {"repairs": {"value": NOW}})
 ENTRY = LogEntry("parking", 3, MARKS, CHANGE)
 IDLE = Head("parking", "e1", 3, 7, MARKS, last=CHANGE)
@@ -92,7 +92,7 @@ def test_head_has_the_agreed_attributes_only_when_a_batch_is_open() -> None:
 
     assert set(items.head_to_item(IDLE)) == committed
     assert set(items.head_to_item(PLANNED)) == committed | {
-        "owner", "ownerTok", "attempt", "leaseUntil", "planId", "plan",
+        "owner", "ownerTok", "attempt", "leaseUntil", "claimedAt", "planId", "plan",
     }  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_metrics_are_refused_when_they_cannot_be_stored(metrics: dict[str, Any],
 )
 def test_head_write_is_refused_when_the_plan_cannot_be_stored(plan: Plan, text: str) -> None:
     with pytest.raises(InvalidValueError, match=text):
-        items.put_head("t", CLAIMED, replace(CLAIMED, plan=plan))
+        requests.put_head("t", CLAIMED, replace(CLAIMED, plan=plan))
 
 
 # --- altered items -------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ TRANSITIONS = [(FIRST, CLAIMED), (IDLE, CLAIMED), (CLAIMED, PLANNED), (PLANNED, 
 
 @pytest.mark.parametrize(("before", "after"), TRANSITIONS)
 def test_head_write_is_bound_to_version_fence_epoch_and_plan_when_a_head_exists(before: Head, after: Head) -> None:
-    request = items.put_head("t", before, after)
+    request = requests.put_head("t", before, after)
 
     terms = request["ConditionExpression"].split(" AND ")
     assert terms[:3] == ["#version = :version", "#fence = :fence", "#epoch = :epoch"]
@@ -243,24 +243,28 @@ def test_head_write_is_bound_to_version_fence_epoch_and_plan_when_a_head_exists(
 
 
 def test_head_write_demands_an_empty_place_when_there_was_no_head() -> None:
-    request = items.put_head("t", None, CLAIMED)
+    request = requests.put_head("t", None, CLAIMED)
 
     assert request["ConditionExpression"] == "attribute_not_exists(#job)"
     assert request["ExpressionAttributeNames"] == {"#job": "jobName"}
 
 
 def test_log_write_never_replaces_an_entry_when_one_exists() -> None:
-    assert items.put_log("t", ENTRY)["ConditionExpression"] == "attribute_not_exists(#job)"
+    assert requests.put_log("t", ENTRY)["ConditionExpression"] == "attribute_not_exists(#job)"
 
 
 REQUESTS = {
-    "put_head": items.put_head("t", IDLE, CLAIMED),
-    "put_head with a plan": items.put_head("t", PLANNED, IDLE),
-    "put_head first": items.put_head("t", None, CLAIMED),
-    "put_log": items.put_log("t", ENTRY),
-    "put_run": items.put_run("t", ENTRY),
-    "query_log": items.query_log("t", "parking"),
-    "query_legacy": items.query_legacy("t", "parking"),
+    "put_head": requests.put_head("t", IDLE, CLAIMED),
+    "put_head with a plan": requests.put_head("t", PLANNED, IDLE),
+    "put_head first": requests.put_head("t", None, CLAIMED),
+    "put_log": requests.put_log("t", ENTRY),
+    "put_run": requests.put_run("t", ENTRY),
+    "put_chunk": requests.put_chunk("t", "parking", "p#1", 0, b"x"),
+    "renew_lease": requests.renew_lease("t", CLAIMED),
+    "expire": requests.expire("t", "parking", "jr_1", NOW),
+    "expire of a version": requests.expire("t", "parking", "jr_1", NOW, 3),
+    "query_log": requests.query_log("t", "parking"),
+    "query_job": requests.query_job("t", "parking"),
 }
 
 
@@ -269,21 +273,23 @@ def test_expression_holds_placeholders_only_and_each_is_bound_when_built(name: s
     request = REQUESTS[name]
     expression = request.get("ConditionExpression") or request["KeyConditionExpression"]
 
-    rest = re.sub(r"[#:]\w+|attribute_not_exists|begins_with|\b(AND|OR)\b|[()=<, ]", "", expression)
+    expression += request.get("UpdateExpression", "").removeprefix("SET")
+
+    rest = re.sub(r"[#:]\w+|attribute_not_exists|attribute_exists|\b(AND|OR|BETWEEN)\b|[()=<, ]", "", expression)
     assert rest == ""
     assert set(re.findall(r"#\w+", expression)) == set(request["ExpressionAttributeNames"])
     assert set(re.findall(r":\w+", expression)) == set(request.get("ExpressionAttributeValues", {}))
 
 
 @pytest.mark.parametrize(
-    "request_", [items.get("t", "parking", "jr_1"), REQUESTS["query_log"], REQUESTS["query_legacy"]]
+    "request_", [requests.get("t", "parking", "jr_1"), REQUESTS["query_log"], REQUESTS["query_job"]]
 )
 def test_read_is_strongly_consistent_when_built(request_: dict[str, Any]) -> None:
     assert request_["ConsistentRead"] is True
 
 
 def test_table_has_two_text_keys_and_no_index_when_created() -> None:
-    request = items.create_table("t")
+    request = requests.create_table("t")
 
     assert request["KeySchema"] == [
         {"AttributeName": "jobName", "KeyType": "HASH"},

@@ -12,9 +12,12 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 HELPERS = SCRIPTS / "helpers"
 
 GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths"}]
-TABLE = [*GROUND, {"records"}, {"items"}, {"store"}, {"run"}, {"watermarks"}]
+TABLE = [
+    *GROUND, {"spill"}, {"records"}, {"items"}, {"requests"}, {"store", "heartbeat"}, {"retention"}, {"run"}, {"lookups", "doctor"},
+    {"administration"}, {"watermarks"},
+]  # fmt: skip
 SOURCES = [*GROUND, {"object_listing"}, {"file_bookmark", "row_window"}]
-PURE = {"errors", "values", "ids", "identities", "spark_paths", "records", "items"}
+PURE = {"errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests"}
 
 DYNAMODB_CALLS = {
     "get_item", "put_item", "update_item", "delete_item", "batch_get_item", "batch_write_item", "transact_get_items",

@@ -58,7 +58,7 @@ def test_imported_head_is_version_1_with_its_run_when_a_legacy_item_is_taken_ove
     head = Head.imported("parking", "jr_9", {"latest_data": 0}, now=NOW, token="t")
 
     assert (head.version, head.run_id, head.watermarks) == (1, "jr_9", {"latest_data": 0})
-    assert head.last == Change("IMPORT", "t", NOW, run_id="jr_9")
+    assert head.last == Change("IMPORT", "t", NOW, run_id="jr_9", metrics={"legacy_items": 1})
 
 
 @pytest.mark.parametrize("start", [Head.first("parking"), idle(), aborted()])
@@ -137,7 +137,9 @@ def test_committed_takes_the_plans_own_next_and_lets_go_when_planned() -> None:
 
     head = start.committed(token="c1", now=NOW, metrics={"rows": 2})
 
-    change = Change("COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", metrics={"rows": 2})
+    change = Change(
+        "COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", previous_run_id="jr_0", started_at=NOW, metrics={"rows": 2}
+    )
     assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change)
     assert head.run_id == "jr_1"
     assert head.log_entry == LogEntry("parking", 4, {"repairs": 9}, change)

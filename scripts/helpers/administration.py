@@ -1,0 +1,273 @@
+"""Decisions of people about a job: adopt, rewind, reset, set, discard, and the doctor. Each is kept in the history."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from scripts.helpers import items
+from scripts.helpers.doctor import Finding, examine
+from scripts.helpers.errors import (
+    InvalidValueError,
+    NoWatermarkError,
+    PlanConflictError,
+    StaleError,
+    UnknownJobError,
+    UnknownRunError,
+    UnknownVersionError,
+)
+from scripts.helpers.ids import check_context, check_run_id, new_token
+from scripts.helpers.lookups import Lookups
+from scripts.helpers.records import Head, LogEntry, Order
+from scripts.helpers.spill import references, spill_large
+from scripts.helpers.values import as_stored
+
+MAX_WHY = 1_000
+ATTEMPTS = 10
+
+
+class Administration(Lookups):
+    """The part of `Watermarks` that changes a job without running it.
+
+    Every decision is one conditional write that is legal from any state. It makes a new version,
+    fences the run that is at work and drops its plan. Nothing is deleted at targets: clean those
+    by hand where a decision makes rows come again. `who` is the system's user unless given.
+    """
+
+    def rewind(
+        self,
+        job_id: str,
+        *,
+        to_version: int | None = None,
+        to_run: str | None = None,
+        context: str | None = None,
+        why: str,
+        who: str | None = None,
+    ) -> Head:
+        """Go back to the watermarks of an earlier version or run; what came after is taken again.
+
+        Parameters
+        ----------
+        to_version, to_run
+            One of the two: a version of the history, or a run that committed.
+        context
+            Only this transformation context; by default the whole job.
+        why, who
+            Kept in the history.
+
+        Raises
+        ------
+        UnknownJobError, UnknownRunError, UnknownVersionError
+            There is no such version or run, it never committed, or its log entry expired.
+        InvalidValueError
+            Both or neither of the two are given, or `why` is empty.
+        """
+        if (to_version is None) == (to_run is None):
+            raise InvalidValueError("A rewind takes one of to_version and to_run.")
+        if to_version is not None and (type(to_version) is not int or to_version < 1):
+            raise InvalidValueError(
+                f"A rewind goes to version 1 or later, not {to_version!r}. To forget everything call reset."
+            )
+        order = self._order(who, why)
+        self._check_context(context)
+
+        def change(head: Head) -> Head:
+            version = to_version if to_run is None else self._version_of(head, to_run)
+            assert version is not None
+            entry = self._entry(head, version)
+            if context is not None and context not in entry.watermarks and context not in head.watermarks:
+                raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
+            return head.rewound(self._copied(head, entry, order), order, context)
+
+        return self._decide(job_id, change)
+
+    def reset(self, job_id: str, *, context: str | None = None, why: str, who: str | None = None) -> Head:
+        """Forget a job's watermarks, or those of one context: the next run takes everything there.
+
+        Versions go on growing, so an idempotent sink takes the coming batches as new ones.
+        """
+        order = self._order(who, why)
+        self._check_context(context)
+
+        def change(head: Head) -> Head:
+            if context is not None and context not in head.watermarks:
+                raise InvalidValueError(f"Job {job_id!r} has no context {context!r} to reset.")
+            return head.reset(order, context)
+
+        return self._decide(job_id, change)
+
+    def set_watermark(
+        self,
+        job_id: str,
+        watermarks: Mapping[str, Any],
+        *,
+        context: str | None = None,
+        why: str,
+        who: str | None = None,
+    ) -> Head:
+        """Declare "processed up to here" without running; also for a job that has never run.
+
+        Parameters
+        ----------
+        watermarks
+            All values of the job, or the whole state of one `context`.
+        """
+        order = self._order(who, why)
+        self._check_context(context)
+        values = as_stored(watermarks)
+        return self._decide(job_id, lambda head: head.declared(values, order, context), may_be_new=True)
+
+    def discard_plan(self, job_id: str, *, why: str, who: str | None = None) -> Head:
+        """Drop the open plan; the next run makes a new one from the committed watermarks.
+
+        What a dead run wrote under the plan's batch id stays at the sink: the next batch has another id.
+        """
+        order = self._order(who, why)
+        return self._decide(job_id, lambda head: head.discarded(order))
+
+    def adopt(self, job_id: str, run_id: str | None = None, *, runs: Iterable[Mapping[str, Any]] | None = None) -> Head:
+        """Declare which item of the original class is the most recent one of a job without a head.
+
+        Parameters
+        ----------
+        run_id
+            The run whose item is right.
+        runs
+            Instead of it, the ``JobRuns`` that Glue's ``get_job_runs`` returns: of the runs that have
+            an item, the one with the latest ``StartedOn`` is taken.
+
+        Raises
+        ------
+        UnknownRunError
+            There is no such item.
+        PlanConflictError
+            The job has a head already; nothing is left to adopt.
+        InvalidValueError
+            Both or neither of the two are given, or no run of the list has an item.
+        """
+        self._check(job_id)
+        if (run_id is None) == (runs is None):
+            raise InvalidValueError("adopt takes one of run_id and runs.")
+        if run_id is not None:
+            check_run_id(run_id)
+        current = self._store.read_head(job_id)
+        head = None
+        if current is None:
+            found = self._legacy_items(job_id)
+            run_id = run_id or _latest_started(job_id, runs or (), found)
+            if run_id not in found:
+                raise UnknownRunError(job_id, run_id)
+            head = self._import(found[run_id], len(found))
+            current = self._store.swap(None, head)
+        if head is None or current is None or current.identity != head.identity:
+            raise PlanConflictError(job_id, "it has a committed state already; there is nothing to adopt.")
+        self._repair_log(head)
+        return head
+
+    def doctor(
+        self,
+        job_id: str,
+        *,
+        repair: bool = False,
+        after_restore: bool = False,
+        why: str = "after a restore",
+        who: str | None = None,
+    ) -> list[Finding]:
+        """Look for what is wrong with a job; change nothing unless told.
+
+        Parameters
+        ----------
+        repair
+            Write missing log entries that the head still knows, and delete chunks that nothing refers to.
+        after_restore
+            Start a new epoch, so that no batch id of before the restore is used again.
+
+        Returns
+        -------
+        list of Finding
+            What was found, each with its remedy; empty if all is well.
+        """
+        self._check(job_id)
+        if after_restore:
+            order = self._order(who, why)
+            self._decide(job_id, lambda head: head.restored(order))
+        return examine(self._store, job_id, self._clock(), repair)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _order(self, who: str | None, why: str) -> Order:
+        who = who or _system_user()
+        for name, text in (("who", who), ("why", why)):
+            if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():
+                raise InvalidValueError(f"{name!r} must be one printable line of 1 to {MAX_WHY:,} characters.")
+        return Order(who, why, self._clock(), new_token())
+
+    def _check_context(self, context: str | None) -> None:
+        if context is not None:
+            check_context(context)
+
+    def _decide(self, job_id: str, change: Callable[[Head], Head], *, may_be_new: bool = False) -> Head:
+        """Write a decision on the head as it is then; a run that commits in between is taken into account."""
+        for _ in range(ATTEMPTS):
+            before, head = self._read_for_change(job_id)
+            if before is None and not may_be_new:
+                raise UnknownJobError(job_id, self.table_name)
+            after = change(head)
+            current = self._store.swap(before, after)
+            if current and current.identity == after.identity:
+                self._repair_log(after)
+                self._delete_unused(head, after)
+                return after
+        raise StaleError(f"Job {job_id!r} changed {ATTEMPTS} times meanwhile; nothing was decided. Try again.")
+
+    def _delete_unused(self, before: Head, after: Head) -> None:
+        """Delete the chunks of a plan that is gone."""
+        if before.plan is None:
+            return
+        kept = {*references(after.watermarks), *references(before.watermarks)}
+        for reference in {*references(before.plan.contexts), *references(before.plan.next)} - kept:
+            self._store.delete_chunks(before.job_id, reference)
+
+    def _version_of(self, head: Head, run_id: str) -> int:
+        check_run_id(run_id)
+        item = self._store.read(head.job_id, run_id)
+        version = items.run_from_item(item).get("version") if item else None
+        if version is None and head.last and head.last.run_id == run_id:
+            version = head.version
+        if version is None:
+            raise UnknownRunError(head.job_id, run_id)
+        found: int = version
+        return found
+
+    def _entry(self, head: Head, version: int) -> LogEntry:
+        if head.log_entry is None:
+            raise NoWatermarkError(head.job_id)
+        entry = head.log_entry if version == head.version else self._store.read_log(head.job_id, version)
+        if entry is None or version > head.version:
+            raise UnknownVersionError(head.job_id, version, head.version)
+        return entry
+
+    def _copied(self, head: Head, entry: LogEntry, order: Order) -> LogEntry:
+        """Return the entry with its spilled states copied: the old chunks may expire with their version."""
+        if not references(entry.watermarks):
+            return entry
+        values = self._resolved(head.job_id, entry.watermarks)
+        watermarks, chunks = spill_large(values, "s", order.token, "watermark")
+        self._store.write_chunks(head.job_id, chunks)
+        return LogEntry(entry.job_id, entry.version, watermarks, entry.change)
+
+
+def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
+    started = {run["Id"]: run["StartedOn"] for run in runs if run.get("Id") in found and "StartedOn" in run}
+    if not started:
+        known = ", ".join(sorted(found)[:10])
+        raise InvalidValueError(f"None of the runs given has an item of job {job_id!r}. Its items are of runs {known}.")
+    return str(max(started, key=started.__getitem__))
+
+
+def _system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"

@@ -1,0 +1,58 @@
+"""A background thread that renews a run's lease, and never outlives the run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Calls a method of an object at a steady pace until it is stopped, refused, or the object is gone.
+
+    The thread holds no reference to the object between two beats, is a daemon, and uses the
+    machine's monotonic timer: no clock that is set forward or back changes its pace.
+
+    Parameters
+    ----------
+    owner
+        The object; when nothing else refers to it any more the thread ends.
+    beat
+        Called as ``beat(owner)``; False ends the thread.
+    seconds
+        Pause between two beats.
+    """
+
+    def __init__(self, owner: Any, beat: Callable[[Any], bool], seconds: float) -> None:
+        self._ended = threading.Event()
+        weakref.finalize(owner, self._ended.set)
+        self._thread = threading.Thread(
+            target=_keep_beating,
+            args=(weakref.ref(owner), beat, seconds, self._ended),
+            name="watermark-heartbeat",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the thread runs."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        self._ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _keep_beating(owner: weakref.ref[Any], beat: Callable[[Any], bool], seconds: float, ended: threading.Event) -> None:
+    while not ended.wait(seconds):
+        alive = owner()
+        if alive is None or not beat(alive):
+            return
+        del alive

@@ -1,0 +1,194 @@
+"""What can be looked up in the table: watermarks, runs and the history of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from scripts.helpers import items, requests
+from scripts.helpers.errors import (
+    AmbiguousHistoryError,
+    CorruptItemError,
+    InvalidValueError,
+    UnknownJobError,
+    UnknownRunError,
+)
+from scripts.helpers.ids import check_job_id, check_run_id, new_token
+from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.store import Store
+from scripts.helpers.values import Spilled
+
+
+class Lookups:
+    """The reading half of `Watermarks`. Every read is strongly consistent."""
+
+    def __init__(self, store: Store, clock: Callable[[], datetime], job_id_rule: str) -> None:
+        self.table_name = store.table_name
+        self._store, self._clock, self._job_id_rule = store, clock, job_id_rule
+
+    def get_most_recent_run_id(self, job_id: str) -> str:
+        """Return the run whose watermarks are in force. One strongly consistent read.
+
+        Raises
+        ------
+        UnknownJobError, NoWatermarkError
+            Both are LookupErrors: nothing is known of the job; none of its runs has committed.
+        AmbiguousHistoryError
+            Only several unordered items of the original class are there.
+        """
+        return self.latest(job_id).run_id
+
+    def get_watermark(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
+        """Return a run's item: ``jobName``, ``runId``, ``watermarks`` and when it was committed.
+
+        Parameters
+        ----------
+        run_id
+            By default the most recent run.
+
+        Raises
+        ------
+        UnknownJobError, NoWatermarkError, UnknownRunError
+            All are LookupErrors.
+        """
+        if run_id is None:
+            head = self.latest(job_id)
+            return self._run_item(head, head.run_id)
+        self._check(job_id)
+        check_run_id(run_id)
+        stored = self._store.read_head(job_id)
+        if stored and stored.last and stored.last.run_id == run_id:
+            return self._run_item(stored, run_id)
+        item = self._store.read(job_id, run_id)
+        if item:
+            found = items.run_from_item(item)
+            return found | {"watermarks": self._resolved(job_id, found["watermarks"])}
+        if stored is None and not self._legacy_items(job_id):
+            raise UnknownJobError(job_id, self.table_name)
+        raise UnknownRunError(job_id, run_id)
+
+    def get_watermark_values(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
+        """Return only the values of a run's watermarks, with the types they went in with."""
+        values: dict[str, Any] = self.get_watermark(job_id, run_id)["watermarks"]
+        return values
+
+    def latest(self, job_id: str) -> Head:
+        """Return what is committed for a job and what is open. One strongly consistent read."""
+        self._check(job_id)
+        head = self._store.read_head(job_id) or self._legacy_head(job_id)
+        if head is None:
+            raise UnknownJobError(job_id, self.table_name)
+        return head
+
+    def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> list[LogEntry]:
+        """Return the versions of a job in the order of their commits, newest first.
+
+        Parameters
+        ----------
+        limit
+            At most so many, in one request; by default all of them, page by page.
+        before
+            Only versions below this one: the last version of one page starts the next.
+
+        Returns
+        -------
+        list of LogEntry
+            Each with op, version, run, previous run, attempt, metrics, duration, who and why. Empty
+            for a job that never committed.
+
+        Raises
+        ------
+        UnknownJobError, InvalidValueError
+        """
+        if limit is not None and limit < 1:
+            raise InvalidValueError(f"The limit of a history is {limit}; it must be above 0.")
+        head = self.latest(job_id)
+        below = head.version if before is None else min(before, head.version)
+        entries = [head.log_entry] if head.log_entry and (before is None or head.version < before) else []
+        if limit is not None and len(entries) >= limit:
+            return entries
+        page = None if limit is None else limit - len(entries)
+        request = requests.query_log(self.table_name, job_id, below=max(below, 1), page=page)
+        found = self._store.query(request, pages=1 if page else None)
+        return entries + [items.log_from_item(item) for item in found]
+
+    def exists(self, table_name: str | None = None) -> bool:
+        """Tell whether a table exists, by default this one."""
+        return self._store.table_exists(table_name or self.table_name)
+
+    def create_table(self) -> None:
+        """Create the table for local use: keys, billing, TTL and recovery as in terraform/."""
+        self._store.create_table()
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _check(self, job_id: str) -> None:
+        check_job_id(job_id, self._job_id_rule)
+
+    def _read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
+        """Read the head, with the log complete up to it: (what is stored, what to change)."""
+        self._check(job_id)
+        stored = self._store.read_head(job_id)
+        if stored is None:
+            imported = self._legacy_head(job_id)
+            if imported is None:
+                return None, Head.first(job_id)
+            stored = self._store.swap(None, imported) or imported
+        if stored.last and self._store.read(job_id, items.log_key(stored.version)) is None:
+            self._repair_log(stored)
+        return stored, stored
+
+    def _repair_log(self, head: Head) -> None:
+        if head.log_entry:
+            self._store.write_log(head.log_entry)
+
+    def _legacy_head(self, job_id: str) -> Head | None:
+        """Make a head from the one item of the original class, if that is all there is."""
+        found = self._legacy_items(job_id)
+        if len(found) > 1:
+            raise AmbiguousHistoryError(job_id, list(found))
+        return self._import(next(iter(found.values()))) if found else None
+
+    def _legacy_items(self, job_id: str) -> dict[str, items.Item]:
+        """Read all items of a job without a head, by run id; CorruptItemError if it had one."""
+        query = requests.query_job(self.table_name, job_id)
+        found = {item[items.RANGE_KEY]["S"]: item for item in self._store.query(query)}
+        for range_key in found:
+            if range_key.startswith(items.LOG_PREFIX):
+                raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {range_key!r} is there")
+        return found
+
+    def _import(self, item: items.Item, legacy_items: int = 1) -> Head:
+        legacy = items.run_from_item(item)
+        return Head.imported(
+            legacy["jobName"],
+            legacy["runId"],
+            legacy["watermarks"],
+            now=self._clock(),
+            token=new_token(),
+            legacy_items=legacy_items,
+        )
+
+    def _resolved(self, job_id: str, watermarks: Mapping[str, Any]) -> dict[str, Any]:
+        """Return watermarks with spilled ones read back."""
+        return {
+            name: self._store.read_spilled(job_id, value) if isinstance(value, Spilled) else value
+            for name, value in watermarks.items()
+        }
+
+    def _run_item(self, head: Head, run_id: str) -> dict[str, Any]:
+        assert head.last is not None
+        found: dict[str, Any] = {
+            "jobName": head.job_id,
+            "runId": run_id,
+            "watermarks": self._resolved(head.job_id, head.watermarks),
+        }
+        if head.last.op == "COMMIT":
+            found |= {
+                "version": head.version,
+                "status": "COMMITTED",
+                "committedAt": head.last.at,
+                "metrics": dict(head.last.metrics),
+            }
+        return found
