@@ -36,6 +36,15 @@ def missing_component(name: str, remedy: str) -> None:
     pytest.skip(message)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in CI that skipped anything: a check that did not run must not look green."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if os.environ.get("CI") and skipped:
+        reporter.write_line(f"{len(skipped)} skipped, and CI takes a skip for a failure", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 class Clock:
     """A clock that stands still until a test moves it."""
 

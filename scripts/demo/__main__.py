@@ -36,7 +36,7 @@ from scripts.jobs.session import TRY_LATER
 BUCKET = "demo-bucket"
 FLIGHTS, WEATHER = "flights", "weather"
 MODULES = {FLIGHTS: "scripts.jobs.ingest_files", WEATHER: "scripts.jobs.ingest_table"}
-LEASE_SECONDS = 60
+LEASE_SECONDS = 15
 RUN_LIMIT_SECONDS = 300
 LATE_FILE = "2013-01-17"
 

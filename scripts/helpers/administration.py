@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from scripts.helpers import items
@@ -16,12 +19,16 @@ from scripts.helpers.errors import (
     UnknownJobError,
     UnknownRunError,
     UnknownVersionError,
+    WatermarkError,
 )
 from scripts.helpers.ids import check_context, check_run_id, new_token
 from scripts.helpers.lookups import Lookups
 from scripts.helpers.records import Head, LogEntry, Order
-from scripts.helpers.spill import references, spill_large
-from scripts.helpers.values import as_stored
+from scripts.helpers.retention import expire_version
+from scripts.helpers.spill import cut, references
+from scripts.helpers.values import Spilled, as_stored
+
+logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
 ATTEMPTS = 10
@@ -34,6 +41,8 @@ class Administration(Lookups):
     fences the run that is at work and drops its plan. Nothing is deleted at targets: clean those
     by hand where a decision makes rows come again. `who` is the system's user unless given.
     """
+
+    _retention: timedelta | None = None
 
     def rewind(
         self,
@@ -78,7 +87,7 @@ class Administration(Lookups):
             entry = self._entry(head, version)
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
-            return head.rewound(self._copied(head, entry, order), order, context)
+            return head.rewound(self._copied(head, entry, context), order, context)
 
         return self._decide(job_id, change)
 
@@ -115,6 +124,8 @@ class Administration(Lookups):
         """
         order = self._order(who, why)
         self._check_context(context)
+        if not isinstance(watermarks, Mapping):
+            raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
         values = as_stored(watermarks)
         return self._decide(job_id, lambda head: head.declared(values, order, context), may_be_new=True)
 
@@ -154,7 +165,8 @@ class Administration(Lookups):
         current = self._store.read_head(job_id)
         head = None
         if current is None:
-            found = self._legacy_items(job_id)
+            current, found = self._without_head(job_id)
+        if current is None:
             run_id = run_id or _latest_started(job_id, runs or (), found)
             if run_id not in found:
                 raise UnknownRunError(job_id, run_id)
@@ -216,10 +228,19 @@ class Administration(Lookups):
             after = change(head)
             current = self._store.swap(before, after)
             if current and current.identity == after.identity:
-                self._repair_log(after)
-                self._delete_unused(head, after)
+                self._tidy_up(head, after)
                 return after
         raise StaleError(f"Job {job_id!r} changed {ATTEMPTS} times meanwhile; nothing was decided. Try again.")
+
+    def _tidy_up(self, before: Head, after: Head) -> None:
+        """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""
+        try:
+            self._repair_log(after)
+            self._delete_unused(before, after)
+            if self._retention is not None and before.log_entry is not None:
+                expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
+        except WatermarkError as error:
+            logger.warning("event=log_deferred job=%s version=%d error=%s", after.job_id, after.version, error)
 
     def _delete_unused(self, before: Head, after: Head) -> None:
         """Delete the chunks of a plan that is gone."""
@@ -248,21 +269,28 @@ class Administration(Lookups):
             raise UnknownVersionError(head.job_id, version, head.version)
         return entry
 
-    def _copied(self, head: Head, entry: LogEntry, order: Order) -> LogEntry:
-        """Return the entry with its spilled states copied: the old chunks may expire with their version."""
-        if not references(entry.watermarks):
-            return entry
-        values = self._resolved(head.job_id, entry.watermarks)
-        watermarks, chunks = spill_large(values, "s", order.token, "watermark")
-        self._store.write_chunks(head.job_id, chunks)
-        return LogEntry(entry.job_id, entry.version, watermarks, entry.change)
+    def _copied(self, head: Head, entry: LogEntry, context: str | None) -> LogEntry:
+        """Return the entry with its spilled states copied: the old chunks may expire with their version.
+
+        What the head refers to as well needs no copy; nor do contexts other than the one gone back to.
+        """
+        watermarks, present = dict(entry.watermarks), references(head.watermarks)
+        for name in watermarks if context is None else {context} & watermarks.keys():
+            reference = watermarks[name]
+            if isinstance(reference, Spilled) and reference not in present:
+                value = self._store.read_spilled(head.job_id, reference)
+                watermarks[name], parts = cut(value, f"s#{new_token()}-0", f"watermark {name!r}")
+                self._store.write_chunks(head.job_id, {watermarks[name].id: parts})
+        return replace(entry, watermarks=watermarks)
 
 
 def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
     started = {run["Id"]: run["StartedOn"] for run in runs if run.get("Id") in found and "StartedOn" in run}
     if not started:
-        known = ", ".join(sorted(found)[:10])
-        raise InvalidValueError(f"None of the runs given has an item of job {job_id!r}. Its items are of runs {known}.")
+        known = (
+            f"Its items are of runs {', '.join(sorted(found)[:10])}." if found else "It has no items; check the name."
+        )
+        raise InvalidValueError(f"None of the runs given has an item of job {job_id!r}. {known}")
     return str(max(started, key=started.__getitem__))
 
 

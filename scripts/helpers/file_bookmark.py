@@ -25,6 +25,14 @@ class FileDelta:
     """The new files of one batch, in the order of their keys' bytes.
 
     An empty delta is a good answer: nothing is new.
+
+    Examples
+    --------
+    >>> delta = FileBookmark(landing).new_files()
+    >>> delta.count, delta.bytes
+    (2, 12)
+    >>> [path.rpartition("/")[2] for path in delta.paths]
+    ['1.csv', '2.csv']
     """
 
     location: Location

@@ -51,6 +51,18 @@ class IncrementalJob:
         How long other runs stay away.
     clock
         Returns the time as an aware datetime; the upper bound of time cursors.
+
+    Examples
+    --------
+    >>> watermarks = Watermarks(table_name="glue-watermarks")
+    >>> with IncrementalJob(watermarks, "landing-to-raw", run_id="jr_1") as job:
+    ...     job.new_files(landing, transformation_ctx="parking").count
+    2
+    >>> with IncrementalJob(watermarks, "landing-to-raw", run_id="jr_2") as job:
+    ...     job.new_files(landing, transformation_ctx="parking").count
+    0
+    >>> watermarks.get_most_recent_run_id("landing-to-raw")
+    'jr_2'
     """
 
     def __init__(

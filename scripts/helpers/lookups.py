@@ -45,7 +45,8 @@ class Lookups:
         Parameters
         ----------
         run_id
-            By default the most recent run.
+            By default the most recent run. Its item has the watermarks that are in force, also those
+            that a person set or went back to; ``runId`` is None where they were set and no run committed.
 
         Raises
         ------
@@ -54,7 +55,8 @@ class Lookups:
         """
         if run_id is None:
             head = self.latest(job_id)
-            return self._run_item(head, head.run_id)
+            declared = head.last is not None and head.last.run_id is None and head.watermarks
+            return self._run_item(head, None if declared else head.run_id)
         self._check(job_id)
         check_run_id(run_id)
         stored = self._store.read_head(job_id)
@@ -64,7 +66,7 @@ class Lookups:
         if item:
             found = items.run_from_item(item)
             return found | {"watermarks": self._resolved(job_id, found["watermarks"])}
-        if stored is None and not self._legacy_items(job_id):
+        if stored is None and self._without_head(job_id) == (None, {}):
             raise UnknownJobError(job_id, self.table_name)
         raise UnknownRunError(job_id, run_id)
 
@@ -76,7 +78,10 @@ class Lookups:
     def latest(self, job_id: str) -> Head:
         """Return what is committed for a job and what is open. One strongly consistent read."""
         self._check(job_id)
-        head = self._store.read_head(job_id) or self._legacy_head(job_id)
+        head = self._store.read_head(job_id)
+        if head is None:
+            head, legacy = self._without_head(job_id)
+            head = head or self._legacy_head(job_id, legacy)
         if head is None:
             raise UnknownJobError(job_id, self.table_name)
         return head
@@ -101,8 +106,8 @@ class Lookups:
         ------
         UnknownJobError, InvalidValueError
         """
-        if limit is not None and limit < 1:
-            raise InvalidValueError(f"The limit of a history is {limit}; it must be above 0.")
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidValueError(f"The limit of a history is {limit!r}; it must be a whole number above 0.")
         head = self.latest(job_id)
         below = head.version if before is None else min(before, head.version)
         entries = [head.log_entry] if head.log_entry and (before is None or head.version < before) else []
@@ -128,36 +133,51 @@ class Lookups:
 
     def _read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
         """Read the head, with the log complete up to it: (what is stored, what to change)."""
+        stored, head = self._read_to_claim(job_id)
+        self._complete_log(head)
+        return stored, head
+
+    def _read_to_claim(self, job_id: str) -> tuple[Head | None, Head]:
+        """Read the head: (what is stored, what to change). Its log entry may still be missing."""
         self._check(job_id)
         stored = self._store.read_head(job_id)
         if stored is None:
-            imported = self._legacy_head(job_id)
+            stored, legacy = self._without_head(job_id)
+        if stored is None:
+            imported = self._legacy_head(job_id, legacy)
             if imported is None:
                 return None, Head.first(job_id)
             stored = self._store.swap(None, imported) or imported
-        if stored.last and self._store.read(job_id, items.log_key(stored.version)) is None:
-            self._repair_log(stored)
         return stored, stored
+
+    def _complete_log(self, head: Head) -> None:
+        if head.last and self._store.read(head.job_id, items.log_key(head.version)) is None:
+            self._repair_log(head)
 
     def _repair_log(self, head: Head) -> None:
         if head.log_entry:
             self._store.write_log(head.log_entry)
 
-    def _legacy_head(self, job_id: str) -> Head | None:
+    def _legacy_head(self, job_id: str, found: Mapping[str, items.Item]) -> Head | None:
         """Make a head from the one item of the original class, if that is all there is."""
-        found = self._legacy_items(job_id)
         if len(found) > 1:
             raise AmbiguousHistoryError(job_id, list(found))
         return self._import(next(iter(found.values()))) if found else None
 
-    def _legacy_items(self, job_id: str) -> dict[str, items.Item]:
-        """Read all items of a job without a head, by run id; CorruptItemError if it had one."""
+    def _without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
+        """Read all items of a job that had no head a moment ago, by run id; CorruptItemError if it must have one.
+
+        Should a first run have begun since, its head is returned, and no items.
+        """
         query = requests.query_job(self.table_name, job_id)
         found = {item[items.RANGE_KEY]["S"]: item for item in self._store.query(query)}
-        for range_key in found:
-            if range_key.startswith(items.LOG_PREFIX):
-                raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {range_key!r} is there")
-        return found
+        ours = [range_key for range_key, item in found.items() if range_key[0] in "!~" or "version" in item]
+        if not ours:
+            return None, found
+        head = self._store.read_head(job_id)
+        if head is None:
+            raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")
+        return head, {}
 
     def _import(self, item: items.Item, legacy_items: int = 1) -> Head:
         legacy = items.run_from_item(item)
@@ -177,7 +197,7 @@ class Lookups:
             for name, value in watermarks.items()
         }
 
-    def _run_item(self, head: Head, run_id: str) -> dict[str, Any]:
+    def _run_item(self, head: Head, run_id: str | None) -> dict[str, Any]:
         assert head.last is not None
         found: dict[str, Any] = {
             "jobName": head.job_id,

@@ -36,6 +36,14 @@ class RowWindow:
 
     `low` is None on a first run: everything below `high`. `high` is None while there is no row at
     all; then the window is empty and the watermark stays as it is.
+
+    Examples
+    --------
+    >>> window = RowWindow(column="id", type="bigint", low=5, high=9)
+    >>> window.predicate
+    '`id` >= 5 AND `id` < 9'
+    >>> RowWindow.from_plan(window.to_plan(), "id", "repairs") == window
+    True
     """
 
     column: str

@@ -188,6 +188,10 @@ class Run:
                 return
             before, after = self._head, self._head.released()
             current = self._store.swap(before, after, self._budget)
+            if current and current.claim and current.claim.token == self._token:
+                # A freeze had taken effect without an answer.
+                before, after = current, current.released()
+                current = self._store.swap(before, after, self._budget)
             self._closed = "aborted"
         self._stop_heartbeat()
         if current and current.identity == after.identity:
@@ -207,11 +211,12 @@ class Run:
             except WatermarkError as error:
                 logger.warning("event=heartbeat_failed job=%s run=%s error=%s", self.job_id, self.run_id, error)
                 return True
-            if current is None or current.identity != after.identity:
-                logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
-                return False
-            self._head = after
-            return True
+            if current and current.claim and current.claim.token == self._token:
+                if current.identity == after.identity:
+                    self._head = after
+                return True  # Still ours; if a freeze took effect without an answer, its retry finds out.
+            logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
+            return False
 
     def __enter__(self) -> Run:
         """Keep the lease by a heartbeat until the end of the block."""
@@ -263,7 +268,7 @@ class Run:
     def _spill(self, contexts: dict[str, Any], following: dict[str, Any]) -> tuple[Plan, dict[str, list[bytes]]]:
         plan_id = new_token()
         contexts, plan_chunks = spill_large(contexts, "p", plan_id, "plan")
-        following, state_chunks = spill_large(following, "s", plan_id, "watermark")
+        following, state_chunks = spill_large(following, "s", plan_id, "watermark", self._head.watermarks)
         return Plan(plan_id, contexts, following), plan_chunks | state_chunks
 
     def _resolve(self, value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile, takewhile
+
 from scripts.helpers.errors import SourceError
 
 
@@ -44,5 +46,10 @@ def suffix(key: str) -> str:
 
 
 def folder_columns(key: str) -> tuple[str, ...]:
-    """Return the columns that Spark reads from ``name=value`` folders, such as ``("year",)``."""
-    return tuple(folder.partition("=")[0] for folder in key.split("/")[:-1] if "=" in folder)
+    """Return the columns that Spark reads from ``name=value`` folders, such as ``("year",)``.
+
+    As in Spark's PartitioningUtils, only the lowest unbroken chain of such folders counts.
+    """
+    upwards = dropwhile(lambda folder: "=" not in folder, reversed(key.split("/")[:-1]))
+    names = [folder.partition("=")[0] for folder in takewhile(lambda folder: "=" in folder, upwards)]
+    return tuple(reversed(names))

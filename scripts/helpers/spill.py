@@ -21,10 +21,15 @@ CHUNK_BYTES = 350_000
 """DynamoDB's limit for an item is 400 KB; some servers count their own overhead too."""
 
 MAX_SPILL_BYTES = 64 * 1024 * 1024
+MAX_RAW_BYTES = 256 * 1024 * 1024
+"""Most that is decompressed, whatever a reference says."""
+MAX_CHUNKS = 1_000
+WORTH_BYTES = 1_000
+"""A smaller entry stays where it is: its reference would be no smaller."""
 
 
 def spill_large(
-    entries: Mapping[str, Any], kind: str, token: str, what: str
+    entries: Mapping[str, Any], kind: str, token: str, what: str, known: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, list[bytes]]]:
     """Replace the largest entries of a map by references until the rest fits into the head.
 
@@ -32,26 +37,40 @@ def spill_large(
     ----------
     kind, token
         Make the ids of the chunks unique: ``kind`` is ``p`` for plans, ``s`` for states.
+    known
+        The map that is stored already: an entry that has not changed keeps its reference there.
 
     Returns
     -------
     tuple
         The map with references, and the chunks by the id of their reference.
+
+    Raises
+    ------
+    TooLargeError
+        An entry is too large for chunks, or the map is too large though every large entry is in chunks.
     """
-    sizes: dict[str, int] = {}
-    for name, value in entries.items():
-        attribute, types = encode({name: value}, what=what, limit=MAX_SPILL_BYTES)
-        sizes[name] = size_of(attribute) + size_of(types)
+    sizes = {name: _size({name: value}, what) for name, value in entries.items()}
     kept, total, chunks = dict(entries), sum(sizes.values()), {}
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
-        if total <= MAX_BYTES - 200 * index:
+        if total <= MAX_BYTES:
             break
-        if isinstance(kept[name], Spilled):
+        if isinstance(kept[name], Spilled) or sizes[name] < WORTH_BYTES:
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
-        kept[name], chunks[reference.id] = reference, parts
-        total -= sizes[name]
+        earlier = known.get(name) if known else None
+        if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
+            kept[name] = earlier
+        else:
+            kept[name], chunks[reference.id] = reference, parts
+        total += _size({name: kept[name]}, what) - sizes[name]
+    encode(kept, what=what)
     return kept, chunks
+
+
+def _size(values: Mapping[str, Any], what: str) -> int:
+    attribute, types = encode(values, what=what, limit=MAX_SPILL_BYTES)
+    return size_of(attribute) + size_of(types)
 
 
 def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
@@ -59,16 +78,16 @@ def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
     attribute, types = encode({"value": value}, what=what, limit=MAX_SPILL_BYTES)
     raw = json.dumps([_to_json(attribute), types], separators=(",", ":")).encode("utf-8")
     packed = zlib.compress(raw, 6)
-    if len(packed) > MAX_SPILL_BYTES:
-        raise TooLargeError(
-            what, len(packed), MAX_SPILL_BYTES, "Part the source into several contexts, or take less in one batch."
-        )
+    for size, limit in ((len(packed), MAX_SPILL_BYTES), (len(raw), MAX_RAW_BYTES)):
+        if size > limit:
+            raise TooLargeError(what, size, limit, "Part the source into several contexts, or take less in one batch.")
     parts = [packed[start : start + CHUNK_BYTES] for start in range(0, len(packed), CHUNK_BYTES)]
     return Spilled(id, len(parts), len(raw), hashlib.sha256(raw).hexdigest()), parts
 
 
 def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     """Read a value back from its chunks. ValueError if anything is missing or altered."""
+    check(reference)
     if len(parts) != reference.chunks:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
     inflate = zlib.decompressobj()
@@ -76,13 +95,21 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
         raw = inflate.decompress(b"".join(parts), reference.length + 1)
     except zlib.error as error:
         raise ValueError("not compressed data") from error
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("more or less than one compressed stream")
     if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
         raise ValueError("length or checksum differ")
     try:
         attribute, types = json.loads(raw)
         return decode(_from_json(attribute), types)["value"]
-    except (KeyError, TypeError, binascii.Error) as error:
+    except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, binascii.Error) as error:
         raise ValueError("not what was written") from error
+
+
+def check(reference: Spilled) -> None:
+    """Refuse a reference to more than we ever write. ValueError, before anything is read for it."""
+    if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
+        raise ValueError(f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written")
 
 
 def references(values: Mapping[str, Any]) -> list[Spilled]:

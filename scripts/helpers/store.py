@@ -37,7 +37,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.items import Item
 from scripts.helpers.records import Head, LogEntry
-from scripts.helpers.spill import join
+from scripts.helpers.spill import check, join
 from scripts.helpers.values import Spilled
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Store:
             except StoreUnavailableError as error:
                 last_error = error
             pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
-            if self.timer() - started + pause > budget:
+            if attempt + 1 == ATTEMPTS or self.timer() - started + pause > budget:
                 break
             self.sleep(pause)
         raise last_error
@@ -201,12 +201,20 @@ class Store:
 
     def read_spilled(self, job_id: str, reference: Spilled) -> Any:
         """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
-        keys = [items.chunk_key(reference.id, index) for index in range(reference.chunks)]
-        found = [self.read(job_id, range_key) for range_key in keys]
+        range_key = items.chunk_key(reference.id, 0)
         try:
-            return join(reference, [item["data"]["B"] for item in found if item])
-        except (KeyError, ValueError) as error:
-            raise CorruptItemError(job_id, keys[0] if keys else reference.id, f"its chunks: {error}") from error
+            check(reference)
+            parts = []
+            for index in range(reference.chunks):
+                range_key = items.chunk_key(reference.id, index)
+                item = self.read(job_id, range_key)
+                if item is None:
+                    raise ValueError(f"chunk {index + 1} of {reference.chunks} is gone")
+                parts.append(item["data"]["B"])
+            range_key = items.chunk_key(reference.id, 0)
+            return join(reference, parts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptItemError(job_id, range_key, f"its chunks: {error}") from error
 
     def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
         """Let the chunks of a reference expire."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers import items
+from scripts.helpers import items, requests
 from scripts.helpers.administration import Administration
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError
 from scripts.helpers.ids import JOB_ID_RULE, check_run_id, new_token
-from scripts.helpers.records import Plan
+from scripts.helpers.records import Head, Plan
 from scripts.helpers.retention import expire_version
 from scripts.helpers.run import Run
-from scripts.helpers.store import BACKOFF_SECONDS, Store, make_client
+from scripts.helpers.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store, make_client
 from scripts.helpers.values import as_stored, encode, same_values
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_LEASE = timedelta(minutes=15)
-MAX_RACES = 100
+MAX_RACES = 30
+RACE_GROWTH, MAX_RACE_PAUSE_SECONDS = 3, 15.0
+"""Pauses between races grow so that fifty writers soon stop disturbing each other."""
 
 
 def _utc_now() -> datetime:
@@ -75,6 +77,8 @@ class Watermarks(Administration):
         job_id_rule: str = JOB_ID_RULE,
         retention: timedelta | None = None,
     ) -> None:
+        if retention is not None and retention <= timedelta(0):
+            raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
         store = Store(table_name, dynamodb_client or make_client(region_name, endpoint_url))
         super().__init__(store, clock, job_id_rule)
         self._retention = retention
@@ -124,8 +128,7 @@ class Watermarks(Administration):
             before, head = self._read_for_change(job_id)
             if head.last and head.last.commit_id == token:
                 break
-            stored = self._store.read(job_id, run_id)
-            if stored and "version" in stored and same_values(items.run_from_item(stored)["watermarks"], new):
+            if self._is_repeated(head, run_id, new):
                 break
             if head.plan is not None:
                 raise PlanConflictError(
@@ -140,9 +143,21 @@ class Watermarks(Administration):
                 if self._retention is not None and head.log_entry is not None:
                     expire_version(self._store, head.log_entry, after, now + self._retention)
                 break
-            self._store.sleep(random.uniform(0, BACKOFF_SECONDS * min(race + 1, 10)))
+            self._store.sleep(random.uniform(0, min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS * RACE_GROWTH**race)))
         else:
             raise RunInProgressError(job_id, "(several)", self._clock())
+
+    def _is_repeated(self, head: Head, run_id: str, watermarks: dict[str, Any]) -> bool:
+        """Tell whether a run has committed these values already, and nobody has decided otherwise since."""
+        stored = self._store.read(head.job_id, run_id)
+        if stored is None or "version" not in stored:
+            return False
+        found = items.run_from_item(stored)
+        if not same_values(found["watermarks"], watermarks):
+            return False
+        later = items.log_key(found["version"] + 1), items.log_key(head.version + 1)
+        entries = self._store.query(requests.query_between(self.table_name, head.job_id, *later))
+        return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)
 
     # --- runs -----------------------------------------------------------------------------------
 
@@ -176,12 +191,14 @@ class Watermarks(Administration):
         if lease <= timedelta(0):
             raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
         token = new_token()
+        before, head = self._read_to_claim(job_id)
         while True:
-            before, head = self._read_for_change(job_id)
             after = head.claimed(run_id, token=token, now=self._clock(), lease=lease, take_over=take_over)
-            current = self._store.swap(before, after)
+            current = self._store.swap(before, after, min(BUDGET_SECONDS, lease.total_seconds()))
             if current and current.identity == after.identity:
                 break
+            before, head = (current, current) if current else self._read_to_claim(job_id)
+        self._complete_log(after)
         if not after.watermarks:
             logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
         return Run(self._store, after, self._clock, lease, self._retention)

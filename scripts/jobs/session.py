@@ -66,10 +66,14 @@ def parser(description: str) -> argparse.ArgumentParser:
         type=positive,
         default=int(DEFAULT_LEASE.total_seconds()),
         metavar="N",
-        help="how long other runs stay away; longer than the run takes (default: %(default)s)",
+        help="how long other runs stay away after this one has died; renewed while it runs (default: %(default)s)",
     )
     made.add_argument(
-        "--spark-conf", type=json_map, default={}, metavar="JSON", help='Spark settings, such as {"spark.jars": "…"}'
+        "--spark-conf",
+        type=json_map,
+        default={},
+        metavar="JSON",
+        help='Spark settings, such as {"spark.master": "local[2]"}; spark-submit has its own --conf',
     )
     made.add_argument(
         "--pause-before-commit",

@@ -76,9 +76,17 @@ def log_write(request: Request) -> bool:
     return request.operation == "PutItem" and not request.is_head_write
 
 
-def log_entry_write(request: Request) -> bool:
-    """Match the last write of a commit."""
-    return request.operation == "PutItem" and (request.range_key or "").startswith(items.LOG_PREFIX)
+def after(count: int, match: Callable[[Request], bool]) -> Callable[[Request], bool]:
+    """Match as `match` does, but let the first `count` requests through."""
+    seen: list[Request] = []
+
+    def later(request: Request) -> bool:
+        if not match(request):
+            return False
+        seen.append(request)
+        return len(seen) > count
+
+    return later
 
 
 def read(request: Request) -> bool:

@@ -35,7 +35,7 @@ def test_readme_examples_work_when_run_in_order(
     report = run_doctest(looked_up.replace("…", "..."), names)
 
     assert len(examples) == 2
-    assert report.attempted == 4
+    assert report.attempted == 6
     assert report.failed == 0
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 2
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import PlanConflictError, UnknownRunError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, UnknownRunError
 from scripts.helpers.watermarks import Watermarks
 from tests.integration.faults import Faults, head_write
 
@@ -91,3 +92,96 @@ def test_adopt_takes_effect_once_when_its_write_fails(
     assert faults.hits == 1
     assert hooked.latest(job_id) == head
     assert len(hooked.history(job_id)) == 1
+
+
+# --- by the list of runs that Glue reports ----------------------------------------------------------------
+
+
+def job_run(run_id: str, hour: int, state: str = "SUCCEEDED") -> dict[str, Any]:
+    """Build one of the ``JobRuns`` of Glue's ``get_job_runs``, as boto3 returns it."""
+    started = datetime(2026, 3, 16, hour, tzinfo=timezone.utc)
+    return {"Id": run_id, "Attempt": 0, "JobName": "parking", "StartedOn": started, "JobRunState": state}
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([job_run("jr_a", 9), job_run("jr_b", 8), job_run("jr_c", 7)], "jr_a"),
+        ([job_run("jr_c", 7), job_run("jr_a", 8), job_run("jr_b", 9)], "jr_b"),
+        ([job_run("jr_z", 23, "FAILED"), job_run("jr_b", 8), job_run("jr_a", 7)], "jr_b"),
+        ([job_run("jr_y", 23, "RUNNING"), job_run("jr_c", 3)], "jr_c"),
+        ([{"Id": "jr_a", "JobRunState": "WAITING"}, job_run("jr_c", 3)], "jr_c"),
+    ],
+    ids=["newest-first", "unsorted", "failed-without-item", "running-without-item", "not-started"],
+)
+def test_adopt_takes_the_latest_started_run_that_has_an_item_when_runs_are_given(
+    watermarks: Watermarks, job_id: str, put_legacy: PutLegacy, runs: list[dict[str, Any]], expected: str
+) -> None:
+    for name in ("jr_a", "jr_b", "jr_c"):
+        put_legacy(name, name={"S": name})
+
+    head = watermarks.adopt(job_id, runs=iter(runs))
+
+    assert (head.version, head.run_id, head.watermarks) == (1, expected, {"name": expected})
+    assert watermarks.latest(job_id) == head
+    assert watermarks.get_watermark_values(job_id) == {"name": expected}
+
+
+@pytest.mark.parametrize(
+    ("items", "runs", "text"),
+    [
+        (2, [], "Its items are of runs jr_0, jr_1."),
+        (2, [job_run("jr_z", 9)], "Its items are of runs jr_0, jr_1."),
+        (12, [job_run("jr_z", 9)], " jr_0, jr_1, jr_10, jr_11, jr_2, jr_3, jr_4, jr_5, jr_6, jr_7."),
+        (0, [job_run("jr_z", 9)], "It has no items; check the name."),
+    ],
+    ids=["no-runs", "other-runs", "many-items", "no-items"],
+)  # fmt: skip
+def test_adopt_changes_nothing_when_no_run_of_the_list_has_an_item(
+    watermarks: Watermarks,
+    job_id: str,
+    put_legacy: PutLegacy,
+    stored: Stored,
+    items: int,
+    runs: list[dict[str, Any]],
+    text: str,
+) -> None:
+    for number in range(items):
+        put_legacy(f"jr_{number}")
+    before = stored()
+
+    with pytest.raises(InvalidValueError, match=f"None of the runs given has an item of job '{job_id}'") as caught:
+        watermarks.adopt(job_id, runs=runs)
+
+    assert str(caught.value).endswith(text)
+    assert stored() == before
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"run_id": "jr_a", "runs": [job_run("jr_a", 9)]}, {"run_id": "jr_a", "runs": []}],
+    ids=["neither", "both", "both-and-empty"],
+)  # fmt: skip
+def test_adopt_changes_nothing_when_both_or_neither_are_given(
+    watermarks: Watermarks, job_id: str, put_legacy: PutLegacy, stored: Stored, given: dict[str, Any]
+) -> None:
+    put_legacy("jr_a")
+    before = stored()
+
+    with pytest.raises(InvalidValueError, match="adopt takes one of run_id and runs"):
+        watermarks.adopt(job_id, **given)
+
+    assert stored() == before
+
+
+@pytest.mark.parametrize("given", [{"run_id": "jr_a"}, {"runs": [job_run("jr_a", 9)]}], ids=["run_id", "runs"])
+def test_adopt_changes_nothing_when_a_run_of_ours_has_begun(
+    watermarks: Watermarks, job_id: str, put_legacy: PutLegacy, stored: Stored, given: dict[str, Any]
+) -> None:
+    put_legacy("jr_a")
+    watermarks.begin(job_id, "r1")
+    before = stored()
+
+    with pytest.raises(PlanConflictError, match=f"Job '{job_id}': it has a committed state already; there is nothing"):
+        watermarks.adopt(job_id, **given)
+
+    assert stored() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError
 from scripts.helpers.run import Run
 from scripts.helpers.watermarks import Watermarks
-from tests.integration.faults import Faults, anything, head_write, log_entry_write, log_write, read
+from tests.integration.faults import Faults, after, anything, head_write, log_write, read
 
 ALWAYS = 10_000
 Stored = Callable[[], dict[str, Any]]
@@ -150,7 +151,7 @@ def test_abort_may_be_called_again_when_it_got_no_answer(hooked: Watermarks, fau
 # --- a crash between head write and log write ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [log_write, log_entry_write], ids=["run-item-and-log", "log-only"])
+@pytest.mark.parametrize("written", [0, 1], ids=["nothing-written", "one-of-two-written"])
 def test_next_begin_writes_what_is_missing_when_a_run_died_after_its_commit(
     hooked: Watermarks,
     watermarks: Watermarks,
@@ -158,10 +159,10 @@ def test_next_begin_writes_what_is_missing_when_a_run_died_after_its_commit(
     job_id: str,
     stored: Stored,
     caplog: pytest.LogCaptureFixture,
-    lost: Any,
+    written: int,
 ) -> None:
     run = frozen(hooked, job_id)
-    faults.drop(lost, ALWAYS)
+    faults.drop(after(written, log_write), ALWAYS)
 
     outcome = run.commit(rows=3)
 
@@ -228,3 +229,19 @@ def test_commit_warns_of_no_values_when_the_log_is_deferred(
 
     assert "log_deferred" in caplog.text
     assert not [r for r in caplog.records if r.name.startswith("scripts") and "a-private-value" in r.getMessage()]
+
+
+def test_abort_lets_go_when_a_freeze_before_it_took_effect_without_an_answer(
+    watermarks: Watermarks, job_id: str
+) -> None:
+    run = watermarks.begin(job_id, "jr_1")
+    other = watermarks.begin(job_id, "jr_1")
+    unaware = Run(watermarks._store, other._head, watermarks._clock, timedelta(minutes=15))
+    other.freeze({"rows": 1}, {"rows": 2})
+
+    unaware.abort()
+
+    head = watermarks.latest(job_id)
+    assert head.claim is None
+    assert head.plan is not None
+    assert run.fence < head.fence

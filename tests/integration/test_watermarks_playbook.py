@@ -289,3 +289,17 @@ def test_another_job_may_begin_when_one_is_held(watermarks: Watermarks, job_id: 
     other = watermarks.begin(f"{job_id}-2", "r2")
 
     assert (other.run_id, other.version) == ("r2", 0)
+
+
+def test_same_item_is_committed_again_when_a_person_has_gone_back_since(watermarks: Watermarks, job_id: str) -> None:
+    first, second = (
+        watermarks.create_watermark_item(job_id=job_id, run_id=f"jr_{number}", n=number) for number in (1, 2)
+    )
+    watermarks.add_watermark(first)
+    watermarks.add_watermark(second)
+    watermarks.rewind(job_id, to_run="jr_1", why="the second run read half a file")
+
+    watermarks.add_watermark(second)
+
+    assert watermarks.get_watermark_values(job_id) == {"n": 2}
+    assert watermarks.latest(job_id).version == 4

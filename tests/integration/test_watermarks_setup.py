@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import boto3
@@ -14,6 +15,7 @@ from scripts.helpers.errors import (
     AccessRefusedError,
     ConfigurationError,
     CredentialsError,
+    InvalidValueError,
     TableNotFoundError,
     TableSchemaError,
 )
@@ -245,3 +247,11 @@ def test_error_names_the_code_when_dynamodb_refuses_for_another_reason(
 
     assert PRIVATE not in str(caught.value)
     assert stored() == {}
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_retention_is_refused_when_it_is_not_above_zero(
+    make_watermarks: Callable[..., Watermarks], seconds: int
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"The retention is {seconds} seconds; it must be above 0"):
+        make_watermarks("any", retention=timedelta(seconds=seconds))

@@ -143,7 +143,9 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
     script = tmp_path / "ingest_files.py"
     script.write_text((REPOSITORY / "scripts/jobs/ingest_files.py").read_text())
     submit = Path(sys.executable).parent / "spark-submit"
-    command = [str(submit), "--master", "local[1]", "--py-files", str(wheel), str(script), *arguments]
+    *own, _, settings = arguments
+    conf = [part for name, value in json.loads(settings).items() for part in ("--conf", f"{name}={value}")]
+    command = [str(submit), *conf, "--py-files", str(wheel), str(script), *own]
 
     done = subprocess.run(
         [*command, "--schema", SCHEMA],

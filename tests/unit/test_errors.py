@@ -45,7 +45,11 @@ BUILT = [
 ]
 
 FAMILIES = [
-    (errors.NothingThereError, LookupError, ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError"]),
+    (
+        errors.NothingThereError,
+        LookupError,
+        ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError"],
+    ),
     (
         errors.InvalidValueError,
         ValueError,

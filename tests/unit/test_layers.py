@@ -13,8 +13,8 @@ HELPERS = SCRIPTS / "helpers"
 
 GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths"}]
 TABLE = [
-    *GROUND, {"spill"}, {"records"}, {"items"}, {"requests"}, {"store", "heartbeat"}, {"retention"}, {"run"}, {"lookups", "doctor"},
-    {"administration"}, {"watermarks"},
+    *GROUND, {"spill"}, {"records"}, {"items"}, {"requests"}, {"store", "heartbeat"}, {"retention"}, {"run"},
+    {"lookups", "doctor"}, {"administration"}, {"watermarks"},
 ]  # fmt: skip
 SOURCES = [*GROUND, {"object_listing"}, {"file_bookmark", "row_window"}]
 PURE = {"errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests"}

@@ -90,6 +90,8 @@ def test_suffix_is_that_of_the_file_name_when_folders_have_dots(key: str, expect
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
+        ("a=1/x/b=2/f.csv", ("b",)),
+        ("a=1/x/f.csv", ("a",)),
         ("year=2013/month=1/a.csv", ("year", "month")),
         ("flights/year=2013/a=b.csv", ("year",)),
         ("_day=a=b/x.csv", ("_day",)),

@@ -1,0 +1,1 @@
+"""Stand-ins for services, where no emulator can show the case."""

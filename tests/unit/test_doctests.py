@@ -1,0 +1,85 @@
+"""The examples in the docstrings of the package, run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scripts.helpers
+from scripts.helpers.watermarks import Watermarks
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__))
+FOR_USERS = ("file_bookmark", "ids", "job", "row_window", "watermarks")
+"""Modules whose classes users call."""
+ELSEWHERE = "eu-west-1"
+"""A region of its own, so that the examples' table is no other test's."""
+
+
+def load(module: str) -> Any:
+    return importlib.import_module(f"scripts.helpers.{module}")
+
+
+def examples() -> list[doctest.DocTest]:
+    """Return every docstring of the package that has an example."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for module in MODULES for test in finder.find(load(module)) if test.examples]
+
+
+@pytest.fixture
+def names(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Return what an example may use: a directory `landing` of two files, and the table of the playbook."""
+    for number in (1, 2):
+        (tmp_path / f"{number}.csv").write_text("id\n123")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", ELSEWHERE)
+    watermarks = Watermarks("glue-watermarks", region_name=ELSEWHERE)
+    watermarks.create_table()
+    yield {"landing": str(tmp_path)}
+    watermarks._store.client.delete_table(TableName="glue-watermarks")
+
+
+@pytest.mark.parametrize("test", examples(), ids=lambda test: test.name)
+def test_docstring_example_gives_what_it_shows_when_it_is_run(test: doctest.DocTest, names: dict[str, Any]) -> None:
+    test.globs.update(names)
+    told: list[str] = []
+
+    result = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
+
+    assert result.attempted > 0
+    assert result.failed == 0, "".join(told)
+
+
+@pytest.mark.parametrize("module", FOR_USERS)
+def test_every_class_that_users_call_has_an_example_when_its_docstring_is_read(module: str) -> None:
+    loaded = load(module)
+    public = [
+        found
+        for name, found in inspect.getmembers(loaded, inspect.isclass)
+        if found.__module__ == loaded.__name__ and not name.startswith("_")
+    ]
+
+    without = [found.__name__ for found in public if ">>>" not in (inspect.getdoc(found) or "")]
+
+    assert public
+    assert without == []
+
+
+def test_examples_are_found_when_the_package_is_searched() -> None:
+    found = {test.name.rpartition(".")[2] for test in examples()}
+
+    assert {
+        "Watermarks",
+        "FileBookmark",
+        "FileDelta",
+        "IncrementalJob",
+        "RowWindow",
+        "BatchId",
+        "to_utc_string",
+    } <= found
