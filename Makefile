@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench
+.PHONY: help demo test test-long lint bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,6 +10,9 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 
 test: lint ## all tests; sets itself up
 	$(BIN)/python -m pytest
+
+test-long: .venv/ready ## the same protocol tests for many minutes
+	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol --timeout 3600
 
 lint: .venv/ready ## style and types
 	$(BIN)/ruff check .

@@ -64,7 +64,7 @@ def encode(
     ----------
     values
         str, int, float, Decimal, bool, None, bytes, date, aware datetime, list and dict, nested
-        up to 16 levels and 1,000 entries.
+        up to 16 levels and 1,000 entries. Zeros at the end of a Decimal are not kept: DynamoDB trims them.
     what
         What the map is, for error texts.
     limit
@@ -194,6 +194,8 @@ class _Encoder:
         return str.__str__(value)
 
     def integer(self, value: int, path: str) -> str:
+        if abs(value) < 10**MAX_DIGITS:
+            return str(int(value))
         if value.bit_length() > 4 * (MAX_EXPONENT + 1):
             raise self.refuse(path, "is too large a number: the limit is 9.9E+125", "Store it as a string.")
         number = Decimal(int(value))
@@ -320,9 +322,15 @@ def _number(text: str, kind: str | None) -> int | float | Decimal:
     if kind == "float":
         return float(text)
     if kind == "decimal":
-        return number
+        return _trimmed(number)
     if kind is not None:
         raise ValueError(f"type {kind!r} does not fit a number")
     if number == number.to_integral_value():
         return int(number)
-    return number
+    return _trimmed(number)
+
+
+def _trimmed(number: Decimal) -> Decimal:
+    """Return a number as DynamoDB gives it back, which trims zeros at its end: a first read equals every later one."""
+    trimmed = number.normalize(_CONTEXT)
+    return trimmed if int(trimmed.as_tuple().exponent) <= 0 else Decimal(int(trimmed))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers import items, requests
 from scripts.helpers.administration import Administration
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
 from scripts.helpers.ids import JOB_ID_RULE, check_run_id, new_token
 from scripts.helpers.records import Head, Plan
 from scripts.helpers.retention import expire_version
@@ -126,8 +127,6 @@ class Watermarks(Administration):
         token = new_token()
         for race in range(MAX_RACES):
             before, head = self._read_for_change(job_id)
-            if head.last and head.last.commit_id == token:
-                break
             if self._is_repeated(head, run_id, new):
                 break
             if head.plan is not None:
@@ -198,7 +197,13 @@ class Watermarks(Administration):
             if current and current.identity == after.identity:
                 break
             before, head = (current, current) if current else self._read_to_claim(job_id)
-        self._complete_log(after)
+        run = Run(self._store, after, self._clock, lease, self._retention)
+        try:
+            self._complete_log(after)
+        except WatermarkError:
+            with suppress(WatermarkError):
+                run.abort()
+            raise
         if not after.watermarks:
             logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
-        return Run(self._store, after, self._clock, lease, self._retention)
+        return run

@@ -16,7 +16,7 @@ from tests.conftest import Clock
 
 RICH: dict[str, Any] = {
     "rows": {"low": None, "high": datetime(2026, 3, 16, 15, 45, 0, 7, tzinfo=timezone.utc), "day": date(2026, 3, 16)},
-    "files": {"packed": b"\x00\xff", "count": 0, "ratio": 0.5, "exact": Decimal("1.50"), "names": ["a b", "🎉", ""]},
+    "files": {"packed": b"\x00\xff", "count": 0, "ratio": 0.5, "exact": Decimal("1.5"), "names": ["a b", "🎉", ""]},
 }
 
 

@@ -23,7 +23,7 @@ VALUES = [
     0.0,
     0.1,
     1e-7,
-    Decimal("1.50"),
+    Decimal("1.5"),
     Decimal("3"),
     True,
     False,
@@ -91,6 +91,17 @@ def test_value_comes_back_with_its_type_when_it_was_added(
     found = watermarks.get_watermark_values(job_id, "r1" if by_run else None)
 
     assert repr(found) == repr({"mark": value})
+
+
+@pytest.mark.parametrize(("given", "kept"), [("1.50", "1.5"), ("-100", "-100"), ("1E+2", "100"), ("0.00", "0")])
+def test_decimal_comes_back_as_dynamodb_keeps_it_when_it_has_zeros_at_its_end(
+    watermarks: Watermarks, job_id: str, given: str, kept: str
+) -> None:
+    add(watermarks, job_id, "r1", mark=Decimal(given))
+
+    found = watermarks.get_watermark_values(job_id)
+
+    assert repr(found) == repr({"mark": Decimal(kept)})
 
 
 def test_datetime_comes_back_in_utc_when_it_went_in_with_another_zone(watermarks: Watermarks, job_id: str) -> None:

@@ -1,0 +1,155 @@
+"""Two actors with clocks of their own, a growing source and a sink; every call is held against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from scripts.helpers.errors import (
+    CommitUnknownError,
+    StoreUnavailableError,
+    WatermarkError,
+)
+from scripts.helpers.run import Run
+from scripts.helpers.watermarks import Watermarks
+from tests.doubles.dynamodb import Died
+from tests.protocol.model import Frozen, Intent, Model, State
+
+LEASE = timedelta(minutes=15)
+CONTEXTS = ("rows", "files")
+START = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+UNKNOWN = (StoreUnavailableError, CommitUnknownError)
+MAX_REQUESTS = 500
+DECISIONS = ("IMPORT", "REWIND", "RESET", "SET")
+
+
+class Trouble(NamedTuple):
+    """What goes wrong in a call: at its `request`-th request, and at `times` - 1 after it."""
+
+    request: int
+    fault: str | None = None
+    times: int = 1
+    meanwhile: Callable[[], None] | None = None
+    """Done by somebody else before that request."""
+
+
+@dataclass(eq=False)
+class Handle:
+    """A run as its process knows it. It may act at any time, also long after others have gone on."""
+
+    run: Run
+    actor: str
+    state: State
+    plan: Frozen | None
+    processed: bool = False
+    dead: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.run.run_id} fence {self.state.fence}>"
+
+
+class Outcome(NamedTuple):
+    value: Any
+    error: BaseException | None
+    intent: Intent
+
+    @property
+    def unknown(self) -> bool:
+        return isinstance(self.error, (*UNKNOWN, Died))
+
+    def refused(self, *errors: type[BaseException]) -> bool:
+        """Tell whether the call was refused, which must be by one of these, or ended unknown."""
+        if self.error is None:
+            return False
+        assert self.unknown or isinstance(self.error, errors), repr(self.error)
+        return True
+
+
+class Actors:
+    """Two actors, their clocks, the source and the sink of one job."""
+
+    def __init__(self, retention: timedelta | None = None) -> None:
+        self.model = Model()
+        self.now = START
+        self.skew = {"a": timedelta(), "b": timedelta()}
+        self.actors = {name: self._actor(name, retention) for name in self.skew}
+        self.source = dict.fromkeys(CONTEXTS, 0)
+        self.sink: dict[str, object] = {}
+        self.handles: list[Handle] = []
+        self.runs = 0
+
+    def _actor(self, name: str, retention: timedelta | None) -> Watermarks:
+        client: Any = self.model
+        watermarks = Watermarks("table", client, clock=lambda: self.clock(name), retention=retention)
+        watermarks._store.sleep = lambda seconds: None
+        return watermarks
+
+    def clock(self, actor: str) -> datetime:
+        return self.now + self.skew[actor]
+
+    def new_run_id(self) -> str:
+        self.runs += 1
+        return f"jr_{self.runs}"
+
+    # --- one call -------------------------------------------------------------------------------
+
+    def call(self, intent: Intent, trouble: Trouble | None, function: Callable[[], Any]) -> Outcome:
+        """Make a call; unless its outcome is unknown, what it reports must be what it wrote."""
+        count = 0
+        hit = False
+
+        def fault(number: int, method: str, params: dict[str, Any]) -> str | None:
+            nonlocal count, hit
+            count += 1
+            assert count <= MAX_REQUESTS, f"{intent.kind} does not end"
+            if trouble is None or not trouble.request <= count < trouble.request + trouble.times:
+                return None
+            if trouble.meanwhile:
+                intent.disturbed = True
+                trouble.meanwhile()
+            hit = hit or trouble.fault is not None
+            return trouble.fault
+
+        value, error = None, None
+        outer, self.model.fault = self.model.fault, fault
+        self.model.intents.append(intent)
+        try:
+            value = function()
+        except (WatermarkError, Died) as raised:
+            error = raised
+        finally:
+            self.model.fault = outer
+            self.model.intents.pop()
+        outcome = Outcome(value, error, intent)
+        assert hit or not outcome.unknown, f"{intent.kind} gave up though nothing failed: {error!r}"
+        assert len(intent.made) <= 1 + intent.given_up, f"{intent.kind} took effect {len(intent.made)} times (I9)"
+        assert error is not None or not intent.given_up
+        if error is not None and not outcome.unknown:
+            assert not intent.made, f"{intent.kind} was refused by {error!r}, but took effect"
+        return outcome
+
+
+def nothing(before: State | None, after: State) -> State:
+    raise AssertionError(f"a call that may change nothing wrote the head: {after}")
+
+
+def rows_of(context: str, low: int, high: int) -> list[str]:
+    return [f"{context}-{number}" for number in range(low, high)]
+
+
+def position(watermarks: Mapping[str, Any], context: str) -> int:
+    return int(watermarks.get(context, {"value": 0})["value"])
+
+
+def mark(context: str, value: int) -> dict[str, Any]:
+    """Return the watermark of a context that was taken up to `value`; of several types (I14), and growing."""
+    return {
+        "value": value,
+        "at": START + timedelta(hours=value),
+        "share": Decimal(value) / 8,
+        "ratio": float(value),
+        "names": rows_of(context, 0, value),
+    }

@@ -1,0 +1,78 @@
+"""One run of a job in a process of its own, which kills itself at a numbered request.
+
+`python -m tests.protocol.crash_process` reads what to do from the environment; the package knows
+nothing of it. It writes out how many requests a run made that was not killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.store import make_client
+from scripts.helpers.watermarks import Watermarks
+from tests.protocol.model_job import Sink, Source, work
+
+SETTINGS = "CRASH_TEST_SETTINGS"
+"""JSON: endpoint, table, job, run, rows, sink, pad_bytes and, to be killed, kill_at and when."""
+
+
+class FileSink(Sink):
+    """A sink that outlives the process: each line of its file is one batch as it was written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def write(self, batch: str, rows: list[int], pad: bytes) -> None:
+        with self.path.open("a") as lines:
+            lines.write(json.dumps([batch, rows, pad.hex()]) + "\n")
+
+    def load(self) -> None:
+        """Read what all processes wrote."""
+        self.contents.clear()
+        for line in self.path.read_text().splitlines():
+            batch, rows, pad = json.loads(line)
+            super().write(batch, rows, bytes.fromhex(pad))
+
+
+def kill_at(client: Any, number: int, when: str) -> list[str]:
+    """Count requests, and end this process before request `number` is sent or after it took effect."""
+    sent: list[str] = []
+
+    def before_send(event_name: str, **_: Any) -> None:
+        sent.append(event_name)
+        if when == "before" and len(sent) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def after_call(**_: Any) -> None:
+        if when == "after" and len(sent) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    client.meta.events.register("before-send.dynamodb", before_send)
+    client.meta.events.register("after-call.dynamodb", after_call)
+    return sent
+
+
+def main() -> None:
+    settings = json.loads(os.environ[SETTINGS])
+    client = make_client(None, settings["endpoint"])
+    sent = kill_at(client, settings.get("kill_at", 0), settings.get("when", "before"))
+    work(
+        Watermarks(settings["table"], client),
+        settings["job"],
+        settings["run"],
+        Source(settings["rows"]),
+        FileSink(Path(settings["sink"])),
+        spilled=settings["pad_bytes"] > 0,
+        pad_bytes=settings["pad_bytes"],
+    )
+    sys.stdout.write(f"{len(sent)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""One job over a model source and a model sink: what the crash tests run, kill, run again and then count."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from scripts.helpers import items, requests
+from scripts.helpers.errors import FencedError, PlanConflictError, RunClosedError
+from scripts.helpers.run import Run
+from scripts.helpers.values import Spilled, decode
+from scripts.helpers.watermarks import Watermarks
+
+CONTEXT = "repairs"
+PAD_BYTES = 2_000
+"""What `padding` makes unless told: small, for tests that lower the limits of `spill`."""
+
+Point = Callable[[str], None]
+
+
+class Source:
+    """Rows with a cursor: row n is visible once the source has grown past n."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.count = count
+
+    def grow(self, by: int = 1) -> None:
+        self.count += by
+
+    def rows(self, low: int, high: int) -> list[int]:
+        return list(range(low, min(high, self.count)))
+
+
+class Sink:
+    """Takes each batch id as a whole, the second time in place of the first; remembers every content."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, list[tuple[list[int], bytes]]] = {}
+
+    def write(self, batch: str, rows: list[int], pad: bytes) -> None:
+        self.contents.setdefault(batch, []).append((rows, pad))
+
+    @property
+    def rows(self) -> list[int]:
+        return sorted(row for written in self.contents.values() for row in written[-1][0])
+
+    @property
+    def changed(self) -> list[str]:
+        """Return the batches that did not always have the same content."""
+        return [batch for batch, written in self.contents.items() if any(one != written[0] for one in written)]
+
+
+@lru_cache(maxsize=256)
+def padding(low: int, high: int, size: int = PAD_BYTES) -> bytes:
+    """Make bytes that cannot be compressed, the same for the same bounds."""
+    return random.Random(f"{low}-{high}").randbytes(size)
+
+
+def work(
+    watermarks: Watermarks,
+    job_id: str,
+    run_id: str,
+    source: Source,
+    sink: Sink,
+    *,
+    spilled: bool = False,
+    pad_bytes: int = PAD_BYTES,
+    take_over: bool = False,
+    handles: list[Run] | None = None,
+    point: Point = lambda name: None,
+) -> bool:
+    """Do one whole run as a job author would; False if there was nothing new."""
+    with watermarks.begin(job_id, run_id, take_over=take_over) as run:
+        if handles is not None:
+            handles.append(run)
+        point("begun")
+        if run.plan is None:
+            state = run.state(CONTEXT)
+            low, high = state["value"] if state else 0, source.count
+            if low == high:
+                return False
+            pad = {"pad": padding(low, high, pad_bytes)} if spilled else {}
+            run.freeze({CONTEXT: {"low": low, "high": high, **pad}}, {CONTEXT: {"value": high, **pad}})
+        point("frozen")
+        planned = run.planned(CONTEXT)
+        source.grow()  # Rows that arrive while the batch is worked on.
+        run.check()
+        rows = source.rows(planned["low"], planned["high"])
+        sink.write(str(run.batch_id), rows, planned.get("pad", b""))
+        point("written")
+        run.commit(rows=len(rows))
+    point("committed")
+    return True
+
+
+def drain(watermarks: Watermarks, job_id: str, source: Source, sink: Sink, **options: Any) -> None:
+    """Run until nothing is new; the source stands still at the end."""
+    for number in range(4):
+        before = source.count
+        if not work(watermarks, job_id, f"drain-{number}", source, sink, **options):
+            return
+        source.count = before
+    raise AssertionError("the source is not empty after four runs")
+
+
+def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
+    """Let an old handle try everything: it may learn that it is too late, and change nothing."""
+    bounds = {CONTEXT: {"low": 0, "high": 99}}
+    for attempt in (run.check, run.heartbeat, lambda: run.freeze(bounds, {CONTEXT: {"value": 99}}), run.commit):
+        before = read_head()
+        try:
+            answer = attempt()
+        except (FencedError, RunClosedError, PlanConflictError):
+            answer = False
+        assert answer in (False, "already"), f"an old handle was told {answer!r}"
+        assert read_head() == before, "an old handle changed the head"
+
+
+def stored_items(client: Any, table_name: str, job_id: str) -> dict[str, dict[str, Any]]:
+    """Read all raw items of a job by range key, past the package."""
+    request, found = requests.query_job(table_name, job_id), {}
+    while True:
+        page = client.query(**request)
+        found |= {item[items.RANGE_KEY]["S"]: item for item in page["Items"]}
+        if "LastEvaluatedKey" not in page:
+            return found
+        request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+def legacy_read(client: Any, table_name: str, job_id: str) -> dict[str, Any]:
+    """Read what the original class takes for a job's newest item."""
+    request = requests.query_job(table_name, job_id) | {"ScanIndexForward": False, "Limit": 1}
+    del request["ConsistentRead"]
+    (found,) = client.query(**request)["Items"]
+    return found  # type: ignore[no-any-return]
+
+
+def chunk_keys(values: dict[str, Any]) -> set[str]:
+    """Return the range keys of all chunks that a map of values refers to."""
+    return {
+        items.chunk_key(value.id, index)
+        for value in values.values()
+        if isinstance(value, Spilled)
+        for index in range(value.chunks)
+    }
+
+
+def is_by_run(item: dict[str, Any]) -> bool:
+    """Tell whether a log entry is of a version that a run made, and that its run item must show."""
+    return item["op"]["S"] in ("COMMIT", "IMPORT")
+
+
+def check_table(watermarks: Watermarks, client: Any, job_id: str) -> None:
+    """Assert what must hold for a job at rest: a dense log that equals the head, no orphan, nothing that expires."""
+    table_name = watermarks.table_name
+    legacy = legacy_read(client, table_name, job_id)
+    watermarks.doctor(job_id, repair=True)
+    found = stored_items(client, table_name, job_id)
+    head = found[items.HEAD_KEY]
+    log = {key: item for key, item in found.items() if key.startswith(items.LOG_PREFIX)}
+    version = int(head["version"]["N"])
+    assert [int(item["version"]["N"]) for item in log.values()] == list(range(1, version + 1)), f"log {sorted(log)}"
+    newest = log[items.log_key(version)]
+    assert (head["watermarks"], head["types"]) == (newest["watermarks"], newest["types"]), "head and log differ"
+    assert legacy["watermarks"] == head["watermarks"], f"a legacy reader sees {legacy['runId']}"
+    runs = {item["byRun"]["S"]: int(item["version"]["N"]) for item in log.values() if is_by_run(item)}
+    shown = {run_id: int(found[run_id]["version"]["N"]) if run_id in found else None for run_id in runs}
+    assert shown == runs, f"run items {shown}, log {runs}"
+    held = [decode(item["watermarks"], item["types"]) for item in [head, *log.values()]]
+    if "plan" in head:
+        plan = head["plan"]["M"]
+        held += [decode(plan["contexts"], plan["contextTypes"]), decode(plan["next"], plan["nextTypes"])]
+    used = set().union(*map(chunk_keys, held))
+    chunks = {key for key in found if key.startswith(("!p#", "!s#"))}
+    assert chunks == used, f"orphans {sorted(chunks - used)}, missing {sorted(used - chunks)}"
+    assert not [key for key, item in found.items() if items.TTL_ATTRIBUTE in item], "something expires"
+    findings = [finding for finding in watermarks.doctor(job_id) if finding.kind != "open plan"]
+    assert findings == [], f"the doctor found {findings}"
+
+
+def check_delivery(watermarks: Watermarks, job_id: str, source: Source, sink: Sink) -> None:
+    """Assert that the sink is the source, each row once, and that each batch was one version's, always the same."""
+    assert sink.rows == source.rows(0, source.count), f"sink {sink.rows}, source {source.count}"
+    assert sink.changed == [], f"batches with two contents: {sink.changed}"
+    head = watermarks.latest(job_id)
+    versions = sorted(int(batch.rpartition("-")[2]) for batch in sink.contents)
+    assert versions == [entry.version for entry in reversed(watermarks.history(job_id))], f"batches {versions}"
+    assert watermarks.get_watermark_values(job_id)[CONTEXT]["value"] == source.count
+    assert head.plan is None, "a plan is open"

@@ -1,0 +1,206 @@
+"""Changes to the code, each of which breaks one promise of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from scripts.helpers import items, requests, retention, values
+from scripts.helpers.lookups import Lookups
+from scripts.helpers.records import Head, LogEntry, Order, Plan
+from scripts.helpers.run import Run
+from scripts.helpers.spill import references
+from scripts.helpers.store import Store
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def noresolve(patch: pytest.MonkeyPatch) -> None:
+    """A failed condition or a lost answer is taken for the answer; nothing is read."""
+
+    def settle(self: Store, job_id: str, before: Head | None, write: Callable[[], Any], budget: float) -> Head | None:
+        return write() or None
+
+    patch.setattr(Store, "_settle", settle)
+
+
+def noreplay(patch: pytest.MonkeyPatch) -> None:
+    """A new run makes a plan of its own instead of the one that a dead run left."""
+    claimed = Head.claimed
+    patch.setattr(Head, "claimed", lambda self, *args, **given: replace(claimed(self, *args, **given), plan=None))
+
+
+def norollfwd(patch: pytest.MonkeyPatch) -> None:
+    """The log entry that a dead run did not write is never written."""
+    patch.setattr(Lookups, "_complete_log", lambda self, head: None)
+
+
+def nofence_noversion(patch: pytest.MonkeyPatch) -> None:
+    """The condition is on plan and epoch only."""
+    unchanged = requests._unchanged
+
+    def weaker(head: Head) -> dict[str, Any]:
+        condition = unchanged(head)
+        parts = condition["ConditionExpression"].split(" AND ")
+        condition["ConditionExpression"] = " AND ".join(part for part in parts if part[1:6] not in ("versi", "fence"))
+        for name in ("version", "fence"):
+            del condition["ExpressionAttributeNames"]["#" + name], condition["ExpressionAttributeValues"][":" + name]
+        return condition
+
+    patch.setattr(requests, "_unchanged", weaker)
+
+
+def versionback(patch: pytest.MonkeyPatch) -> None:
+    """A rewind takes the version of what it goes back to."""
+    rewound = Head.rewound
+
+    def back(self: Head, entry: LogEntry, order: Order, context: str | None = None) -> Head:
+        return replace(rewound(self, entry, order, context), version=entry.version)
+
+    patch.setattr(Head, "rewound", back)
+
+
+def head_expires(patch: pytest.MonkeyPatch) -> None:
+    """The head gets an expiresAt."""
+    write = items.head_to_item
+    patch.setattr(requests, "head_to_item", lambda head: write(head) | {"expiresAt": items.number(2_000_000_000)})
+
+
+def eventual_read(patch: pytest.MonkeyPatch) -> None:
+    """Reads of one item are not consistent."""
+    get = requests.get
+    patch.setattr(requests, "get", lambda *args: {k: v for k, v in get(*args).items() if k != "ConsistentRead"})
+
+
+def eventual_query(patch: pytest.MonkeyPatch) -> None:
+    """Queries are not consistent."""
+    query = requests.query_job
+    patch.setattr(requests, "query_job", lambda *args: {k: v for k, v in query(*args).items() if k != "ConsistentRead"})
+
+
+def condition_dropped(patch: pytest.MonkeyPatch) -> None:
+    """The write of the head has no condition."""
+    put = requests.put_head
+    patch.setattr(requests, "put_head", lambda *args: {name: put(*args)[name] for name in ("TableName", "Item")})
+
+
+def chunks_after_head(patch: pytest.MonkeyPatch) -> None:
+    """The head refers to chunks that are written after it."""
+    swap, write_chunks = Store.swap, Store.write_chunks
+    late: list[Any] = []
+    patch.setattr(Store, "write_chunks", lambda self, job_id, chunks: late.append((job_id, chunks)))
+
+    def swap_first(self: Store, *args: Any) -> Head | None:
+        found = swap(self, *args)
+        while late:
+            write_chunks(self, *late.pop())
+        return found
+
+    patch.setattr(Store, "swap", swap_first)
+
+
+def chunks_deleted_too_early(patch: pytest.MonkeyPatch) -> None:
+    """The chunks of a plan are deleted before the commit that ends the plan."""
+    commit = Run.commit
+
+    def delete_first(self: Run, **metrics: Any) -> str:
+        for reference in references(self.plan.contexts if self.plan else {}):
+            self._store.delete_chunks(self.job_id, reference)
+        return commit(self, **metrics)
+
+    patch.setattr(Run, "commit", delete_first)
+
+
+def chunks_expire_with_one_version(patch: pytest.MonkeyPatch) -> None:
+    """Chunks end with the version that is left, though older ones without an end share them."""
+    patch.setattr(retention, "_sharing", lambda store, entry, gone, at: ([], at))
+
+
+def lease_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes takes the job over."""
+    claimed = Head.claimed
+
+    def take(self: Head, *args: Any, take_over: bool = False, **given: Any) -> Head:
+        return claimed(self, *args, take_over=True, **given)
+
+    patch.setattr(Head, "claimed", take)
+
+
+def same_fence(patch: pytest.MonkeyPatch) -> None:
+    """A take-over does not raise the fence."""
+    claimed = Head.claimed
+    patch.setattr(
+        Head, "claimed", lambda self, *args, **given: replace(claimed(self, *args, **given), fence=self.fence)
+    )
+
+
+def already_by_version(patch: pytest.MonkeyPatch) -> None:
+    """Any later version passes for the commit of this plan."""
+
+    def later(self: Run, before: Head, current: Head | None) -> bool:
+        return current is not None and current.version > before.version
+
+    patch.setattr(Run, "_committed_by_other", later)
+
+
+def next_recomputed(patch: pytest.MonkeyPatch) -> None:
+    """A second freeze replaces the plan."""
+
+    def planned(self: Head, plan: Plan) -> Head:
+        return replace(self, plan=plan)
+
+    patch.setattr(Head, "planned", planned)
+
+
+def same_epoch(patch: pytest.MonkeyPatch) -> None:
+    """After a restore, batch ids are used again."""
+    restored = Head.restored
+    patch.setattr(Head, "restored", lambda self, order: replace(restored(self, order), epoch=self.epoch))
+
+
+def reset_keeps_plan(patch: pytest.MonkeyPatch) -> None:
+    """A plan outlives the decision that made it wrong."""
+    reset = Head.reset
+    patch.setattr(Head, "reset", lambda self, *args: replace(reset(self, *args), plan=self.plan))
+
+
+def types_lost(patch: pytest.MonkeyPatch) -> None:
+    """Values come back without the type that they went in with."""
+    decode = values.decode
+    patch.setattr(values, "decode", lambda attribute, types=None: decode(attribute))
+
+
+def run_item_stays(patch: pytest.MonkeyPatch) -> None:
+    """The item of the run in force gets no end, though its version gets one."""
+    expire = Store.expire
+
+    def only_log(self: Store, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
+        if range_key.startswith("!"):
+            expire(self, job_id, range_key, at, version)
+
+    patch.setattr(Store, "expire", only_log)
+
+
+SEARCHED: Sequence[Patch] = (
+    noresolve,
+    noreplay,
+    norollfwd,
+    nofence_noversion,
+    versionback,
+    head_expires,
+    eventual_read,
+    condition_dropped,
+    chunks_after_head,
+    chunks_deleted_too_early,
+    lease_ignored,
+    same_fence,
+    already_by_version,
+    next_recomputed,
+    same_epoch,
+    reset_keeps_plan,
+    types_lost,
+)

@@ -1,0 +1,170 @@
+"""How long and how often the client tries: time-outs and retries are explicit, pauses random, all of it bounded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError, WatermarkError
+from scripts.helpers.store import ATTEMPTS, BUDGET_SECONDS, CLIENT_CONFIG
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REGION, Clock
+from tests.integration.faults import ONE_ATTEMPT, Faults, Wire, anything, head_write
+
+JOB, ALWAYS = "parking", 10_000
+
+
+class Timer:
+    """A monotonic timer that only sleeping and slow requests move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+class World:
+    """`Watermarks` whose time is fake and whose requests may fail."""
+
+    def __init__(self, table_name: str, client: Any, clock: Clock) -> None:
+        self.client, self.timer = client, Timer()
+        self.wire, self.faults = Wire(client), Faults(client)
+        self.watermarks = Watermarks(table_name, client, clock=clock)
+        self.watermarks._store.timer, self.watermarks._store.sleep = self.timer, self.timer.sleep
+
+    def slow_down(self, seconds: float) -> None:
+        """Let every request take so long from now on."""
+
+        def before_send(**_: Any) -> None:
+            self.timer.now += seconds
+
+        self.client.meta.events.register_first("before-send.dynamodb", before_send)
+
+
+@pytest.fixture
+def world(dynamodb: Any, watermarks: Watermarks, clock: Clock) -> World:
+    config = CLIENT_CONFIG.merge(ONE_ATTEMPT)
+    client = boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url, config=config)
+    return World(watermarks.table_name, client, clock)
+
+
+@pytest.fixture
+def longest_pauses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """Make every random pause as long as it can be; return the bounds that were asked for."""
+    bounds: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return high
+
+    monkeypatch.setattr(random, "uniform", uniform)
+    return bounds
+
+
+CALLS: dict[str, tuple[type[WatermarkError], Callable[[World, Any], Any]]] = {
+    "freeze": (StoreUnavailableError, lambda _, run: run.freeze({}, {"n": 1})),
+    "commit": (CommitUnknownError, lambda _, run: run.commit()),
+    "abort": (StoreUnavailableError, lambda _, run: run.abort()),
+}
+
+
+def test_default_client_has_explicit_limits_when_none_is_given(endpoint: str) -> None:
+    made = Watermarks("some-table", region_name=REGION, endpoint_url=endpoint)
+
+    config = made._store.client.meta.config
+    assert (config.connect_timeout, config.read_timeout) == (3, 5)
+    assert config.retries == {"mode": "standard", "total_max_attempts": 3}
+
+
+@pytest.mark.parametrize("lease", [1, 900], ids=["lease-of-1-s", "lease-of-15-min"])
+@pytest.mark.parametrize("call", ["begin", "freeze", "commit", "abort"])
+def test_call_ends_within_its_budget_when_it_is_throttled_for_ever(
+    world: World, longest_pauses: list[tuple[float, float]], call: str, lease: int
+) -> None:
+    run = None
+    if call != "begin":
+        run = world.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
+    if call in ("commit", "abort"):
+        assert run is not None
+        run.freeze({}, {"n": 1})
+    world.faults.throttle(head_write, ALWAYS)
+    world.wire.clear()
+
+    with pytest.raises((StoreUnavailableError, CommitUnknownError)) as caught:
+        if call == "begin":
+            world.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
+        else:
+            CALLS[call][1](world, run)
+
+    assert type(caught.value) is (StoreUnavailableError if call == "begin" else CALLS[call][0])
+    assert world.timer.now <= min(BUDGET_SECONDS, lease)
+    assert 2 <= len(world.wire.head_writes) <= ATTEMPTS
+    assert len(world.timer.pauses) == len(world.wire.head_writes) - 1
+
+
+@pytest.mark.parametrize(("lease", "attempts"), [(10, 1), (20, 2), (900, 2)])
+def test_no_attempt_starts_after_the_budget_when_each_request_times_out(
+    world: World, longest_pauses: list[tuple[float, float]], lease: int, attempts: int
+) -> None:
+    run = world.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
+    world.slow_down(8)
+    world.faults.drop(anything, ALWAYS)
+    world.wire.clear()
+
+    with pytest.raises(StoreUnavailableError):
+        run.freeze({}, {"n": 1})
+
+    assert len(world.wire.head_writes) == attempts
+    assert world.timer.now <= min(BUDGET_SECONDS, lease) + 2 * 8
+
+
+def test_pauses_are_full_jitter_and_grow_when_a_write_is_throttled(
+    world: World, longest_pauses: list[tuple[float, float]]
+) -> None:
+    run = world.watermarks.begin(JOB, "r1")
+    world.faults.throttle(head_write, ALWAYS)
+
+    with pytest.raises(StoreUnavailableError):
+        run.freeze({}, {"n": 1})
+
+    asked = longest_pauses[: len(world.timer.pauses)]
+    assert len(asked) == ATTEMPTS - 1
+    assert {low for low, _ in asked} == {0}
+    assert [high for _, high in asked] == world.timer.pauses == [0.2, 0.4, 0.8]
+
+
+def test_pauses_differ_when_two_writers_are_throttled_alike(world: World) -> None:
+    pauses = []
+
+    for number in range(2):
+        world.faults.throttle(head_write, 3)
+        world.watermarks.begin(f"{JOB}-{number}", "r1")
+        pauses.append(world.timer.pauses[-3:])
+
+    assert pauses[0] != pauses[1]
+    assert all(0 <= pause <= limit for three in pauses for pause, limit in zip(three, (0.2, 0.4, 0.8), strict=True))
+
+
+def test_nothing_changed_when_a_call_gave_up(world: World, clock: Clock) -> None:
+    run = world.watermarks.begin(JOB, "r1")
+    before = world.watermarks.latest(JOB)
+    world.faults.throttle(head_write, ALWAYS)
+
+    with pytest.raises(StoreUnavailableError, match=r"put_item on table '.+' failed: ProvisionedThroughput"):
+        run.freeze({}, {"n": 1})
+
+    assert world.watermarks.latest(JOB) == before
+    world.faults.heal()
+    run.freeze({}, {"n": 1})
+    assert run.commit() == "done"

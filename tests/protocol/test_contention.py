@@ -1,0 +1,118 @@
+"""Fifty threads commit to one job at once: every commit is one version, none is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from scripts.helpers.errors import RunInProgressError
+from scripts.helpers.store import CLIENT_CONFIG
+from scripts.helpers.watermarks import Watermarks
+
+THREADS, COMMITS = 50, 10
+TOTAL = THREADS * COMMITS
+JOB = "parking"
+PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=60))
+"""The server handles one request at a time: a thread may wait for all others before its answer comes."""
+
+
+def commit_at_once(watermarks: Watermarks, run_id: str, number: int) -> None:
+    """Commit by `add_watermark`; again when others hold the job, as its error says."""
+    item = watermarks.create_watermark_item(JOB, run_id, number=number)
+    while True:
+        try:
+            return watermarks.add_watermark(item)
+        except RunInProgressError:
+            pause()
+
+
+def commit_in_steps(watermarks: Watermarks, run_id: str, number: int) -> None:
+    """Commit by begin, freeze and commit; again when others hold the job, as its error says."""
+    while True:
+        try:
+            run = watermarks.begin(JOB, run_id)
+        except RunInProgressError:
+            pause()
+            continue
+        run.freeze({"rows": {"number": number}}, {"number": number})
+        run.commit()
+        return
+
+
+def pause() -> None:
+    """Let the others go first: the threads and the server are real, so is the wait."""
+    time.sleep(random.uniform(0, 2))
+
+
+def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Watermarks) -> list[str]:
+    """Commit ten times in each of fifty threads; return what went wrong."""
+    errors: list[str] = []
+    start = threading.Barrier(THREADS)
+
+    def work(thread: int) -> None:
+        try:
+            start.wait(30)
+            for number in range(COMMITS):
+                commit(watermarks, f"run-{thread}-{number}", thread * COMMITS + number)
+        except Exception as error:  # Any error at all is a finding of this test.
+            errors.append(f"thread {thread}: {type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+@pytest.mark.parametrize("commit", [commit_at_once, commit_in_steps])
+def test_every_commit_is_one_version_when_fifty_threads_commit_to_one_job(
+    commit: Callable[[Watermarks, str, int], None], moto_process: str, make_table: Callable[..., Watermarks]
+) -> None:
+    watermarks = make_table(moto_process, boto3.client("dynamodb", endpoint_url=moto_process, config=PATIENT))
+
+    errors = run_threads(commit, watermarks)
+
+    history = watermarks.history(JOB)
+    assert errors == []
+    assert [entry.version for entry in history] == list(range(TOTAL, 0, -1))
+    assert Counter(entry.watermarks["number"] for entry in history) == Counter(range(TOTAL))
+    assert watermarks.latest(JOB).watermarks == history[0].watermarks
+    assert watermarks.doctor(JOB) == []
+
+
+FIRST_CALLS: dict[str, Callable[[Watermarks], Any]] = {
+    "begin": lambda watermarks: watermarks.begin(JOB, "mine"),
+    "add": lambda watermarks: watermarks.add_watermark(watermarks.create_watermark_item(JOB, "mine", number=2)),
+    "set": lambda watermarks: watermarks.set_watermark(JOB, {"number": 2}, why="test"),
+    "latest": lambda watermarks: watermarks.latest(JOB),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_CALLS)
+def test_first_version_of_another_run_is_kept_when_it_is_committed_after_the_head_was_read(
+    name: str, moto_process: str, make_table: Callable[..., Watermarks]
+) -> None:
+    other = make_table(moto_process)
+    pending = [other.create_watermark_item(JOB, "others", number=1)]
+    client = boto3.client("dynamodb", endpoint_url=moto_process, config=CLIENT_CONFIG)
+
+    def commit_once(**_: Any) -> None:
+        if pending:
+            other.add_watermark(pending.pop())
+
+    client.meta.events.register("before-call.dynamodb.Query", commit_once)
+
+    FIRST_CALLS[name](Watermarks(other.table_name, client))
+
+    first = other.history(JOB)[-1]
+    assert (first.version, first.change.run_id, first.watermarks) == (1, "others", {"number": 1})
+    assert pending == []

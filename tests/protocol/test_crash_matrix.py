@@ -1,0 +1,233 @@
+"""The crash matrix: every request of a run goes wrong in every way, and no row is lost or doubled.
+
+Which requests there are is read off a clean run, so the matrix grows with the code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from scripts.helpers import spill
+from scripts.helpers.errors import RunInProgressError, WatermarkError
+from scripts.helpers.run import Run
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.doubles.dynamodb import Died, FakeDynamoDB
+from tests.protocol.fault_plan import FAULTS, FaultAt
+from tests.protocol.model_job import (
+    PAD_BYTES,
+    Point,
+    Sink,
+    Source,
+    act_as_zombie,
+    check_delivery,
+    check_table,
+    drain,
+    work,
+)
+
+JOB = "parking"
+COMMITS = (0, 1, 2)
+RETRIES = ("same-run-id", "new-run-id", "after-the-lease", "ordered-take-over")
+
+HEAD, LOG, RUN, CHUNK = "~latest", "!c#", "r", "chunk"
+BEGIN_FIRST = ["get ~latest", "query", "put ~latest"]
+BEGIN_LATER = ["get ~latest", "put ~latest", "get !c#"]
+INLINE = ["put ~latest", "get ~latest", "put ~latest", "put run", "put !c#"]
+"""Freeze, check, commit, run item, log entry."""
+SPILLED = [
+    *["put !p#", "put !p#", "put !s#", "put !s#", "put ~latest"],
+    *["get !p#", "get !p#", "get ~latest", "put ~latest", "put run", "put !c#", "delete !p#", "delete !p#"],
+]
+CLEAN_RUNS = {
+    (0, False): BEGIN_FIRST + INLINE,
+    (1, False): BEGIN_LATER + INLINE,
+    (2, False): BEGIN_LATER + INLINE,
+    (0, True): BEGIN_FIRST + SPILLED,
+    (1, True): [*BEGIN_LATER, "get !s#", "get !s#", *SPILLED],
+    (2, True): [*BEGIN_LATER, "get !s#", "get !s#", *SPILLED],
+}
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Spill early and into two chunks, so that a crash may come between them; the real limits are only slower."""
+    caplog.set_level(logging.ERROR, logger="scripts")
+    monkeypatch.setattr(spill, "MAX_BYTES", PAD_BYTES)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
+
+
+class JobError(Exception):
+    """The job itself fails, not the store."""
+
+
+def broken_job(name: str) -> None:
+    if name == "written":
+        raise JobError
+
+
+class World:
+    """A job with some committed runs, its source and its sink, and a run that is going to fail."""
+
+    def __init__(self, commits: int, spilled: bool) -> None:
+        self.client, self.clock = FakeDynamoDB("table"), Clock()
+        self.source, self.sink, self.spilled = Source(), Sink(), spilled
+        self.watermarks = self.process()
+        self.handles: list[Run] = []
+        self.error: BaseException | None = None
+        for number in range(commits):
+            work(self.watermarks, JOB, f"r-{number}", self.source, self.sink, spilled=spilled)
+        self.client.requests.clear()
+
+    def process(self) -> Watermarks:
+        made = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
+        made._store.sleep = lambda seconds: None
+        return made
+
+    def run(self, run_id: str, **options: Any) -> None:
+        work(self.process(), JOB, run_id, self.source, self.sink, spilled=self.spilled, **options)
+
+    def fail(self, k: int, fault: str, point: Point = lambda name: None) -> FaultAt:
+        """Run with a fault at request k; whatever becomes of it, the process is gone then."""
+        self.client.fault = plan = FaultAt(k, fault)
+        self.error = None
+        try:
+            self.run("r-failing", handles=self.handles, point=point)
+        except (WatermarkError, Died, JobError) as error:
+            self.error = error
+        self.client.fault = None
+        return plan
+
+    def head_item(self) -> Any:
+        return self.client.items.get((JOB, HEAD))
+
+    def refuses_others(self) -> bool:
+        """Tell whether the job is held against another run id."""
+        try:
+            self.process().begin(JOB, "r-other").abort()
+        except RunInProgressError:
+            return True
+        return False
+
+    def retry(self, how: str) -> None:
+        held = "ownerTok" in (self.head_item() or {})
+        if how == "same-run-id":
+            self.run("r-failing")
+        elif how == "new-run-id":
+            assert self.refuses_others() is held
+            self.run("r-new", take_over=held)
+        elif how == "after-the-lease":
+            assert self.refuses_others() is held
+            self.clock.move(hours=1)
+            self.run("r-new")
+        else:
+            self.run("r-new", take_over=True, point=self.zombie)
+
+    def zombie(self, name: str) -> None:
+        """Let the process that seemed dead go on between the steps of the new one."""
+        for handle in self.handles:
+            act_as_zombie(handle, self.head_item)
+
+
+def labels(client: FakeDynamoDB) -> list[str]:
+    """Name the requests so far by what they do to which kind of item."""
+    named = []
+    for method, params in client.requests:
+        key = (params.get("Item") or params.get("Key") or {}).get("runId", {}).get("S", "")
+        kind = key[:3] if key.startswith("!") else key if key.startswith("~") else "run"
+        named.append(method.removesuffix("_item") + (f" {kind}" if key else ""))
+    return named
+
+
+def clean_requests(commits: int, spilled: bool) -> list[str]:
+    """Return the requests of one whole run in which nothing fails."""
+    world = World(commits, spilled)
+    world.run("r-failing")
+    return labels(world.client)
+
+
+def aborted_requests(commits: int, spilled: bool) -> list[str]:
+    """Return the requests of one run whose job fails after its write to the sink."""
+    world = World(commits, spilled)
+    world.fail(10_000, "die-before", broken_job)
+    return labels(world.client)
+
+
+def is_mended(label: str, fault: str) -> bool:
+    """Tell whether a run must go on as if nothing had been: a head write is settled, a duplicate changes nothing."""
+    if fault == "re-send-after":
+        return True
+    return label == "put ~latest" and fault in ("error-before", "error-after", "re-send-before")
+
+
+def check_case(commits: int, spilled: bool, k: int, fault: str, retry: str, point: Point = lambda name: None) -> None:
+    """Fail at request k, retry, drain, and compare the sink with the source."""
+    world = World(commits, spilled)
+
+    plan = world.fail(k, fault, point)
+    error = world.error
+    world.source.grow(2)
+    world.retry(retry)
+    drain(world.process(), JOB, world.source, world.sink, spilled=spilled)
+
+    assert plan.struck, "the request was never made"
+    if is_mended(labels(world.client)[k], fault):
+        assert error is None or type(error) is JobError, f"the run itself saw {error!r}"
+    check_delivery(world.watermarks, JOB, world.source, world.sink)
+    check_table(world.watermarks, world.client, JOB)
+
+
+def sized(spilled: bool) -> str:
+    return "spilled" if spilled else "inline"
+
+
+@pytest.mark.parametrize("commits", COMMITS, ids="after-{}-commits".format)
+@pytest.mark.parametrize("spilled", [False, True], ids=sized)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_row_arrives_once_when_any_request_of_a_run_fails(commits: int, spilled: bool, fault: str) -> None:
+    failures = []
+
+    for k, label in enumerate(clean_requests(commits, spilled)):
+        for retry in RETRIES:
+            try:
+                check_case(commits, spilled, k, fault, retry)
+            except Exception as error:
+                failures.append(f"request {k} ({label}), retry {retry}: {type(error).__name__} {error}")
+
+    assert failures == []
+
+
+@pytest.mark.parametrize("commits", COMMITS, ids="after-{}-commits".format)
+@pytest.mark.parametrize("spilled", [False, True], ids=sized)
+def test_every_row_arrives_once_when_the_abort_of_a_run_fails(commits: int, spilled: bool) -> None:
+    requests, failures = aborted_requests(commits, spilled), []
+
+    for fault in FAULTS:
+        for retry in RETRIES:
+            try:
+                check_case(commits, spilled, len(requests) - 1, fault, retry, broken_job)
+            except Exception as error:
+                failures.append(f"abort {fault}, retry {retry}: {type(error).__name__} {error}")
+
+    assert requests[-2:] == ["get ~latest", "put ~latest"]
+    assert failures == []
+
+
+@pytest.mark.parametrize(("commits", "spilled"), CLEAN_RUNS)
+def test_matrix_has_every_request_when_a_run_is_clean(commits: int, spilled: bool) -> None:
+    requests = clean_requests(commits, spilled)
+
+    assert requests == CLEAN_RUNS[commits, spilled]
+
+
+def test_matrix_has_no_gap_when_its_cases_are_counted() -> None:
+    runs = [clean_requests(commits, spilled) for commits in COMMITS for spilled in (False, True)]
+
+    cases = sum(map(len, runs)) * len(FAULTS) * len(RETRIES)
+
+    assert {fault.rpartition("-")[0] for fault in FAULTS} == {"die", "error", "outage", "re-send"}
+    assert {fault.rpartition("-")[2] for fault in FAULTS} == {"before", "after"}
+    assert cases == sum(map(len, CLEAN_RUNS.values())) * 8 * 4 > 900

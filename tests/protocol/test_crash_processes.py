@@ -1,0 +1,129 @@
+"""The crash matrix with real processes: killed by SIGKILL at a request, and another process goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import RunInProgressError
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+from tests.protocol.crash_process import SETTINGS, FileSink
+from tests.protocol.model_job import Source, check_delivery, check_table, drain, work
+
+JOB, KILLED = "parking", "r-killed"
+SPILL_BYTES = 66_000
+"""Over what a head may hold: plan and state go to chunks."""
+INLINE_REQUESTS, SPILLED_REQUESTS = 8, 13
+RETRIES = ("same run id", "take-over", "after the lease")
+KILLS = [(number, when, 0) for number in range(1, INLINE_REQUESTS + 1) for when in ("before", "after")] + [
+    (5, "after", SPILL_BYTES),  # The chunk of the plan is written, that of the state is not.
+    (6, "after", SPILL_BYTES),  # Both are written, no head refers to them.
+    (7, "after", SPILL_BYTES),  # The plan is frozen.
+    (10, "after", SPILL_BYTES),  # The commit took effect, nothing is written after it.
+    (11, "after", SPILL_BYTES),  # The run item is there, the log entry is not.
+    (13, "before", SPILL_BYTES),  # The chunk of the old plan is about to be deleted.
+]
+
+
+class World:
+    """One job on a server, its source and a sink that all processes share."""
+
+    def __init__(self, endpoint: str, watermarks: Watermarks, folder: Path, pad_bytes: int) -> None:
+        self.endpoint, self.watermarks, self.pad_bytes = endpoint, watermarks, pad_bytes
+        self.source, self.sink = Source(), FileSink(folder / "sink.jsonl")
+        self.go_on(watermarks, "r-first")
+
+    def options(self) -> dict[str, Any]:
+        return {"spilled": self.pad_bytes > 0, "pad_bytes": self.pad_bytes}
+
+    def go_on(self, watermarks: Watermarks, run_id: str, **options: Any) -> None:
+        work(watermarks, JOB, run_id, self.source, self.sink, **self.options(), **options)
+
+    def start(self, **kill: Any) -> subprocess.CompletedProcess[str]:
+        """Run once in a process of its own."""
+        settings = {
+            "endpoint": self.endpoint, "table": self.watermarks.table_name, "job": JOB, "run": KILLED,
+            "rows": self.source.count, "sink": str(self.sink.path), "pad_bytes": self.pad_bytes, **kill,
+        }  # fmt: skip
+        return subprocess.run(
+            [sys.executable, "-m", "tests.protocol.crash_process"],
+            cwd=REPOSITORY,
+            env=os.environ | {SETTINGS: json.dumps(settings)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def retry(self, how: str) -> None:
+        claim = self.watermarks.latest(JOB).claim
+        if how == "same run id":
+            self.go_on(self.watermarks, KILLED)
+        elif how == "take-over":
+            self.go_on(self.watermarks, "r-new", take_over=True)
+        else:
+            if claim:
+                with pytest.raises(RunInProgressError):
+                    self.watermarks.begin(JOB, "r-new")
+            later = Watermarks(self.watermarks.table_name, self.watermarks._store.client, clock=in_an_hour)
+            self.go_on(later, "r-new")
+
+
+def in_an_hour() -> datetime:
+    return datetime.now(timezone.utc) + timedelta(hours=1)
+
+
+@pytest.fixture
+def make_world(endpoint: str, make_watermarks: Callable[..., Watermarks], tmp_path: Path) -> Callable[[int], World]:
+    """Return a builder of a job with one committed run, on the real clock."""
+
+    def make(pad_bytes: int) -> World:
+        watermarks = make_watermarks(clock=lambda: datetime.now(timezone.utc))
+        return World(endpoint, watermarks, tmp_path, pad_bytes)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("number", "when", "pad_bytes", "retry"),
+    [(*kill, RETRIES[index % len(RETRIES)]) for index, kill in enumerate(KILLS)],
+)
+def test_every_row_arrives_once_when_a_process_is_killed(
+    make_world: Callable[[int], World], number: int, when: str, pad_bytes: int, retry: str
+) -> None:
+    world = make_world(pad_bytes)
+    world.source.grow(2)
+
+    killed = world.start(kill_at=number, when=when)
+    world.source.grow(2)
+    world.retry(retry)
+    drain(world.watermarks, JOB, world.source, world.sink, **world.options())
+    world.sink.load()
+
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    check_delivery(world.watermarks, JOB, world.source, world.sink)
+    check_table(world.watermarks, world.watermarks._store.client, JOB)
+
+
+@pytest.mark.parametrize(("pad_bytes", "expected"), [(0, INLINE_REQUESTS), (SPILL_BYTES, SPILLED_REQUESTS)])
+def test_process_makes_the_requests_that_are_killed_when_it_is_not_killed(
+    make_world: Callable[[int], World], pad_bytes: int, expected: int
+) -> None:
+    world = make_world(pad_bytes)
+
+    done = world.start()
+    world.sink.load()
+
+    assert (done.returncode, done.stdout.strip()) == (0, str(expected)), done.stderr
+    assert {number for number, _, size in KILLS if size == 0} == set(range(1, INLINE_REQUESTS + 1))
+    assert world.sink.rows == list(range(world.source.count))

@@ -1,0 +1,122 @@
+"""The state machine can fail: each of these changes to the code is caught by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from scripts.helpers import spill
+from tests.protocol import mutants
+from tests.protocol.actors import Trouble
+from tests.protocol.machine import Protocol
+from tests.protocol.mutants import SEARCHED, Patch
+from tests.protocol.world import World
+
+EXAMPLES = 150
+SEARCH = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=40,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=(Phase.generate,),
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def share_after_death(world: World) -> None:
+    """A run dies before it lets the old version expire; the next one leaves the chunks that both used."""
+    for request in range(1, 10):
+        _whole_run(world, {"rows": 1, "files": 1})
+        _whole_run(world, {"rows": 1}, Trouble(request, "die-before"))
+        _whole_run(world, {})
+        _whole_run(world, {"files": 1})
+        world.model.check()
+
+
+def share_with_run_in_force(world: World) -> None:
+    """A context is set by hand while the run item of the run in force still refers to the old chunks."""
+    _whole_run(world, {"rows": 1, "files": 1})
+    for context in ("rows", "files"):
+        world.set_watermark("a", context, 2)
+    world.model.check()
+
+
+def share_under_skew(world: World) -> None:
+    """The clock that let an older version expire was a day ahead of the one that let the chunks expire."""
+    _whole_run(world, {"rows": 1, "files": 1})
+    world.skew["a"] = timedelta(days=1)
+    _whole_run(world, {"rows": 1})
+    world.skew["a"] = timedelta()
+    for _ in range(2):
+        _whole_run(world, {"files": 1})
+    world.model.check()
+
+
+def begin_after_legacy_write(world: World) -> None:
+    """The original class writes its only item, and our first run begins at once."""
+    world.model.legacy_write("jr_old_1", 2)
+    _whole_run(world, {"rows": 1})
+
+
+def _whole_run(world: World, most: Mapping[str, int], trouble: Trouble | None = None) -> None:
+    handle = world.begin("a", world.new_run_id(), take_over=True)
+    assert handle is not None
+    world.freeze(handle, most)
+    world.process(handle)
+    world.commit(handle, trouble)
+
+
+SCENARIOS = (
+    (mutants.chunks_expire_with_one_version, share_after_death, "I8"),
+    (mutants.chunks_expire_with_one_version, share_under_skew, "I8"),
+    (mutants.run_item_stays, share_with_run_in_force, "I8"),
+    (mutants.eventual_query, begin_after_legacy_write, "overlooked"),
+)
+
+
+@pytest.fixture
+def spilled_world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return a world whose states are all in chunks, and whose old versions expire."""
+    monkeypatch.setattr(spill, "MAX_BYTES", 0)
+    monkeypatch.setattr(spill, "WORTH_BYTES", 0)
+    world = World(retention=timedelta(minutes=20))
+    world.source.update(rows=50, files=50)
+    return world
+
+
+@pytest.mark.parametrize("mutant", SEARCHED, ids=lambda mutant: mutant.__name__)
+def test_search_fails_when_the_code_is_mutated(mutant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Protocol, settings=SEARCH)
+
+
+def test_search_passes_when_the_code_is_as_it_is() -> None:
+    run_state_machine_as_test(Protocol, settings=SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "scenario", "broken"), SCENARIOS, ids=lambda part: part if isinstance(part, str) else part.__name__
+)
+def test_scenario_fails_when_the_code_is_mutated(
+    spilled_world: World, monkeypatch: pytest.MonkeyPatch, mutant: Patch, scenario: Callable[[World], None], broken: str
+) -> None:
+    """Random search needs too many runs for these: they take a few steps in a certain order."""
+    mutant(monkeypatch)
+
+    with pytest.raises(AssertionError, match=broken):
+        scenario(spilled_world)
+
+
+@pytest.mark.parametrize("scenario", [scenario for _, scenario, _ in SCENARIOS], ids=lambda part: part.__name__)
+def test_scenario_passes_when_the_code_is_as_it_is(spilled_world: World, scenario: Callable[[World], None]) -> None:
+    scenario(spilled_world)
+    spilled_world.drain()
+    spilled_world.model.check()

@@ -1,0 +1,73 @@
+"""Processes that are killed at random work on one job; afterwards every row is at the sink exactly once."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.protocol.conftest import is_long
+from tests.protocol.crowd import Crowd
+from tests.protocol.worker import JOB
+
+SECONDS = 240 if is_long() else 25
+ROUND_SECONDS = 8
+MORE_ROUNDS = 8
+"""On a slow machine a run goes on until it has tried what it must."""
+LEAST = {
+    "killed": 5,
+    "killed between freeze and commit": 2,
+    "taken over": 2,
+    "replayed": 2,
+    "late and fenced": 1,
+}
+
+
+def new_seed() -> int:
+    """Return the seed of this run; pytest shows it when the test fails."""
+    seed = int(os.environ.get("GLUE_WATERMARKS_SEED") or random.randrange(10**6))
+    sys.stdout.write(f"GLUE_WATERMARKS_SEED={seed}\n")
+    return seed
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_every_row_is_at_the_sink_once_when_workers_are_killed_and_taken_over(
+    server: str, make_table: Callable[..., Watermarks], tmp_path: Path
+) -> None:
+    crowd = Crowd(make_table(server), server, tmp_path, new_seed())
+
+    crowd.work(SECONDS)
+    for _ in range(MORE_ROUNDS):
+        if crowd.lacks(LEAST):
+            crowd.work(ROUND_SECONDS)
+    crowd.drain()
+    findings = crowd.watermarks.doctor(JOB, repair=True)
+
+    sys.stdout.write(f"{crowd.tried()}\n")
+    assert crowd.problems() == []
+    assert [finding for finding in findings if not finding.repaired] == []
+    assert crowd.watermarks.doctor(JOB) == []
+    assert crowd.lacks(LEAST) == [], f"this run proved nothing: {crowd.tried()}"
+
+
+def test_another_content_is_noticed_when_workers_do_not_replay_the_frozen_plan(
+    moto_process: str, make_table: Callable[..., Watermarks], tmp_path: Path
+) -> None:
+    crowd = Crowd(make_table(moto_process), moto_process, tmp_path, new_seed(), forgetful=True)
+
+    for _ in range(MORE_ROUNDS):
+        if not noticed(crowd):
+            crowd.work(ROUND_SECONDS)
+            crowd.drain()
+
+    assert noticed(crowd)
+
+
+def noticed(crowd: Crowd) -> bool:
+    """Tell whether the checks have found that a batch was written with two contents."""
+    return bool(crowd.kills) and any("contents" in problem for problem in crowd.problems())

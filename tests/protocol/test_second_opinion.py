@@ -1,0 +1,42 @@
+"""The tests of `Watermarks` pass on MiniStack as well: what they show is not a habit of moto."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.infra.test_terraform import run_watermarks_suite
+
+ONLY_MOTO = (
+    # MiniStack does not end a page of a query after 1 MB, as DynamoDB and moto do.
+    "tests/integration/test_watermarks_history.py::test_page_stays_one_request_when_its_entries_are_more_than_a_megabyte",
+)
+
+
+@pytest.mark.timeout(600)
+def test_watermarks_suite_passes_when_run_on_ministack(ministack: str, make_table: Callable[..., Watermarks]) -> None:
+    table = make_table(ministack)
+
+    done = run_watermarks_suite(ministack, table.table_name, *(f"--deselect={test}" for test in ONLY_MOTO))
+
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    assert re.search(r"\b[1-9]\d* passed", text), text
+    assert not re.search(r"\b\d+ (skipped|xfailed|failed|error)", text), text
+
+
+@pytest.mark.parametrize(("sent", "kept"), [("1.50", "1.5"), ("0010", "10"), ("1E+2", "100")])
+def test_number_is_trimmed_when_ministack_stores_it(
+    ministack: str, make_table: Callable[..., Watermarks], sent: str, kept: str
+) -> None:
+    """The Developer Guide says so of DynamoDB ("Supported data types"); moto returns what it was given."""
+    table = make_table(ministack)
+    client = table._store.client
+    key = {"jobName": {"S": "parking"}, "runId": {"S": "r1"}}
+
+    client.put_item(TableName=table.table_name, Item=key | {"n": {"N": sent}})
+
+    assert client.get_item(TableName=table.table_name, Key=key)["Item"]["n"] == {"N": kept}

@@ -1,0 +1,21 @@
+"""Random search for an order of calls, faults and clocks that loses or doubles a row (hazards I1 to I11, I14)."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from tests.protocol.machine import Protocol
+
+LONG = bool(os.environ.get("GLUE_WATERMARKS_LONG"))
+
+TestProtocol = Protocol.TestCase
+TestProtocol.settings = settings(
+    max_examples=5_000 if LONG else 200,
+    stateful_step_count=60 if LONG else 40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    report_multiple_bugs=False,
+    print_blob=True,
+)
