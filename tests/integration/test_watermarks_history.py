@@ -104,9 +104,7 @@ def test_history_is_refused_when_the_limit_is_not_above_0(
 ) -> None:
     wire.clear()
 
-    with pytest.raises(
-        InvalidValueError, match=f"history is {limit}; it must be a whole number"
-    ):
+    with pytest.raises(InvalidValueError, match=f"history is {limit}; it must be a whole number"):
         seven.history(job_id, limit=limit)
 
     assert wire.requests == []

@@ -120,13 +120,13 @@ class Worker:
         return True
 
     def _begin(self, run_id: str) -> Run | None:
-        lease = timedelta(seconds=self._random.uniform(0.2, 2.0))
+        lease = timedelta(seconds=self._random.uniform(0.2, 3.0))
         taken_over = False
         try:
             run = self.watermarks.begin(JOB, run_id, lease=lease)
         except RunInProgressError:
             self._pause(0.2)
-            taken_over = self._hasty or self._random.random() < 0.1
+            taken_over = self._hasty or self._random.random() < 0.03
             if not taken_over:
                 return None
             run = self.watermarks.begin(JOB, run_id, lease=lease, take_over=True)
