@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import HealthCheck, settings
 from moto.server import ThreadedMotoServer
 
 from scripts.demo.local_s3 import find_jars, spark_conf
@@ -26,6 +27,11 @@ REGION = "eu-west-2"
 TEST_TABLE = "GLUE_WATERMARKS_TEST_TABLE"
 TEST_ENDPOINT = "GLUE_WATERMARKS_TEST_ENDPOINT"
 """Environment variables that run the tests of `Watermarks` on a table that is there already."""
+
+
+if not os.environ.get("CI"):  # Hypothesis has a profile of its own for CI, which is as patient.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 def missing_component(name: str, remedy: str) -> None:
