@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from scripts.helpers import items, requests
 from scripts.helpers.records import Head, LogEntry
 from scripts.helpers.spill import references
 from scripts.helpers.store import Store
 from scripts.helpers.values import Spilled
+
+CHUNK_MARGIN = timedelta(days=3)
+"""Chunks outlive what refers to them by this: two runs whose clocks are a day wrong may set the end of one version."""
 
 PAGE = 25
 """Log entries that one request reads to find the older versions that share chunks."""
@@ -17,7 +20,7 @@ PAGE = 25
 def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> None:
     """Let a version that the head has left behind expire: its log entry, its run item, chunks that only it uses.
 
-    Chunks expire no sooner than any version that refers to them, whatever clock set its end; older
+    Chunks expire later than any version that refers to them, whatever clock set its end; older
     versions that share them and have no end yet get the same one. What `head` refers to stays. A run
     item that a later version has rewritten stays as well. The log entry is the last to get its end:
     one that has it has a run item that has it too.
@@ -32,7 +35,7 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
             store.expire(entry.job_id, version.change.run_id, at, version.version)
         store.expire(entry.job_id, items.log_key(version.version), at)
     for reference in gone.values():
-        store.expire_chunks(entry.job_id, reference, at)
+        store.expire_chunks(entry.job_id, reference, at + CHUNK_MARGIN)
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:

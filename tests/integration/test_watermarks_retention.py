@@ -11,6 +11,7 @@ import pytest
 
 from scripts.helpers.errors import UnknownRunError, UnknownVersionError
 from scripts.helpers.items import log_key
+from scripts.helpers.retention import CHUNK_MARGIN
 from scripts.helpers.values import same_values
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
@@ -111,13 +112,13 @@ def test_chunks_expire_with_the_last_version_that_needs_them_when_states_are_lar
     gone_second = {key for key in expiries() if key.startswith("!s#")}
     third = commit("r3", a=large(4), b=large(3))
 
-    found = expiries()
+    found, margin = expiries(), int(CHUNK_MARGIN.total_seconds())
     assert len(first) == 2
     assert len(gone_second) == 1
     assert gone_second < first
     assert {key: at for key, at in found.items() if key in first} == {
-        **dict.fromkeys(gone_second, second),
-        **dict.fromkeys(first - gone_second, third),
+        **dict.fromkeys(gone_second, second + margin),
+        **dict.fromkeys(first - gone_second, third + margin),
     }
     assert found[log_key(1)] == second
     assert found[log_key(2)] == third

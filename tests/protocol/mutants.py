@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -172,6 +172,11 @@ def types_lost(patch: pytest.MonkeyPatch) -> None:
     """Values come back without the type that they went in with."""
     decode = values.decode
     patch.setattr(values, "decode", lambda attribute, types=None: decode(attribute))
+
+
+def chunks_without_margin(patch: pytest.MonkeyPatch) -> None:
+    """Chunks end at the very second of the version that refers to them."""
+    patch.setattr(retention, "CHUNK_MARGIN", timedelta())
 
 
 def run_item_stays(patch: pytest.MonkeyPatch) -> None:

@@ -47,15 +47,15 @@ def share_with_run_in_force(world: World) -> None:
     world.model.check()
 
 
-def share_under_skew(world: World) -> None:
-    """The clock that let an older version expire was a day ahead of the one that let the chunks expire."""
-    _whole_run(world, {"rows": 1, "files": 1})
-    world.skew["a"] = timedelta(days=1)
-    _whole_run(world, {"rows": 1})
-    world.skew["a"] = timedelta()
-    for _ in range(2):
-        _whole_run(world, {"files": 1})
-    world.model.check()
+def end_by_two_clocks(world: World) -> None:
+    """Somebody whose clock is behind resets the job while a commit lets the version before it expire."""
+    world.skew["b"] = timedelta(hours=-8)
+    for request in range(1, 12):
+        _whole_run(world, {"rows": 1, "files": 1})
+        _whole_run(world, {"rows": 1})
+        world.now += timedelta(hours=1)
+        _whole_run(world, {"rows": 1}, Trouble(request, meanwhile=lambda: world.reset("b", None)))
+        world.model.check()
 
 
 def begin_after_legacy_write(world: World) -> None:
@@ -74,7 +74,7 @@ def _whole_run(world: World, most: Mapping[str, int], trouble: Trouble | None = 
 
 SCENARIOS = (
     (mutants.chunks_expire_with_one_version, share_after_death, "I8"),
-    (mutants.chunks_expire_with_one_version, share_under_skew, "I8"),
+    (mutants.chunks_without_margin, end_by_two_clocks, "I8"),
     (mutants.run_item_stays, share_with_run_in_force, "I8"),
     (mutants.eventual_query, begin_after_legacy_write, "overlooked"),
 )
