@@ -91,13 +91,13 @@ class Runs(Actors):
         assert canonical([handle.plan.contexts, handle.plan.next]) == canonical([contexts, following])
 
     def _plan(self, run: Run, most: Mapping[str, int]) -> tuple[dict[str, Any], dict[str, Any]]:
-        contexts, following = {}, dict(run.watermarks)
+        contexts, following = {}, {name: run.state(name) for name in run.watermarks}
         for context, count in most.items():
             low = (run.state(context) or {"value": 0})["value"]
             high = max(low, min(self.source[context], low + count))
             contexts[context] = {"low": low, "high": high, "names": rows_of(context, low, high)}
             following[context] = mark(context, high)
-        return contexts, {name: self.model.resolved({name: value})[name] for name, value in following.items()}
+        return contexts, following
 
     def process(self, handle: Handle) -> None:
         """Write the plan's rows to the sink, which holds one content for a batch id, whoever writes it."""
