@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench
+.PHONY: help demo test test-long lint bench bench-files
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -9,7 +9,7 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 	$(BIN)/python -m scripts.demo
 
 test: lint ## all tests; sets itself up
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: .venv/ready ## the same protocol tests for many minutes
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol --timeout 3600
@@ -21,6 +21,21 @@ lint: .venv/ready ## style and types
 
 bench: .venv/ready ## what the package costs beside the same raw boto3 calls
 	$(BIN)/python -m benchmarks.overhead
+
+bench-files: .venv/bench ## listing, finding and reading files beside Spark, dlt and others; an hour or two
+	@mkdir -p benchmarks/out; rm -f benchmarks/out/*.log; missed=0; \
+	for part in listing new_files reading; do \
+		$(BIN)/python -m benchmarks.$$part >benchmarks/out/$$part.log || missed=1; \
+		cat benchmarks/out/$$part.log; \
+	done; \
+	grep -h '^goal:' benchmarks/out/*.log; exit $$missed
+
+# dlt has a Python of its own: its S3 client needs another botocore than boto3 does.
+.venv/bench: .venv/ready
+	$(BIN)/pip install --quiet --constraint .ci/constraints.txt --no-build-isolation --editable '.[bench]'
+	$(BIN)/python -m venv .venv/dlt
+	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow
+	touch $@
 
 .venv/ready: setup.cfg .ci/constraints.txt .ci/setup
 	.ci/setup

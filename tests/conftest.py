@@ -76,6 +76,7 @@ def aws_environment() -> Iterator[None]:
     patch.setenv("AWS_CONFIG_FILE", os.devnull)
     patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    patch.setenv("PYSPARK_PYTHON", sys.executable)
     yield
     patch.undo()
 
@@ -147,6 +148,7 @@ def spark(endpoint: str) -> Iterator[Any]:
         missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = spark_conf(endpoint) | {
+        "spark.executorEnv.AWS_ENDPOINT_URL": endpoint,
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

@@ -25,7 +25,7 @@ from scripts.helpers.ids import check_context, check_run_id, new_token
 from scripts.helpers.lookups import Lookups
 from scripts.helpers.records import Head, LogEntry, Order
 from scripts.helpers.retention import expire_version
-from scripts.helpers.spill import cut, references
+from scripts.helpers.spill import cut, references, replaced, take_blobs
 from scripts.helpers.values import Spilled, as_stored
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,13 @@ class Administration(Lookups):
         self._check_context(context)
         if not isinstance(watermarks, Mapping):
             raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
-        values = as_stored(watermarks)
+        chunks: dict[str, list[bytes]] = {}
+        values = as_stored(take_blobs(watermarks, job_id, new_token(), chunks))
+        if chunks:
+            before, head = self._read_for_change(job_id)
+            if before is None:
+                self._store.swap(None, head)  # Chunks without a head would be taken for a damaged job.
+            self._store.write_chunks(job_id, chunks)
         return self._decide(job_id, lambda head: head.declared(values, order, context), may_be_new=True)
 
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None) -> Head:
@@ -275,12 +281,17 @@ class Administration(Lookups):
         What the head refers to as well needs no copy; nor do contexts other than the one gone back to.
         """
         watermarks, present = dict(entry.watermarks), references(head.watermarks)
+
+        def copied(reference: Spilled) -> Spilled:
+            if reference in present:
+                return reference
+            value = self._store.read_spilled(head.job_id, reference)
+            copy, parts = cut(value, f"s#{new_token()}-0", "watermark")
+            self._store.write_chunks(head.job_id, {copy.id: parts})
+            return copy
+
         for name in watermarks if context is None else {context} & watermarks.keys():
-            reference = watermarks[name]
-            if isinstance(reference, Spilled) and reference not in present:
-                value = self._store.read_spilled(head.job_id, reference)
-                watermarks[name], parts = cut(value, f"s#{new_token()}-0", f"watermark {name!r}")
-                self._store.write_chunks(head.job_id, {watermarks[name].id: parts})
+            watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)
 
 

@@ -255,6 +255,51 @@ class SourceChangedError(SourceError):
         )
 
 
+class ChangedObjectError(SourceError):
+    """Planned objects that are not what they were: overwritten or deleted since the plan."""
+
+    def __init__(self, source: str, overwritten: Sequence[str], deleted: Sequence[str]) -> None:
+        self.overwritten, self.deleted = tuple(overwritten), tuple(deleted)
+        found = [f"{how}: {_shown(keys)}" for how, keys in (("overwritten", overwritten), ("deleted", deleted)) if keys]
+        super().__init__(
+            source,
+            f"objects changed since they were planned ({'; '.join(found)}). Discard the plan and make a new one, "
+            "or leave them to the next batch with on_changed='skip'.",
+        )
+
+
+def _shown(keys: Sequence[str]) -> str:
+    return ", ".join(repr(key) for key in keys[:10]) + (f", … {len(keys):,} in all" if len(keys) > 10 else "")
+
+
+class ModifiedObjectError(SourceError):
+    """Known objects have changed, and the bookmark is told that none may (``on_modified="error"``)."""
+
+    def __init__(self, source: str, keys: Sequence[str], count: int) -> None:
+        self.keys, self.count = list(keys), count
+        super().__init__(
+            source,
+            f"{count:,} known objects have changed, such as {', '.join(map(repr, keys))}. Find out who writes them, "
+            'or use on_modified="process" or "ignore".',
+        )
+
+
+class ArchivedObjectError(SourceError):
+    """New objects lie in an archive and cannot be read."""
+
+    def __init__(self, source: str, keys: Sequence[str], count: int) -> None:
+        self.keys, self.count = list(keys), count
+        super().__init__(
+            source,
+            f"{count:,} new objects are archived, such as {', '.join(map(repr, keys))}. Restore them and use "
+            'on_archived="take", or use on_archived="skip" or "skip_and_remember".',
+        )
+
+
+class LedgerError(SourceError):
+    """A file of a bookmark's ledger that is missing, altered, or of a newer format."""
+
+
 # --- store unavailable: try again later ----------------------------------------------------------------
 
 

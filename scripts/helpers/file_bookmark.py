@@ -1,129 +1,38 @@
-"""`FileBookmark`: which objects of a listing are new, and the `FileDelta` that reads them."""
+"""`FileBookmark`: which objects of a listing are new."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import SourceChangedError, SourceError
-from scripts.helpers.identities import Identity, in_order, pack, unpack
-from scripts.helpers.object_listing import Location, list_objects
-from scripts.helpers.spark_paths import check_readable, folder_columns, is_hidden
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.date_folders import folders_since
+from scripts.helpers.errors import InvalidValueError, SourceChangedError, SourceError
+from scripts.helpers.file_choice import BatchChooser
+from scripts.helpers.file_delta import FileDelta
+from scripts.helpers.file_explain import Explanation, explained
+from scripts.helpers.file_ledger import FORMAT, FileLedger
+from scripts.helpers.file_memory import ExactMemory, WindowMemory
+from scripts.helpers.file_plans import check_source, plan_of
+from scripts.helpers.file_rules import FileOptions
+from scripts.helpers.file_sources import ListingSource, Told
+from scripts.helpers.identities import LEDGER, TAKEN, Interval, byte_order
+from scripts.helpers.ledger_files import LedgerFiles
+from scripts.helpers.object_listing import Listing, ListingOptions, Location
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-K = TypeVar("K")
-
-
-@dataclass(frozen=True)
-class FileDelta:
-    """The new files of one batch, in the order of their keys' bytes.
-
-    An empty delta is a good answer: nothing is new.
-
-    Examples
-    --------
-    >>> delta = FileBookmark(landing).new_files()
-    >>> delta.count, delta.bytes
-    (2, 12)
-    >>> [path.rpartition("/")[2] for path in delta.paths]
-    ['1.csv', '2.csv']
-    """
-
-    location: Location
-    files: tuple[Identity, ...]
-
-    def __repr__(self) -> str:
-        return f"<FileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes>"
-
-    @property
-    def paths(self) -> list[str]:
-        """Full URIs with raw keys. Spark would glob them: `read` does not."""
-        return [self.location.uri(file.key) for file in self.files]
-
-    @property
-    def count(self) -> int:
-        """Number of files."""
-        return len(self.files)
-
-    @property
-    def bytes(self) -> int:
-        """Sum of their sizes in bytes."""
-        return sum(file.size for file in self.files)
-
-    def split(self, by: Callable[[str], K]) -> dict[K, FileDelta]:
-        """Part the delta by a function of the key, such as `spark_paths.suffix`."""
-        parts: dict[K, list[Identity]] = {}
-        for file in self.files:
-            parts.setdefault(by(file.key), []).append(file)
-        return {value: FileDelta(self.location, tuple(files)) for value, files in parts.items()}
-
-    def read(
-        self, spark: SparkSession, format: str, *, schema: StructType | str | None = None, **options: Any
-    ) -> DataFrame:
-        """Read exactly these files.
-
-        Spark globs paths by default; here a key is what it is, also with ``* ? [ {`` in it. Folders
-        such as ``year=2013/`` become columns, as they do when Spark reads the whole prefix.
-
-        Parameters
-        ----------
-        format
-            A file format of Spark: csv, json, parquet, orc, text.
-        schema
-            StructType or DDL text. Needed where Spark could not infer one: for an empty delta.
-        **options
-            Reader options.
-
-        Returns
-        -------
-        DataFrame
-            Lazily read; empty, with `schema`, for an empty delta.
-
-        Raises
-        ------
-        SourceError
-            Some files lie in ``name=value`` folders and some do not: Spark would drop the latter
-            without a word. Read them apart: ``delta.split(spark_paths.folder_columns)``.
-        """
-        from pyspark.sql.types import StructType
-
-        if not self.files:
-            return spark.createDataFrame([], schema or StructType([]))
-        layouts = self.split(folder_columns)
-        if len(layouts) > 1:
-            found = " and ".join(sorted(f"{part.count} files with {list(names)}" for names, part in layouts.items()))
-            raise SourceError(
-                str(self.location),
-                f"the folders give different columns: {found}. Spark would drop files. "
-                "Read them apart: delta.split(spark_paths.folder_columns).",
-            )
-        reader = spark.read.format(format).option("basePath", str(self.location))
-        if schema is not None:
-            reader = reader.schema(schema)
-        return reader.options(**options).load([_literal(path) for path in self.paths])
-
-    def to_plan(self) -> dict[str, Any]:
-        """Return what the frozen plan stores."""
-        return {"kind": "files", "source": self.location.name, "files": pack(self.files)}
-
-    @classmethod
-    def from_plan(cls, location: Location, plan: Mapping[str, Any], context: str) -> FileDelta:
-        """Return the delta of a frozen plan, with the caller's spelling of the source."""
-        _check_source(plan, location, context)
-        return cls(location, tuple(_unpacked(location, plan.get("files"))))
 
 
 class FileBookmark:
     """What is remembered of an S3 prefix or a local directory, and what is new there.
 
-    Mode *exact*: the identities (key, ETag, size) of all objects seen are kept, so no clock and no
-    upload time can hide a file. A changed object is new again. One that was deleted is forgotten.
+    An object is its key, ETag (or VersionId) and size, so no clock and no upload time can hide a
+    file. A changed object is new again, and so is one that was deleted and comes back.
 
     Parameters
     ----------
@@ -135,6 +44,10 @@ class FileBookmark:
         Name of the source inside its job, for error texts.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
+    taken_by
+        Version of the job and run id that are remembered for what is taken now.
+    **options
+        See `file_rules.FileOptions`.
 
     Examples
     --------
@@ -153,71 +66,154 @@ class FileBookmark:
         state: Mapping[str, Any] | None = None,
         context: str = "files",
         s3_client: S3Client | None = None,
+        taken_by: tuple[int, str] = (0, ""),
+        **options: Any,
     ) -> None:
         self.location = Location.parse(source)
+        self.options = FileOptions(**options)
         self._s3_client = s3_client
-        self._known: frozenset[Identity] = frozenset()
-        self._listed: list[Identity] | None = None
+        self._state: Mapping[str, Any] = state or {}
         if state is not None:
-            _check_source(state, self.location, context)
-            self._known = frozenset(_unpacked(self.location, state.get("objects")))
+            check_source(state, self.location, context)
+            if state.get("mode") != self.options.mode:
+                raise SourceChangedError(context, f"mode {state.get('mode')}", f"mode {self.options.mode}")
+        files = LedgerFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
+        if files is not None and files.would_be_listed(self.location):
+            raise InvalidValueError(
+                f"ledger_uri {self.options.ledger_uri!r} lies in the source, so its files would be new there. "
+                "Use another prefix, or a folder whose name starts with _."
+            )
+        self._ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
+        self._memory: ExactMemory | WindowMemory = ExactMemory(self._ledger)
+        if self.options.mode == "windowed":
+            self._memory = WindowMemory(self._ledger, self._state, self.options)
+        self._chooser = BatchChooser(self.location, self.options, self._memory, taken_by)
+        self._batch: dict[str, Any] | None = None
+        self._after: dict[str, Any] | None = None
+        self._left: list[str] = []
 
     def __repr__(self) -> str:
-        return f"<FileBookmark {str(self.location)!r}: {len(self._known):,} objects known>"
+        return f"<FileBookmark {str(self.location)!r}: {self._ledger.count:,} objects known>"
 
-    def new_files(self) -> FileDelta:
+    def new_files(self, listing: ListingSource | None = None) -> FileDelta:
         """List the source and return the objects whose identity is not known.
 
         Hidden files are left out by Spark's rule, on every folder below the prefix.
+
+        Parameters
+        ----------
+        listing
+            Another way to see the objects, such as `S3Inventory`.
 
         Raises
         ------
         SourceError
             The source cannot be listed completely, or holds a key that Spark cannot read.
+        ModifiedObjectError, ArchivedObjectError
+            As `on_modified` and `on_archived` ask for.
         """
-        listed = [found for found in list_objects(self.location, self._s3_client) if not is_hidden(found.key)]
-        for found in listed:
-            check_readable(str(self.location), found.key)
-            if self.location.is_local and ":" in found.key.rpartition("/")[2]:
+        if listing is None:
+            found = self._listing()
+            started, intervals = found.started, iter(found)
+        else:
+            started, intervals = listing.created, iter(listing.list_objects(self.location))
+            before = self._state.get("listed")
+            if before is not None and started < before:
                 raise SourceError(
-                    str(self.location), f"key {found.key!r} has a colon, which Hadoop cannot read locally. Rename it."
+                    str(self.location),
+                    f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
-        self._listed = in_order(listed)
-        return FileDelta(self.location, tuple(found for found in self._listed if found not in self._known))
+        return self._delta(intervals, started, reported=listing is not None)
+
+    def new_among(self, told: Told, started: datetime) -> FileDelta:
+        """Return which of the objects that events told of are new; others are not looked for."""
+        if self.options.compare == "mtime":
+            raise InvalidValueError("compare is 'mtime', but events do not tell LastModified. Use etag with events.")
+        by_key = told.rows.sort_by("key").combine_chunks()
+        intervals = [Interval(_before(batch), batch.column("key")[-1].as_py(), batch) for batch in by_key.to_batches()]
+        delta = self._delta(intervals, started, told)
+        return replace(delta, has_more=delta.has_more or told.has_more)
+
+    @property
+    def left(self) -> list[str]:
+        """Keys that are new and were left for a later batch."""
+        return self._left
 
     @property
     def state_after(self) -> dict[str, Any]:
         """What to store once the delta of `new_files` is processed."""
-        if self._listed is None:
+        if self._after is None:
             raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
+        return self._after
+
+    def to_plan(self, delta: FileDelta) -> dict[str, Any]:
+        """Return what the frozen plan stores of the delta of `new_files`."""
+        return plan_of(self.location, self._batch, delta.count, delta.bytes, delta.has_more, delta.gone)
+
+    def from_plan(self, plan: Mapping[str, Any], context: str) -> FileDelta:
+        """Return the delta of a frozen plan, with the caller's spelling of the source."""
+        check_source(plan, self.location, context)
+        segment = plan.get("files")
+        rows = self._ledger.read(segment) if segment else LEDGER.empty_table()
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        return FileDelta(self.location, taken, bool(plan.get("has_more")), int(plan.get("gone", 0)))
+
+    @property
+    def ledger(self) -> FileLedger:
+        """What is remembered."""
+        return self._ledger
+
+    def explain(self, key: str) -> Explanation:
+        """Say when and by which run a key was taken, or why not. The key is relative to the source."""
+        row = self._ledger.known().latest(key)
+        return explained(key, row, self._look_at(key), self.options, self._memory)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _listing(self) -> Listing:
+        listed, layout = self._state.get("listed"), self.options.layout
+        how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
+        folders = [""]
+        if layout is not None and listed is not None:
+            folders = folders_since(layout, listed - self.options.lookback, max(listed, datetime.now(listed.tzinfo)))
+        return Listing(self.location, self._s3_client, how, folders)
+
+    def _look_at(self, key: str) -> dict[str, Any] | None:
+        """Return one object as it is listed now."""
+        folder = key.rpartition("/")[0]
+        start = (f"{folder}/" if folder else "") if self.location.is_local else key[:-1]
+        for interval in Listing(self.location, self._s3_client, ListingOptions(workers=1), [start]):
+            for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
+                return dict(row)
+            if interval.until is None or byte_order(interval.until) >= byte_order(key):
+                break
+        return None
+
+    def _delta(
+        self, intervals: Iterable[Interval], started: datetime, told: Told | None = None, reported: bool = False
+    ) -> FileDelta:
+        rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), told, reported)
+        self._left = left.column("key").to_pylist()
+        self._batch = self._ledger.stored(rows) if rows.num_rows else None
+        memory = self._memory.after(rows, self._batch, left, None if told else started)
+        self._after = self.following(None if told or left.num_rows else started, **memory)
+        return FileDelta(self.location, rows.filter(pc.equal(rows.column("status"), TAKEN)), has_more, gone)
+
+    def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
+        """Return the state that follows, given what is remembered and when the source was listed."""
         return {
-            "kind": "files",
-            "source": self.location.name,
-            "objects": pack(self._listed),
-        }
+            "kind": "files", "source": self.location.name, "format": FORMAT, "mode": self.options.mode,
+            "listed": listed or self._state.get("listed"), **memory,
+        }  # fmt: skip
+
+    def part(self, after: str | None, until: str | None, started: datetime) -> pa.Table:
+        """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
+        how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
+        listing = Listing(self.location, self._s3_client, how, between=(after, until))
+        return self._chooser.choose(listing, started, self._ledger.known(after, until)).rows
 
 
-def _literal(path: str) -> str:
-    """Escape what Spark would glob.
-
-    Its switch ``__globPaths__`` is no way out: turned off, each path with such a character stands for
-    all paths of the call (DataSource.checkAndGlobPathIfNecessary), and their rows come more than once.
-    """
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
-
-
-def _check_source(stored: Mapping[str, Any], location: Location, context: str) -> None:
-    """Raise SourceChangedError if a state or plan is that of another source."""
-    fields = stored if isinstance(stored, Mapping) else {}
-    if fields.get("kind") != "files" or fields.get("source") != location.name:
-        before = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
-        raise SourceChangedError(context, before, location.name)
-
-
-def _unpacked(location: Location, packed: Any) -> list[Identity]:
-    try:
-        return unpack(packed)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(
-            str(location), f"its stored file list is damaged ({error}). Restore the job's item from a backup."
-        ) from error
+def _before(batch: pa.RecordBatch) -> str:
+    """Return a key below the first one of a batch, so that the interval holds exactly its keys' range."""
+    first: str = batch.column("key")[0].as_py()
+    return first[:-1]

@@ -1,14 +1,28 @@
-"""The identity of an object (key, ETag, size), and sets of identities packed for storage. Pure."""
+"""The identity of an object, as Arrow rows: what a listing yields and what a bookmark remembers. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import zlib
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-MAX_UNPACKED_BYTES = 256 * 1024 * 1024
+import pyarrow as pa
+
+_IDENTITY = [
+    pa.field("key", pa.string()),
+    pa.field("etag", pa.string()),
+    pa.field("version_id", pa.string()),
+    pa.field("size", pa.int64()),
+    pa.field("modified", pa.timestamp("us", tz="UTC")),
+]
+LISTED = pa.schema([*_IDENTITY, pa.field("storage_class", pa.string())])
+"""Objects as a listing shows them. `key` is raw and relative to the prefix; the ETag has no quotes."""
+
+LEDGER = pa.schema(
+    [*_IDENTITY, pa.field("status", pa.string()), pa.field("version", pa.int64()), pa.field("run_id", pa.string())]
+)
+"""Objects as a bookmark remembers them: what became of each, at which version of the job and by which run."""
+
+TAKEN, IGNORED, ARCHIVED, GONE = "taken", "ignored", "archived", "gone"
+"""What became of an object: read; changed but left alone; not readable and left alone; no longer listed."""
 
 
 class Identity(NamedTuple):
@@ -23,45 +37,36 @@ class Identity(NamedTuple):
     size: int
 
 
-def in_order(identities: Iterable[Identity]) -> list[Identity]:
-    """Sort by the UTF-8 bytes of the key, the order in which S3 lists."""
-    return sorted(identities, key=lambda identity: identity.key.encode("utf-8"))
+class Interval(NamedTuple):
+    """All objects of a listing whose key is above `after` and not above `until`, in the order of UTF-8 bytes.
 
-
-def pack(identities: Iterable[Identity]) -> dict[str, Any]:
-    """Compress a set of identities into a map that `values.encode` can store."""
-    rows = in_order(identities)
-    raw = json.dumps(rows, separators=(",", ":")).encode("ascii")
-    return {
-        "count": len(rows),
-        "bytes": sum(row.size for row in rows),
-        "packed": zlib.compress(raw, 9),
-        "length": len(raw),
-        "sha256": hashlib.sha256(raw).hexdigest(),
-    }
-
-
-def unpack(packed: Mapping[str, Any]) -> list[Identity]:
-    """Read what `pack` wrote. ValueError or KeyError if anything does not fit.
-
-    The stored length bounds the decompression, so that an altered item cannot fill the memory.
+    None stands for the start and for the end. The intervals of a whole listing touch and do not
+    overlap, and come in any order.
     """
-    length = int(packed["length"])
-    if not 0 <= length <= MAX_UNPACKED_BYTES:
-        raise ValueError(f"a length of {length}")
-    inflate = zlib.decompressobj()
-    try:
-        raw = inflate.decompress(packed["packed"], length + 1)
-    except zlib.error as error:
-        raise ValueError("not compressed data") from error
-    if not inflate.eof or inflate.unused_data:
-        raise ValueError("more or less than one compressed stream")
-    if len(raw) != length or hashlib.sha256(raw).hexdigest() != packed["sha256"]:
-        raise ValueError("length or checksum differ")
-    try:
-        rows = [Identity(str(key), str(etag), int(size)) for key, etag, size in json.loads(raw)]
-    except RecursionError:
-        raise ValueError("not a list of identities") from None
-    if len(rows) != packed["count"]:
-        raise ValueError("the count differs")
-    return rows
+
+    after: str | None
+    until: str | None
+    rows: pa.RecordBatch
+    """Of schema LISTED, sorted by key."""
+
+
+def byte_order(key: str) -> bytes:
+    """Return the sort key of the order in which S3 lists: that of UTF-8 bytes."""
+    return key.encode("utf-8", "surrogatepass")
+
+
+def sorted_by_key(table: pa.Table) -> pa.Table:
+    """Sort rows by key; Arrow compares strings by their UTF-8 bytes."""
+    return table.sort_by("key")
+
+
+def ledger_rows(listed: pa.Table | pa.RecordBatch, status: str, version: int, run_id: str) -> pa.Table:
+    """Turn listed objects into rows of a ledger."""
+    count = listed.num_rows
+    kept = {name: listed.column(name) for name in LEDGER.names[:5]}
+    fixed = {
+        "status": pa.repeat(pa.scalar(status, pa.string()), count),
+        "version": pa.repeat(pa.scalar(version, pa.int64()), count),
+        "run_id": pa.repeat(pa.scalar(run_id, pa.string()), count),
+    }
+    return pa.table({**kept, **fixed}, schema=LEDGER)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta, timezone
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import PlanConflictError, ReservedNameError
-from scripts.helpers.file_bookmark import FileBookmark, FileDelta
+from scripts.helpers.errors import PlanConflictError, ReservedNameError, SourceError
 from scripts.helpers.ids import BatchId, check_context, new_run_id
-from scripts.helpers.object_listing import Location
 from scripts.helpers.row_window import DEFAULT_DELAY, RowWindow, plan_window
 from scripts.helpers.run import Run
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
@@ -18,6 +18,11 @@ from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
+
+    from scripts.helpers.file_delta import FileDelta
+    from scripts.helpers.file_sources import EventSource, ListingSource
+    from scripts.helpers.small_files import OnChanged
+    from scripts.helpers.spark_bookmark import SparkFileDelta
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +88,8 @@ class IncrementalJob:
         self._run: Run | None = None
         self._contexts: dict[str, Any] = {}
         self._states: dict[str, Any] = {}
+        self._events: list[tuple[EventSource, list[str]]] = []
+        self._checked: list[FileDelta] = []
 
     @classmethod
     def from_args(
@@ -143,27 +150,95 @@ class IncrementalJob:
         )  # fmt: skip
         return window.apply(df)
 
-    def new_files(self, source: str, *, transformation_ctx: str = "files") -> FileDelta:
-        """Return the files under a prefix or directory that are new. See `FileBookmark` for errors."""
+    def new_files(
+        self,
+        source: str,
+        *,
+        transformation_ctx: str = "files",
+        listing: ListingSource | None = None,
+        events: EventSource | None = None,
+        on_changed: OnChanged | None = "error",
+        **options: Any,
+    ) -> FileDelta:
+        """Return the files under a prefix or directory that are new.
+
+        Parameters
+        ----------
+        listing
+            Another way to see the objects, such as `S3Inventory`.
+        events
+            Notifications of new objects, such as `S3EventQueue`: only objects they tell of are
+            looked at. They are acknowledged once the batch is committed. Run the job without them
+            from time to time: a listing finds what no event told of.
+        on_changed
+            A planned file that was overwritten or deleted before the commit is a ChangedObjectError
+            that names it, and nothing is committed. The replay then raises the same at once, or with
+            ``skip`` leaves that file out: its new content is new in the next batch. None looks at
+            nothing again: for sources whose files never change, or that the job itself moves away.
+        **options
+            See `file_rules.FileOptions`. `FileBookmark` lists the errors.
+        """
+        _need_pyarrow(source)
+        from scripts.helpers.file_bookmark import FileBookmark
+        from scripts.helpers.file_delta import FileDelta
+        from scripts.helpers.object_listing import Location
+
         stored = self._replayed(transformation_ctx)
-        location = Location.parse(source)
         if stored == _NOTHING:
-            return FileDelta(location, ())
+            return FileDelta(Location.parse(source))
+        bookmark = FileBookmark(
+            source,
+            state=None if stored is not None else self.run.state(transformation_ctx),
+            context=transformation_ctx,
+            s3_client=self._s3_client,
+            taken_by=(self.run.version + 1, self.run_id),
+            **options,
+        )
         if stored is not None:
-            delta = FileDelta.from_plan(location, stored, transformation_ctx)
+            delta = bookmark.from_plan(stored, transformation_ctx)
+            if on_changed is not None:
+                delta = delta.unchanged(on_changed, self._s3_client)
             self._add(transformation_ctx, stored, None)
         else:
-            bookmark = FileBookmark(
-                source,
-                state=self.run.state(transformation_ctx),
-                context=transformation_ctx,
-                s3_client=self._s3_client,
-            )
-            delta = bookmark.new_files()
-            self._add(transformation_ctx, delta.to_plan(), bookmark.state_after)
+            if events is not None:
+                delta = bookmark.new_among(events.receive(bookmark.location), self._clock())
+                self._events.append((events, bookmark.left))
+            else:
+                delta = bookmark.new_files(listing)
+            self._add(transformation_ctx, bookmark.to_plan(delta), bookmark.state_after)
         logger.info(
-            "event=planned job=%s context=%s kind=files files=%d bytes=%d replay=%s",
-            self.job_id, transformation_ctx, delta.count, delta.bytes, self.run.replay,
+            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d has_more=%s replay=%s",
+            self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, delta.has_more, self.run.replay,
+        )  # fmt: skip
+        if on_changed is not None:
+            self._checked.append(delta)
+        return delta
+
+    def new_files_on_spark(self, source: str, *, transformation_ctx: str = "files", **options: Any) -> SparkFileDelta:
+        """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`."""
+        _need_pyarrow(source)
+        from scripts.helpers.spark_bookmark import SparkFileBookmark
+
+        if self.spark is None:
+            raise PlanConflictError(self.job_id, "there is no Spark session. Give the job spark=.")
+        stored = self._replayed(transformation_ctx)
+        bookmark = SparkFileBookmark(
+            self.spark,
+            source,
+            state=None if stored is not None else self.run.state(transformation_ctx),
+            context=transformation_ctx,
+            taken_by=(self.run.version + 1, self.run_id),
+            **options,
+        )
+        if stored is not None:
+            delta = bookmark.delta_of({} if stored == _NOTHING else stored)
+            self._add(transformation_ctx, stored, None)
+        else:
+            delta = bookmark.new_files()
+            self._add(transformation_ctx, bookmark.plan or {}, bookmark.state_after)
+        logger.info(
+            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d on_spark=True replay=%s",
+            self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, self.run.replay,
         )  # fmt: skip
         return delta
 
@@ -208,9 +283,9 @@ class IncrementalJob:
         folder = f"{path.rstrip('/')}/{BATCH_COLUMN}={self.batch_id}"
         self.run.check()
         written = Observation()
-        df.observe(written, F.count(F.lit(1)).alias("rows")).write.format(format).options(**options).mode(
-            "overwrite"
-        ).save(folder)
+        counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
+        with self._typed_errors():
+            counted.write.format(format).options(**options).mode("overwrite").save(folder)
         rows = int(written.get["rows"])
         self._count("rows_written", rows)
         return rows
@@ -228,11 +303,16 @@ class IncrementalJob:
                 f"the frozen plan holds {', '.join(sorted(unread))}, which this run did not ask for; a commit would "
                 "mark it as done. Run the code that made the plan, or discard the plan.",
             )
+        for delta in self._checked:
+            delta.unchanged("error", self._s3_client)
         for planned in self._contexts.values():
             if planned["kind"] == "files":
-                self._count("files_read", planned["files"]["count"])
-                self._count("bytes_read", planned["files"]["bytes"])
-        return self.run.commit(**self.metrics)
+                self._count("files_read", planned["count"])
+                self._count("bytes_read", planned["bytes"])
+        outcome = self.run.commit(**self.metrics)
+        for events, left in self._events:
+            events.acknowledge(but=left)
+        return outcome
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -259,6 +339,14 @@ class IncrementalJob:
             return _NOTHING
         return stored
 
+    def _typed_errors(self) -> AbstractContextManager[None]:
+        """Let what executors raise while they read planned files come out of Spark's errors as it is."""
+        if all(planned["kind"] != "files" for planned in self._contexts.values()):
+            return nullcontext()
+        from scripts.helpers.small_files import typed_errors
+
+        return typed_errors()
+
     def _count(self, metric: str, number: int) -> None:
         self.metrics[metric] = self.metrics.get(metric, 0) + number
 
@@ -266,3 +354,9 @@ class IncrementalJob:
         self._contexts[context] = planned
         if state is not None:
             self._states[context] = state
+
+
+def _need_pyarrow(source: str) -> None:
+    """Raise SourceError where pyarrow is missing, which jobs that read rows can do without."""
+    if find_spec("pyarrow") is None:
+        raise SourceError(source, "files need pyarrow. Install it: pip install 'glue-watermarks[files]'.")

@@ -16,6 +16,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.ids import check_job_id, check_run_id, new_token
 from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.spill import lazy_blobs
 from scripts.helpers.store import Store
 from scripts.helpers.values import Spilled
 
@@ -192,8 +193,12 @@ class Lookups:
 
     def _resolved(self, job_id: str, watermarks: Mapping[str, Any]) -> dict[str, Any]:
         """Return watermarks with spilled ones read back."""
+
+        def read(reference: Spilled) -> Any:
+            return self._store.read_spilled(job_id, reference)
+
         return {
-            name: self._store.read_spilled(job_id, value) if isinstance(value, Spilled) else value
+            name: read(value) if isinstance(value, Spilled) else lazy_blobs(value, job_id, read)
             for name, value in watermarks.items()
         }
 

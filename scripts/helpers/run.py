@@ -22,7 +22,7 @@ from scripts.helpers.heartbeat import Heartbeat
 from scripts.helpers.ids import BatchId, new_token
 from scripts.helpers.records import Head, Plan
 from scripts.helpers.retention import expire_version
-from scripts.helpers.spill import MAX_SPILL_BYTES, references, spill_large
+from scripts.helpers.spill import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs
 from scripts.helpers.store import BUDGET_SECONDS, Store
 from scripts.helpers.values import Spilled, as_stored, same_values
 
@@ -53,6 +53,7 @@ class Run:
         self._lock = threading.RLock()
         self._heartbeat: Heartbeat | None = None
         self._closed: str | None = None
+        self._written: set[str] = set()
         self._batch_id = head.next_batch
         self.job_id = head.job_id
         self.run_id = head.claim.run_id
@@ -115,13 +116,20 @@ class Run:
         """
         with self._lock:
             self._check_open("freeze")
+            chunks: dict[str, list[bytes]] = {}
+            token = new_token()
+            kept = self._kept()
+            contexts = take_blobs(contexts, self.job_id, token, chunks, kept)
+            following = take_blobs(next_watermarks, self.job_id, token, chunks, kept)
             contexts = as_stored(contexts, "plan", MAX_SPILL_BYTES)
-            following = as_stored(next_watermarks, limit=MAX_SPILL_BYTES)
+            following = as_stored(following, limit=MAX_SPILL_BYTES)
             if self.plan and self._is_content(self.plan, contexts, following):
                 return self.plan
-            plan, chunks = self._spill(contexts, following)
+            plan, large = self._spill(contexts, following)
+            chunks |= large
             before, after = self._head, self._head.planned(plan)
             self._store.write_chunks(self.job_id, chunks)
+            self._written.update(chunks)
             current = self._store.swap(before, after, self._budget)
             if current and current.identity != after.identity and self._is_ours(current, contexts, following):
                 after = current  # An earlier call that seemed to fail had taken effect.
@@ -271,12 +279,20 @@ class Run:
         following, state_chunks = spill_large(following, "s", plan_id, "watermark", self._head.watermarks)
         return Plan(plan_id, contexts, following), plan_chunks | state_chunks
 
+    def _kept(self) -> set[str]:
+        """Return the ids of chunks that last as long as the state that this run makes."""
+        plan = self._head.plan
+        values = [dict(self._head.watermarks), *([dict(plan.contexts), dict(plan.next)] if plan else [])]
+        return {reference.id for reference in references(values)} | self._written
+
     def _resolve(self, value: Any) -> Any:
-        """Read a spilled value back. FencedError if the job has moved on, and its chunks with it."""
-        if not isinstance(value, Spilled):
-            return value
+        """Read a spilled value back; blobs in it are read when they are needed."""
+        return self._read(value) if isinstance(value, Spilled) else lazy_blobs(value, self.job_id, self._read)
+
+    def _read(self, reference: Spilled) -> Any:
+        """Read chunks. FencedError if the job has moved on, and its chunks with it."""
         try:
-            return self._store.read_spilled(self.job_id, value)
+            return self._store.read_spilled(self.job_id, reference)
         except CorruptItemError:
             self._require(self._head, self._store.read_head(self.job_id))
             raise
@@ -309,8 +325,10 @@ class Run:
         assert before.plan is not None
         try:
             self._store.write_log(after.log_entry)
+            kept = references(after.watermarks)
             for reference in references(before.plan.contexts):
-                self._store.delete_chunks(self.job_id, reference)
+                if reference not in kept:
+                    self._store.delete_chunks(self.job_id, reference)
             if self._retention is not None and before.log_entry is not None:
                 expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
         except WatermarkError as error:

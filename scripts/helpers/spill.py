@@ -1,7 +1,8 @@
 """Large entries of a plan or state, cut into immutable chunks outside the head. Pure.
 
-An entry that is too large for the head is replaced by a `Spilled` reference. Its chunks are written
-before the head refers to them, and are read back only against their stored count, length and hash.
+An entry that is too large for the head is replaced by a `Spilled` reference, and so is a `Blob`, wherever it
+stands. Chunks are written before the head refers to them, and are read back only against their stored
+count, length and hash.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import binascii
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from scripts.helpers.errors import TooLargeError
@@ -26,6 +27,79 @@ MAX_RAW_BYTES = 256 * 1024 * 1024
 MAX_CHUNKS = 1_000
 WORTH_BYTES = 1_000
 """A smaller entry stays where it is: its reference would be no smaller."""
+INLINE_BYTES = 2_000
+"""A blob of at most so many bytes is stored where it stands."""
+
+
+class Blob:
+    """Immutable bytes that are stored once and referred to by every plan and watermark they stand in.
+
+    Parameters
+    ----------
+    data
+        The bytes, or None if they are to be read back when they are needed.
+    reference, job_id, load
+        Where stored bytes are, whose they are, and how to read them.
+    """
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        reference: Spilled | None = None,
+        job_id: str | None = None,
+        load: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._data, self.reference, self.job_id, self._load = data, reference, job_id, load
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.reference.id if self.reference else 'not stored yet'}>"
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, read at most once."""
+        if self._data is None:
+            assert self._load is not None
+            self._data = self._load()
+        return self._data
+
+
+def take_blobs(values: Any, job_id: str, token: str, chunks: dict[str, list[bytes]], kept: Collection[str] = ()) -> Any:
+    """Return nested values with blobs as references; what is not stored yet is added to `chunks`.
+
+    So is what is stored for another job, or for an older version of this one, and may expire: `kept` has the
+    ids of the chunks that stay.
+    """
+
+    def stored(blob: Blob) -> Spilled | bytes:
+        if blob.reference is None or blob.job_id != job_id or blob.reference.id not in {*kept, *chunks}:
+            if len(blob.data) <= INLINE_BYTES:
+                return blob.data
+            blob.reference, parts = cut(blob.data, f"s#{token}-b{len(chunks)}", "watermark")
+            blob.job_id = job_id
+            chunks[blob.reference.id] = parts
+        return blob.reference
+
+    return _mapped(values, Blob, stored)
+
+
+def lazy_blobs(values: Any, job_id: str, read: Callable[[Spilled], Any]) -> Any:
+    """Return nested values with references as blobs."""
+    return _mapped(values, Spilled, lambda reference: Blob(None, reference, job_id, lambda: read(reference)))
+
+
+def replaced(values: Any, change: Callable[[Spilled], Spilled]) -> Any:
+    """Return nested values with other references."""
+    return _mapped(values, Spilled, change)
+
+
+def _mapped(values: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(values, kind):
+        return change(values)
+    if isinstance(values, Mapping):
+        return {name: _mapped(value, kind, change) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_mapped(value, kind, change) for value in values]
+    return values
 
 
 def spill_large(
@@ -55,8 +129,8 @@ def spill_large(
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
-        if isinstance(kept[name], Spilled) or sizes[name] < WORTH_BYTES:
-            continue
+        if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
+            continue  # A reference inside chunks would not be seen by what collects chunks.
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
         earlier = known.get(name) if known else None
         if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
@@ -112,9 +186,11 @@ def check(reference: Spilled) -> None:
         raise ValueError(f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written")
 
 
-def references(values: Mapping[str, Any]) -> list[Spilled]:
-    """Return the references among a map's entries."""
-    return [value for value in values.values() if isinstance(value, Spilled)]
+def references(values: Any) -> list[Spilled]:
+    """Return the references in nested values."""
+    found: list[Spilled] = []
+    _mapped(values, Spilled, found.append)
+    return found
 
 
 def _to_json(attribute: Attribute) -> Attribute:

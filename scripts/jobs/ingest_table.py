@@ -28,13 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return session.run_job(ingest, session.parse(parser, argv))
 
 
-def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> None:
-    """Read the rows past the watermark and write them under the batch id."""
+def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
+    """Read the rows past the watermark and write them under the batch id; nothing is left then."""
     spark = session.make_session(job.job_id, arguments.spark_conf)
     table = spark.read.format(arguments.format).load(arguments.source)
     delay = timedelta(seconds=arguments.delay_seconds)
     rows = job.rows_since(table, arguments.cursor_column, delay=delay)
     job.write(rows, arguments.target)
+    return False
 
 
 if __name__ == "__main__":

@@ -131,8 +131,11 @@ def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def run_job(work: Callable[[IncrementalJob, argparse.Namespace], None], arguments: argparse.Namespace) -> int:
-    """Begin, work, commit; report what happened as one line of JSON on standard output; return the exit code."""
+def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], arguments: argparse.Namespace) -> int:
+    """Begin, work, commit, until the work says that nothing is left; return the exit code.
+
+    What each batch did is reported as a line of JSON on standard output.
+    """
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         stream=sys.stderr,
@@ -141,18 +144,27 @@ def run_job(work: Callable[[IncrementalJob, argparse.Namespace], None], argument
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
     logging.getLogger("scripts").setLevel(logging.INFO)
-    started = time.monotonic()
+    has_more = True
     try:
         watermarks = Watermarks(arguments.table)
-        lease = timedelta(seconds=arguments.lease_seconds)
-        with IncrementalJob.from_args(vars(arguments), watermarks, lease=lease) as job:
-            work(job, arguments)
-            if arguments.pause_before_commit:
-                logger.warning("event=pausing job=%s seconds=%d", job.job_id, arguments.pause_before_commit)
-                time.sleep(arguments.pause_before_commit)
+        while has_more:
+            has_more = _run_batch(work, arguments, watermarks)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
         return exit_code(error)
+    return OK
+
+
+def _run_batch(
+    work: Callable[[IncrementalJob, argparse.Namespace], bool], arguments: argparse.Namespace, watermarks: Watermarks
+) -> bool:
+    started = time.monotonic()
+    lease = timedelta(seconds=arguments.lease_seconds)
+    with IncrementalJob.from_args(vars(arguments), watermarks, lease=lease) as job:
+        has_more = work(job, arguments)
+        if arguments.pause_before_commit:
+            logger.warning("event=pausing job=%s seconds=%d", job.job_id, arguments.pause_before_commit)
+            time.sleep(arguments.pause_before_commit)
     report = {
         "job": job.job_id,
         "run": job.run_id,
@@ -162,7 +174,7 @@ def run_job(work: Callable[[IncrementalJob, argparse.Namespace], None], argument
         "seconds": round(time.monotonic() - started, 1),
     }
     sys.stdout.write(json.dumps(report | job.metrics) + "\n")
-    return OK
+    return has_more
 
 
 def exit_code(error: WatermarkError) -> int:

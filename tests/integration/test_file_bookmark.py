@@ -9,13 +9,10 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers import file_bookmark
-from scripts.helpers.errors import SourceChangedError, SourceError
-from scripts.helpers.file_bookmark import FileBookmark, FileDelta
-from scripts.helpers.identities import Identity
-from scripts.helpers.object_listing import Location
+from scripts.helpers.errors import LedgerError, SourceChangedError, SourceError
+from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.spark_paths import folder_columns, suffix
-from scripts.helpers.values import decode, encode
+from tests.doubles.buckets import NOON, SOURCE, Bucket, Job, Table, keys_of
 
 
 class Landing:
@@ -25,6 +22,7 @@ class Landing:
         self.client, self.bucket = client, bucket
         self.source = f"s3://{bucket}/landing/"
         self.state: dict[str, Any] | None = None
+        self.table = Table()
 
     def put(self, *keys: str, body: bytes = b"x") -> None:
         for key in keys:
@@ -40,23 +38,13 @@ class Landing:
         """Return the new keys and remember them, by way of the real serializer."""
         bookmark = self.bookmark()
         delta = bookmark.new_files()
-        self.state = decode(*encode(bookmark.state_after))
-        return [file.key for file in delta.files]
+        self.state = self.table.stored(bookmark.state_after)
+        return keys_of(delta)
 
 
 @pytest.fixture
 def landing(endpoint: str, bucket: str) -> Landing:
     return Landing(boto3.client("s3", endpoint_url=endpoint), bucket)
-
-
-def show_last_modified(client: Any, times: dict[str, datetime]) -> None:
-    """Let listings show these times for these keys, as S3 does for multipart uploads that began earlier."""
-
-    def change(parsed: Any, **_: Any) -> None:
-        for found in parsed.get("Contents", []):
-            found["LastModified"] = times.get(found["Key"], found["LastModified"])
-
-    client.meta.events.register("after-call.s3.ListObjectsV2", change)
 
 
 # --- what is new ------------------------------------------------------------------------------------
@@ -126,29 +114,18 @@ def test_delta_is_the_same_when_state_was_not_stored(landing: Landing) -> None:
 
     deltas = [landing.bookmark().new_files() for _ in range(2)]
 
-    assert deltas[0] == deltas[1]
+    assert deltas[0].table.equals(deltas[1].table)
     assert deltas[0].count == 1
 
 
-def test_delta_has_late_file_when_its_time_is_older_than_the_newest_seen(landing: Landing) -> None:
-    landing.put("a.csv")
-    landing.take()
-    landing.put("multipart.csv")
-    show_last_modified(landing.client, {"landing/multipart.csv": datetime(2020, 1, 1, tzinfo=timezone.utc)})
+@pytest.mark.parametrize("at", [datetime(2020, 1, 1, tzinfo=timezone.utc), NOON], ids=["older", "same second"])
+def test_delta_has_late_file_when_its_time_is_not_above_the_newest_seen(at: datetime) -> None:
+    job = Job()
+    job.bucket.put("b.csv", at=NOON)
+    job.take()
+    job.bucket.put("a.csv", at=at)
 
-    taken = landing.take()
-
-    assert taken == ["multipart.csv"]
-
-
-def test_delta_has_late_file_when_its_time_is_the_second_already_seen(landing: Landing) -> None:
-    second = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
-    show_last_modified(landing.client, {f"landing/{name}.csv": second for name in "ab"})
-    landing.put("b.csv")
-    landing.take()
-    landing.put("a.csv")
-
-    taken = landing.take()
+    taken = job.take()
 
     assert taken == ["a.csv"]
 
@@ -159,7 +136,7 @@ def test_delta_is_empty_when_listing_is_empty(landing: Landing) -> None:
     delta = bookmark.new_files()
 
     assert (delta.count, delta.bytes, delta.paths) == (0, 0, [])
-    assert bookmark.state_after["objects"]["count"] == 0
+    assert bookmark.state_after["segments"] == []
 
 
 def test_delta_is_empty_and_all_is_forgotten_when_everything_was_deleted(landing: Landing) -> None:
@@ -171,7 +148,7 @@ def test_delta_is_empty_and_all_is_forgotten_when_everything_was_deleted(landing
 
     assert taken == []
     assert landing.state is not None
-    assert landing.state["objects"]["count"] == 0
+    assert landing.state["segments"] == []
 
 
 @pytest.mark.parametrize(
@@ -209,15 +186,16 @@ def test_delta_has_file_when_its_name_only_looks_hidden(landing: Landing, key: s
 # --- state --------------------------------------------------------------------------------------------
 
 
-def test_state_is_small_when_names_and_etags_are_alike(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [Identity(f"2013/{day:05}.csv", f"{day:032x}", 1_000) for day in range(5_000)]
-    monkeypatch.setattr(file_bookmark, "list_objects", lambda *_: iter(rows))
-    bookmark = landing.bookmark()
+def test_state_is_small_when_names_are_alike() -> None:
+    job = Job()
+    for number in range(5_000):
+        job.bucket.put(f"2013/{number:05}.csv", body=str(number))
 
-    delta = bookmark.new_files()
+    job.take()
 
-    assert delta.count == 5_000
-    assert FileBookmark(str(bookmark.location), state=bookmark.state_after).location == bookmark.location
+    (segment,) = job.segments()
+    assert segment["count"] == 5_000
+    assert len(segment["data"].data) < 5_000 * 55
 
 
 def test_state_raises_source_error_when_nothing_was_listed_yet(landing: Landing) -> None:
@@ -225,14 +203,15 @@ def test_state_raises_source_error_when_nothing_was_listed_yet(landing: Landing)
         _ = landing.bookmark().state_after
 
 
-def test_delta_and_state_are_refused_when_listing_breaks_off(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_off(*_: Any) -> Any:
-        yield Identity("a.csv", "e", 1)
-        raise SourceError(landing.source, "S3 refused to list it (AccessDenied).")
+def test_delta_and_state_are_refused_when_listing_breaks_off() -> None:
+    class BreaksOff(Bucket):
+        def list_objects(self, location: Any) -> Any:
+            yield next(iter(super().list_objects(location)))
+            raise SourceError(SOURCE, "S3 refused to list it (AccessDenied).")
 
-    landing.put("a.csv")
-    monkeypatch.setattr(file_bookmark, "list_objects", break_off)
-    bookmark = landing.bookmark()
+    bucket = BreaksOff()
+    bucket.put("a.csv")
+    bookmark = Job(bucket).bookmark()
 
     with pytest.raises(SourceError, match="AccessDenied"):
         bookmark.new_files()
@@ -288,39 +267,51 @@ def test_bookmark_raises_source_changed_error_when_state_is_not_of_files(
 @pytest.mark.parametrize(
     "damage",
     [
-        {"packed": b"not compressed"},
-        {"packed": b""},
+        {"data": b"not compressed"},
+        {"data": b""},
+        {"data": "text"},
+        {"data": None},
         {"sha256": "0" * 64},
-        {"length": 10**12},
-        {"length": -1},
-        {"length": "many"},
         {"count": 7},
-        {"packed": "text"},
+        {"count": "many"},
     ],
     ids=str,
 )
-def test_bookmark_raises_source_error_when_state_is_damaged(landing: Landing, damage: dict[str, Any]) -> None:
+def test_new_files_raises_ledger_error_when_state_is_damaged(landing: Landing, damage: dict[str, Any]) -> None:
     landing.put("a.csv")
     landing.take()
     assert landing.state is not None
-    landing.state["objects"].update(damage)
+    landing.state["segments"][0].update(damage)
 
-    with pytest.raises(SourceError) as caught:
-        landing.bookmark()
+    with pytest.raises(LedgerError) as caught:
+        landing.bookmark().new_files()
 
     assert f"Source {landing.source!r}: its stored file list is damaged" in str(caught.value)
     assert "Restore the job's item from a backup." in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["objects", "packed", "length", "sha256", "count"])
-def test_bookmark_raises_source_error_when_a_part_of_the_state_is_missing(landing: Landing, field: str) -> None:
+@pytest.mark.parametrize("field", ["data", "sha256", "count"])
+def test_new_files_raises_ledger_error_when_a_part_of_the_state_is_missing(landing: Landing, field: str) -> None:
     landing.put("a.csv")
     landing.take()
     assert landing.state is not None
-    (landing.state if field == "objects" else landing.state["objects"]).pop(field)
+    landing.state["segments"][0].pop(field)
 
-    with pytest.raises(SourceError, match="its stored file list is damaged"):
+    with pytest.raises(LedgerError, match="its stored file list is damaged"):
+        landing.bookmark().new_files()
+
+
+@pytest.mark.parametrize("format", [2, 0, None, "1"])
+def test_bookmark_raises_ledger_error_when_format_is_not_known(landing: Landing, format: Any) -> None:
+    landing.put("a.csv")
+    landing.take()
+    assert landing.state is not None
+    landing.state["format"] = format
+
+    with pytest.raises(LedgerError) as caught:
         landing.bookmark()
+
+    assert f"its stored file list has format {format!r}, not 1. Update the package." in str(caught.value)
 
 
 # --- the delta -----------------------------------------------------------------------------------------
@@ -345,8 +336,9 @@ def test_delta_shows_paths_count_and_bytes_when_files_are_new(landing: Landing) 
     ids=["suffix", "folder_columns"],
 )
 def test_split_parts_the_files_when_given_a_function_of_the_key(by: Any, parts: dict[Any, list[str]]) -> None:
-    keys = ["a.csv", "c.json", "noname", "year=2013/b.CSV"]
-    delta = FileDelta(Location.parse("s3://bucket/p/"), tuple(Identity(key, "e", 3) for key in keys))
+    bucket = Bucket()
+    bucket.put("a.csv", "c.json", "noname", "year=2013/b.CSV", body="123")
+    delta = Job(bucket).bookmark().new_files()
 
     found = delta.split(by)
 
@@ -356,19 +348,21 @@ def test_split_parts_the_files_when_given_a_function_of_the_key(by: Any, parts: 
 
 def test_plan_gives_back_the_same_delta_when_it_was_stored(landing: Landing) -> None:
     landing.put("a.csv", "🎉 b.csv")
-    delta = landing.bookmark().new_files()
+    bookmark = landing.bookmark()
+    delta = bookmark.new_files()
 
-    plan = decode(*encode(delta.to_plan()))
+    plan = landing.table.stored(bookmark.to_plan(delta))
 
-    assert FileDelta.from_plan(delta.location, plan, "parking") == delta
-    assert (plan["files"]["count"], plan["files"]["bytes"]) == (2, 2)
+    assert landing.bookmark().from_plan(plan, "parking").table.equals(delta.table)
+    assert (plan["count"], plan["bytes"], plan["has_more"], plan["gone"]) == (2, 2, False, 0)
 
 
 def test_plan_raises_source_changed_error_when_it_is_of_another_source(landing: Landing) -> None:
-    plan = landing.bookmark().new_files().to_plan()
+    bookmark = landing.bookmark()
+    plan = bookmark.to_plan(bookmark.new_files())
 
     with pytest.raises(SourceChangedError, match=f"'parking' remembers {landing.source!r}"):
-        FileDelta.from_plan(Location.parse("s3://other/landing/"), plan, "parking")
+        landing.bookmark("s3://other/landing/").from_plan(plan, "parking")
 
 
 @pytest.mark.parametrize("key", ["a//b.csv", "/b.csv"])
@@ -397,7 +391,7 @@ def test_local_directory_keeps_its_bookmark_when_files_come_and_change(tmp_path:
     before = first.new_files()
     (tmp_path / "a.csv").write_text("22")
 
-    after = FileBookmark(f"file://{tmp_path}", state=decode(*encode(first.state_after))).new_files()
+    after = FileBookmark(f"file://{tmp_path}", state=Table().stored(first.state_after)).new_files()
 
     assert [file.key for file in before.files] == ["a.csv", "new\nline.csv"]
     assert [file.key for file in after.files] == ["a.csv"]

@@ -15,12 +15,12 @@ from scripts.helpers import run as run_module
 from scripts.helpers import spill
 from scripts.helpers.errors import PlanConflictError, StoreUnavailableError, TooLargeError
 from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.identities import Identity
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.spill import CHUNK_BYTES
 from scripts.helpers.values import Spilled, same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
+from tests.doubles.buckets import SOURCE, Bucket, keys_of
 from tests.integration.faults import Faults, Wire, head_write
 
 Stored = Callable[[], dict[str, Any]]
@@ -303,30 +303,31 @@ def test_nothing_is_sent_when_small_values_are_too_many_for_the_head(
 
 
 def test_bookmark_of_many_files_goes_from_run_to_run_when_it_is_large(
-    hooked: Watermarks, wire: Wire, job_id: str, stored: Stored, monkeypatch: pytest.MonkeyPatch
+    hooked: Watermarks, wire: Wire, job_id: str, stored: Stored
 ) -> None:
-    rng = random.Random(7)
-    listing = [Identity(f"{n:06}-{rng.randbytes(8).hex()}.csv", rng.randbytes(16).hex(), n) for n in range(30_000)]
-    monkeypatch.setattr("scripts.helpers.file_bookmark.list_objects", lambda location, client: iter(listing))
+    bucket = Bucket()
+    for number in range(20_000):
+        bucket.put(f"{number:06}.csv", body=str(number))
+    planned = list(bucket.objects)
     with pytest.raises(ZeroDivisionError), IncrementalJob(hooked, job_id, "r1") as job:
-        job.new_files("s3://landing/parking/", transformation_ctx="parking")
+        job.new_files(SOURCE, transformation_ctx="parking", listing=bucket, on_changed=None)
         job.freeze()
         raise ZeroDivisionError
-    planned, listing = listing, [*listing, Identity("zz.csv", "e", 1)]
+    bucket.put("zz.csv")
     with IncrementalJob(hooked, job_id, "r2") as job:
-        replayed = job.new_files("s3://landing/parking/", transformation_ctx="parking")
+        replayed = job.new_files(SOURCE, transformation_ctx="parking", listing=bucket, on_changed=None)
     with IncrementalJob(hooked, job_id, "r3") as job:
-        added = job.new_files("s3://landing/parking/", transformation_ctx="parking")
+        added = job.new_files(SOURCE, transformation_ctx="parking", listing=bucket, on_changed=None)
     before, _ = chunks(stored), wire.clear()
     with IncrementalJob(hooked, job_id, "r4") as job:
-        nothing = job.new_files("s3://landing/parking/", transformation_ctx="parking")
+        nothing = job.new_files(SOURCE, transformation_ctx="parking", listing=bucket, on_changed=None)
 
-    assert list(replayed.files) == planned
-    assert [file.key for file in added.files] == ["zz.csv"]
+    assert keys_of(replayed) == planned
+    assert keys_of(added) == ["zz.csv"]
     assert nothing.count == 0
     assert chunks(stored) == before
     assert [request for request in wire.writes if (request.range_key or "").startswith("!s#")] == []
-    assert hooked.history(job_id)[2].change.metrics["files_read"] == 30_000
+    assert hooked.history(job_id)[2].change.metrics["files_read"] == 20_000
     state = hooked.get_watermark_values(job_id)["parking"]
-    assert FileBookmark("s3://landing/parking/", state=state).new_files().count == 0
+    assert FileBookmark(SOURCE, state=state).new_files(bucket).count == 0
     assert hooked.doctor(job_id) == []

@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.file_bookmark import FileBookmark, FileDelta
+from scripts.helpers.file_bookmark import FileBookmark
+from scripts.helpers.file_delta import FileDelta
 from scripts.helpers.spark_paths import folder_columns, is_hidden
 
 STRANGE_NAMES = [
@@ -78,7 +81,7 @@ def take(landing: Any, **options: Any) -> FileDelta:
 
 def take_only(landing: Any, *keys: str) -> FileDelta:
     delta = take(landing)
-    return FileDelta(delta.location, tuple(file for file in delta.files if file.key in keys))
+    return FileDelta(delta.location, delta.table.filter(pc.is_in(delta.table.column("key"), pa.array(keys))))
 
 
 def rows(frame: Any) -> list[tuple[Any, ...]]:

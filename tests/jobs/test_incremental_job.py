@@ -94,7 +94,7 @@ def test_run_takes_everything_and_commits_all_sources_at_once_when_it_is_the_fir
     assert taken == ([1, 2, 3], ["a.json", "b.json"])
     assert world.version == 1
     values = world.watermarks.get_watermark_values(JOB)
-    assert (values["repairs"]["value"], values["files"]["objects"]["count"]) == (4, 2)
+    assert (values["repairs"]["value"], [part["count"] for part in values["files"]["segments"]]) == (4, [2])
 
 
 def test_run_warns_that_it_reads_everything_when_it_is_the_first(

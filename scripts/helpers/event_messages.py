@@ -1,0 +1,153 @@
+"""What S3's notifications say, whether they come straight, through SNS or through EventBridge. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
+
+from dateutil.parser import isoparse
+
+CREATED, REMOVED, OTHER = "created", "removed", "other"
+
+
+class ObjectEvent(NamedTuple):
+    """One thing that happened to one object. `key` is whole and raw."""
+
+    kind: str
+    bucket: str
+    key: str
+    time: datetime
+    sequencer: str
+    """Hexadecimal, in lower case; empty if the message has none."""
+    version_id: str | None
+    etag: str
+    size: int
+    hides: bool
+    """A removal after which the key is gone, other than that of one version by its id."""
+
+
+def parse_message(body: str) -> list[ObjectEvent]:
+    """Read the body of a message. The list is empty for S3's test event.
+
+    Raises
+    ------
+    ValueError
+        It is no notification of S3, or lacks something that one has.
+    """
+    try:
+        return list(_events(json.loads(body), unwrap=True))
+    except KeyError as error:
+        raise ValueError(f"it has no {error.args[0]!r}") from error
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"it is no notification of S3 ({error})") from error
+
+
+def _events(message: Mapping[str, Any], unwrap: bool) -> Iterator[ObjectEvent]:
+    if unwrap and message.get("Type") == "Notification":
+        yield from _events(json.loads(message["Message"]), unwrap=False)
+    elif message.get("Event") == "s3:TestEvent":
+        return
+    elif message.get("source") == "aws.s3":
+        yield _bridged(message)
+    else:
+        for record in message["Records"]:
+            yield _notified(record)
+
+
+def _notified(record: Mapping[str, Any]) -> ObjectEvent:
+    """Read a record of a notification, whose key is URL-encoded with a plus for a space."""
+    name = str(record["eventName"]).removeprefix("s3:")
+    group, _, action = name.partition(":")
+    found = record["s3"]["object"]
+    kind = {"ObjectCreated": CREATED, "ObjectRemoved": REMOVED, "LifecycleExpiration": REMOVED}.get(group, OTHER)
+    version_id = str(found.get("versionId") or "") or None
+    return ObjectEvent(
+        kind=kind,
+        bucket=str(record["s3"]["bucket"]["name"]),
+        key=_valid(unquote_plus(found["key"], errors="strict")),
+        time=_time(record["eventTime"]),
+        sequencer=_sequencer(found),
+        version_id=version_id,
+        etag=_etag(found["eTag"]) if kind == CREATED else "",
+        size=_size(found["size"]) if kind == CREATED else 0,
+        hides=kind == REMOVED and (action == "DeleteMarkerCreated" or version_id is None),
+    )
+
+
+def _bridged(event: Mapping[str, Any]) -> ObjectEvent:
+    """Read an event of EventBridge, whose key is raw."""
+    detail = event["detail"]
+    found = detail["object"]
+    kind = {"Object Created": CREATED, "Object Deleted": REMOVED}.get(event["detail-type"], OTHER)
+    version_id = str(found.get("version-id") or "") or None
+    return ObjectEvent(
+        kind=kind,
+        bucket=str(detail["bucket"]["name"]),
+        key=_valid(found["key"]),
+        time=_time(event["time"]),
+        sequencer=_sequencer(found),
+        version_id=version_id,
+        etag=_etag(found["etag"]) if kind == CREATED else "",
+        size=_size(found["size"]) if kind == CREATED else 0,
+        hides=kind == REMOVED and (detail.get("deletion-type") == "Delete Marker Created" or version_id is None),
+    )
+
+
+def newest(events: Iterable[ObjectEvent]) -> ObjectEvent | None:
+    """Return what became of one key: its newest creation, or the removal that hides it, or None.
+
+    The order in which the events come, and how often, makes no difference. S3's sequencers order them
+    as long as they are equally long. For others AWS has documented padding on the left at times and
+    on the right at times; those, and events without one, are ordered by their time.
+
+    The removal of one version by its id undoes the creation of that version only: what the key shows
+    after it, the events do not tell.
+    """
+    known = {event for event in events if event.kind != OTHER}
+    by_sequencer = len({len(event.sequencer) for event in known}) == 1
+
+    def order(event: ObjectEvent) -> tuple[Any, ...]:
+        place = (event.sequencer, event.time) if by_sequencer else (event.time, event.sequencer)
+        return (*place, event.kind == CREATED, event.etag, event.size, event.version_id or "", event.hides)
+
+    removed_versions = {event.version_id for event in known if event.kind == REMOVED and not event.hides}
+    standing = [
+        event
+        for event in known
+        if event.hides or (event.kind == CREATED and (event.version_id or "") not in removed_versions)
+    ]
+    return max(standing, key=order, default=None)
+
+
+def _valid(key: str) -> str:
+    key.encode("utf-8")
+    if not key:
+        raise ValueError("its key is empty")
+    return key
+
+
+def _sequencer(found: Mapping[str, Any]) -> str:
+    return str(found.get("sequencer") or "").lower()
+
+
+def _etag(value: str) -> str:
+    etag = value.strip('"')
+    if not etag:
+        raise ValueError("its ETag is empty")
+    return etag
+
+
+def _size(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError("its size is no number of bytes")
+    return value
+
+
+def _time(text: str) -> datetime:
+    time = isoparse(text)
+    if time.tzinfo is None:
+        raise ValueError("its time has no zone")
+    return time

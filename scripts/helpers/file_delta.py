@@ -1,0 +1,129 @@
+"""`FileDelta`: the new files of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.identities import LEDGER, Identity
+from scripts.helpers.object_listing import Location
+from scripts.helpers.small_files import OnChanged, read_small_files
+from scripts.helpers.spark_reading import read_files
+from scripts.helpers.unchanged import check_unchanged
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, eq=False)
+class FileDelta:
+    """The new files of one batch, in the order of their keys' bytes.
+
+    An empty delta is a good answer: nothing is new.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        One row per file: key (relative to the source), etag, version_id, size, modified and more.
+    has_more : bool
+        `max_files` or `max_bytes` left something for the next batch.
+    gone : int
+        Number of objects that are not there any more.
+
+    Examples
+    --------
+    >>> delta = FileBookmark(landing).new_files()
+    >>> delta.count, delta.bytes
+    (2, 12)
+    >>> [path.rpartition("/")[2] for path in delta.paths]
+    ['1.csv', '2.csv']
+    """
+
+    location: Location
+    table: pa.Table = field(default_factory=LEDGER.empty_table)
+    has_more: bool = False
+    gone: int = 0
+
+    def __repr__(self) -> str:
+        more = ", and more to come" if self.has_more else ""
+        return f"<FileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes{more}>"
+
+    @property
+    def files(self) -> tuple[Identity, ...]:
+        """The identities as tuples of key, ETag and size."""
+        columns = (self.table.column(name).to_pylist() for name in Identity._fields)
+        return tuple(Identity(*row) for row in zip(*columns, strict=True))
+
+    @property
+    def paths(self) -> list[str]:
+        """Full URIs with raw keys. Spark would glob them: `read` does not."""
+        return [self.location.uri(key) for key in self.table.column("key").to_pylist()]
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return int(self.table.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        """Sum of their sizes in bytes."""
+        return int(pc.sum(self.table.column("size")).as_py() or 0)
+
+    def split(self, by: Callable[[str], K]) -> dict[K, FileDelta]:
+        """Part the delta by a function of the key, such as `spark_paths.suffix`."""
+        parts: dict[K, list[int]] = {}
+        for index, key in enumerate(self.table.column("key").to_pylist()):
+            parts.setdefault(by(key), []).append(index)
+        return {value: FileDelta(self.location, self.table.take(rows)) for value, rows in parts.items()}
+
+    def read(
+        self,
+        spark: SparkSession,
+        format: str,
+        *,
+        schema: StructType | str | None = None,
+        path_column: str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Read exactly these files with Spark's own reader; see `spark_reading.read_files`.
+
+        For thousands of small text or JSON objects `read_small` is several times as fast.
+        """
+        return read_files(
+            spark, self.location, self.table, format, schema=schema, path_column=path_column, options=options
+        )
+
+    def read_small(
+        self,
+        spark: SparkSession,
+        format: str,
+        schema: StructType | str | None = None,
+        *,
+        path_column: str | None = None,
+        on_changed: OnChanged = "error",
+        **options: Any,
+    ) -> DataFrame:
+        """Read many small objects, fetched by the executors; see `small_files.read_small_files`."""
+        return read_small_files(
+            spark, self.location, self.table, format, schema,
+            path_column=path_column, on_changed=on_changed, options=options,
+        )  # fmt: skip
+
+    def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> FileDelta:
+        """Look at the source again, whether these files are still what was planned.
+
+        Parameters
+        ----------
+        on_changed
+            ``error`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
+            them: a file that was overwritten is new in the next batch.
+        """
+        return replace(self, table=check_unchanged(self.location, self.table, s3_client, on_changed))

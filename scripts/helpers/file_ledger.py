@@ -1,0 +1,132 @@
+"""What a bookmark remembers: immutable segments, of which a batch adds one, in the table or in Parquet files."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from scripts.helpers.errors import LedgerError
+from scripts.helpers.file_diff import Known
+from scripts.helpers.file_segments import checksum, from_bytes, merged, merges, to_bytes
+from scripts.helpers.identities import LEDGER, byte_order
+from scripts.helpers.ledger_files import LedgerFiles
+from scripts.helpers.spill import Blob
+
+FORMAT = 1
+FEW_FILES = 4
+"""Names of more files than this are stored as one value: a watermark holds 1,000 entries at most."""
+MAX_NAMES_BYTES = 64 * 1024 * 1024
+FILE_ROWS = 500_000
+"""Rows of one file; a task of Spark reads only the files that can hold its keys."""
+
+
+def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make a segment of files in the order of their keys; the names of many files are packed."""
+    count = sum(file["count"] for file in files)
+    if len(files) <= FEW_FILES:
+        return {"count": count, "files": files}
+    return {"count": count, "packed": Blob(zlib.compress(json.dumps(files).encode("ascii"), 9))}
+
+
+def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the files of a segment. KeyError, TypeError or ValueError if it is damaged."""
+    if "files" in segment:
+        return list(segment["files"])
+    packed = segment["packed"].data if isinstance(segment["packed"], Blob) else segment["packed"]
+    try:
+        found = json.loads(zlib.decompressobj().decompress(packed, MAX_NAMES_BYTES))
+    except zlib.error as error:
+        raise ValueError("not the names of files") from error
+    return [dict(file) for file in found]
+
+
+class FileLedger:
+    """The segments that a state refers to, read when they are needed, each at most once.
+
+    Parameters
+    ----------
+    source
+        For error texts.
+    segments
+        As a state stores them, oldest first.
+    files
+        Where segments are files; None keeps them in the table.
+    """
+
+    def __init__(self, source: str, segments: Sequence[Mapping[str, Any]], files: LedgerFiles | None = None) -> None:
+        self._source, self._files = source, files
+        self.segments = list(segments)
+        self._tables: dict[int, pa.Table] = {}
+
+    @property
+    def count(self) -> int:
+        """Rows in all segments: about the number of objects known."""
+        return sum(int(segment["count"]) for segment in self.segments)
+
+    def known(self, after: str | None = None, until: str | None = None) -> Known:
+        """Read all segments, or of segments in files only those that can hold keys between two."""
+        if after is None and until is None:
+            return Known([self._table(index) for index in range(len(self.segments))])
+        return Known([self.read(segment, after, until) for segment in self.segments])
+
+    def stored(self, rows: pa.Table) -> dict[str, Any]:
+        """Make a segment of rows sorted by key. Files are written at once; bytes for the table wait for the freeze."""
+        if self._files is None:
+            data = to_bytes(rows)
+            return {"count": rows.num_rows, "sha256": checksum(data), "data": Blob(data)}
+        parts = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
+        return segment_of([self._files.put(part) for part in parts])
+
+    def appended(self, segment: Mapping[str, Any], rows: pa.Table | None = None) -> list[Mapping[str, Any]]:
+        """Return the segments with one more, small ones at the end merged; `rows` are its rows, if they are at hand."""
+        segments = [*self.segments, segment]
+        number = merges([int(known["count"]) for known in segments])
+        if number == 1:
+            return segments
+        first = len(segments) - number
+        last = self.read(segment) if rows is None else rows
+        tables = [*(self._table(index) for index in range(first, len(self.segments))), last]
+        together = merged(tables, oldest=first == 0)
+        return [*segments[:first], self.stored(together)] if together.num_rows else segments[:first]
+
+    def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
+        """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""
+        try:
+            if "data" not in segment:
+                return self._read_files(files_of(segment), after, until)
+            stored = segment["data"]
+            data = stored.data if isinstance(stored, Blob) else stored
+            if checksum(data) != segment["sha256"]:
+                raise ValueError("the checksum differs")
+            rows = from_bytes(data)
+            if rows.num_rows != segment["count"]:
+                raise ValueError("the count differs")
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
+            ) from error
+        return rows
+
+    def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
+        if self._files is None:
+            raise LedgerError(self._source, "its file list lies in files. Give the ledger_uri they were written to.")
+        wanted = [
+            file
+            for file in files
+            if (after is None or byte_order(file["last"]) > byte_order(after))
+            and (until is None or byte_order(file["first"]) <= byte_order(until))
+        ]
+        return pa.concat_tables([LEDGER.empty_table(), *(from_bytes(self._files.get(file)) for file in wanted)])
+
+    def in_files(self) -> list[dict[str, Any]]:
+        """Return the segments with all their files named, as executors can be sent them."""
+        return [{"count": segment["count"], "files": files_of(segment)} for segment in self.segments]
+
+    def _table(self, index: int) -> pa.Table:
+        if index not in self._tables:
+            self._tables[index] = self.read(self.segments[index])
+        return self._tables[index]

@@ -1,0 +1,95 @@
+"""Segments of a bookmark as Parquet files in a folder of their own, on S3 or local."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.bucket_pages import make_client
+from scripts.helpers.errors import LedgerError
+from scripts.helpers.file_segments import checksum, to_bytes
+from scripts.helpers.object_listing import Location
+from scripts.helpers.spark_paths import is_hidden
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class LedgerFiles:
+    """A folder of immutable files. What nothing refers to is harmless there, and is never read.
+
+    Parameters
+    ----------
+    uri
+        ``s3://bucket/prefix/`` or a local directory.
+    """
+
+    def __init__(self, uri: str, s3_client: S3Client | None = None) -> None:
+        self.location = Location.parse(uri)
+        self._client = s3_client
+
+    def would_be_listed(self, source: Location) -> bool:
+        """Tell whether the files would be new files of a source."""
+        ours, theirs = self.location.uri("").replace("s3a:", "s3:"), source.uri("").replace("s3a:", "s3:")
+        return ours.startswith(theirs) and not is_hidden(f"{ours[len(theirs) :]}0.parquet")
+
+    @property
+    def client(self) -> S3Client:
+        """The S3 client, made when it is first needed."""
+        if self._client is None:
+            self._client = make_client(8)
+        return self._client
+
+    def put(self, rows: pa.Table) -> dict[str, Any]:
+        """Write rows sorted by key to a new file; return what finds it and proves it whole, and its ends."""
+        data, keys = to_bytes(rows, parquet=True), rows.column("key")
+        name = f"{uuid4().hex}.parquet"
+        try:
+            if self.location.is_local:
+                self._put_local(name, data)
+            else:
+                self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + name, Body=data)
+        except (ClientError, BotoCoreError, OSError) as error:
+            remedy = "Check its rights." if self.location.is_local else "Allow s3:PutObject there."
+            raise LedgerError(
+                self.location.uri(name), f"it could not be written ({_reason(error)}). {remedy}"
+            ) from error
+        ends = {"first": keys[0].as_py(), "last": keys[-1].as_py()}
+        return {"file": name, "count": rows.num_rows, "length": len(data), "sha256": checksum(data), **ends}
+
+    def _put_local(self, name: str, data: bytes) -> None:
+        os.makedirs(self.location.prefix, exist_ok=True)
+        part = f"{self.location.prefix}.{name}"
+        with open(part, "wb") as local:
+            local.write(data)
+            local.flush()
+            os.fsync(local.fileno())
+        os.replace(part, self.location.prefix + name)
+
+    def get(self, file: Mapping[str, Any]) -> bytes:
+        """Read a file; LedgerError if it is gone or not what was written."""
+        name = str(file["file"])
+        uri = self.location.uri(name)
+        try:
+            if self.location.is_local:
+                with open(self.location.prefix + name, "rb") as local:
+                    data = local.read()
+            else:
+                found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
+                data = found["Body"].read()
+        except (ClientError, BotoCoreError, OSError) as error:
+            raise LedgerError(
+                uri, f"it could not be read ({_reason(error)}). Restore it, or give the right ledger_uri."
+            ) from error
+        if len(data) != file["length"] or checksum(data) != file["sha256"]:
+            raise LedgerError(uri, "it is not what was written there. Restore it from a backup.")
+        return data
+
+
+def _reason(error: Exception) -> str:
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__

@@ -1,0 +1,200 @@
+"""Single planned objects, fetched or looked at: the very bytes that were planned, or an error that names the key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scripts.helpers.errors import ChangedObjectError, SourceError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.object_listing import Location
+
+WORKERS = 64
+"""Requests at once of one task. With 25 ms a request 64 fetch some 4 times as fast as 16, for the same CPU time."""
+_NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+"""Keys that obstore refuses or reads as others: empty, ``.`` or ``..`` between slashes, control characters."""
+_CREDENTIALS_LAST = timedelta(minutes=15)
+
+
+class Planned(NamedTuple):
+    """What a plan says of one object; the key is relative to the location's prefix."""
+
+    key: str
+    etag: str | None
+    version_id: str | None
+    size: int
+
+    def is_still(self, etag: str, version_id: str | None) -> bool:
+        """Compare with what is there now, as far as both are known."""
+        same_version = not self.version_id or version_id is None or self.version_id == version_id
+        return same_version and (not self.etag or self.etag == etag)
+
+
+def make_client(workers: int, options: Mapping[str, Any]) -> S3Client:
+    """Make a client of a new session, for threads: endpoint, region and login as botocore finds them."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(max_pool_connections=workers, retries={"mode": "standard", "max_attempts": 10})
+    return boto3.session.Session().client("s3", config=config, **options)
+
+
+class ObjectFetcher:
+    """Fetches planned objects of one location; many threads may use it.
+
+    obstore where it is installed and can name the key, else boto3. In a versioned bucket the planned
+    version is read, whatever came after it.
+
+    Parameters
+    ----------
+    client
+        A boto3 client; None for a local directory.
+    request_payer
+        Pay for the requests, as buckets of others may demand.
+    """
+
+    def __init__(self, location: Location, client: S3Client | None, request_payer: bool = False) -> None:
+        self._location, self._client = location, client
+        self._payer: dict[str, Any] = {"RequestPayer": "requester"} if request_payer else {}
+        self._fast = None if client is None else _obstore_get(location.bucket, client, request_payer)
+
+    def fetch(self, planned: Planned) -> bytes:
+        """Return the object's bytes.
+
+        Raises
+        ------
+        ChangedObjectError
+            It was overwritten or deleted.
+        SourceError
+            It cannot be read for another reason, which is named.
+        """
+        if self._location.is_local:
+            return self._read_file(planned)
+        if self._fast is not None and not _NOT_FOR_OBSTORE.search(self._location.prefix + planned.key):
+            return self._by_obstore(self._fast, planned)
+        answer = self._call("get_object", planned)
+        body: bytes = answer["Body"].read()
+        return body
+
+    def look(self, planned: Planned) -> None:
+        """Check that the object of this key is now what was planned, without reading it. Raises as `fetch` does."""
+        if self._location.is_local:
+            path = self._location.prefix + planned.key
+            self._compare_file(planned, self._of_file(planned, lambda: os.stat(path)))
+        else:
+            answer = self._call("head_object", Planned(planned.key, None, None, planned.size))
+            if not planned.is_still(answer["ETag"].strip('"'), answer.get("VersionId")):
+                raise self._changed(planned)
+
+    def _by_obstore(self, get: Callable[..., Any], planned: Planned) -> bytes:
+        from obstore import exceptions
+
+        condition: dict[str, str] = {}
+        if planned.etag:
+            condition["if_match"] = f'"{planned.etag}"'
+        if planned.version_id:
+            condition["version"] = planned.version_id
+        try:
+            return bytes(get(self._location.prefix + planned.key, options=condition).bytes())
+        except exceptions.PreconditionError:
+            raise self._changed(planned) from None
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise self._unreadable(planned, "NoSuchBucket") from None
+            raise self._deleted(planned) from None
+        except exceptions.BaseError as error:
+            code = re.search(r"<Code>(\w+)</Code>", str(error))
+            raise self._unreadable(planned, code[1] if code else type(error).__name__) from error
+
+    def _call(self, operation: str, planned: Planned) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        asked = {"Bucket": self._location.bucket, "Key": self._location.prefix + planned.key, **self._payer}
+        if planned.etag:
+            asked["IfMatch"] = f'"{planned.etag}"'
+        if planned.version_id:
+            asked["VersionId"] = planned.version_id
+        try:
+            return getattr(self._client, operation)(**asked)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in ("PreconditionFailed", "412"):
+                raise self._changed(planned) from None
+            if code in ("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"):
+                raise self._deleted(planned) from None
+            raise self._unreadable(planned, code) from error
+        except BotoCoreError as error:
+            raise self._unreadable(planned, type(error).__name__) from error
+
+    def _read_file(self, planned: Planned) -> bytes:
+        path = self._location.prefix + planned.key
+        with self._of_file(planned, lambda: open(path, "rb")) as file:
+            body: bytes = file.read()
+            self._compare_file(planned, os.fstat(file.fileno()))
+        return body
+
+    def _of_file(self, planned: Planned, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._deleted(planned) from None
+        except OSError as error:
+            raise self._unreadable(planned, error.strerror or type(error).__name__) from error
+
+    def _compare_file(self, planned: Planned, found: os.stat_result) -> None:
+        if not planned.is_still(f"{found.st_mtime_ns:x}-{found.st_ino:x}", None):
+            raise self._changed(planned)
+
+    def _changed(self, planned: Planned) -> ChangedObjectError:
+        return ChangedObjectError(str(self._location), [planned.key], [])
+
+    def _deleted(self, planned: Planned) -> ChangedObjectError:
+        return ChangedObjectError(str(self._location), [], [planned.key])
+
+    def _unreadable(self, planned: Planned, reason: str) -> SourceError:
+        return SourceError(
+            str(self._location),
+            f"key {planned.key!r} cannot be read ({reason}). Check the login's s3:GetObject, the region, and that "
+            "the object is not archived.",
+        )
+
+
+def _obstore_get(bucket: str, client: S3Client, request_payer: bool) -> Callable[..., Any] | None:
+    """Return obstore's `get` for a bucket, with the client's endpoint, region and login; None without obstore."""
+    if bucket.startswith("arn:"):
+        return None
+    try:
+        import obstore
+        from obstore.store import S3Store
+    except ImportError:
+        return None
+    credentials = client._request_signer._credentials  # type: ignore[attr-defined]
+    if credentials is None:
+        return None
+
+    def login() -> dict[str, Any]:
+        frozen = credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(timezone.utc) + _CREDENTIALS_LAST,
+        }
+
+    endpoint = client.meta.endpoint_url
+    store: Any = S3Store(
+        bucket,
+        endpoint=endpoint,
+        region=client.meta.region_name,
+        virtual_hosted_style_request=False,
+        request_payer=request_payer,
+        client_options={"allow_http": endpoint.startswith("http://")},
+        credential_provider=login,  # type: ignore[arg-type]
+    )
+    return lambda key, options: obstore.get(store, key, options=options)
