@@ -19,6 +19,9 @@ from scripts.helpers.identities import ARCHIVED, GONE, IGNORED, LEDGER, LISTED, 
 from scripts.helpers.object_listing import Location
 from scripts.helpers.spark_paths import check_readable
 
+_UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
+"""Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
+
 
 class Choice(NamedTuple):
     """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any."""
@@ -127,7 +130,9 @@ class BatchChooser:
 
     def _check_keys(self, new: pa.Table) -> None:
         """Refuse keys that Spark cannot read."""
-        for key in new.column("key").to_pylist():
+        keys = new.column("key")
+        suspect = keys.filter(pc.match_substring_regex(keys, _UNREADABLE))
+        for key in suspect.to_pylist():
             check_readable(str(self.location), key)
             if self.location.is_local and ":" in key.rpartition("/")[2]:
                 raise SourceError(

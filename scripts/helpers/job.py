@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 BATCH_COLUMN = "batch_id"
 METRICS = ("rows_written", "files_read", "bytes_read")
 """What a job counts; no context may have one of these names."""
+CONNECTIONS = 32
+"""Of the S3 client that lists, compares and checks."""
 _NOTHING: dict[str, Any] = {"kind": "nothing"}
 
 
@@ -179,6 +181,7 @@ class IncrementalJob:
             See `file_rules.FileOptions`. `FileBookmark` lists the errors.
         """
         _need_pyarrow(source)
+        from scripts.helpers.bucket_pages import make_client
         from scripts.helpers.file_bookmark import FileBookmark
         from scripts.helpers.file_delta import FileDelta
         from scripts.helpers.object_listing import Location
@@ -186,6 +189,8 @@ class IncrementalJob:
         stored = self._replayed(transformation_ctx)
         if stored == _NOTHING:
             return FileDelta(Location.parse(source))
+        if self._s3_client is None and Location.parse(source).is_s3:
+            self._s3_client = make_client(CONNECTIONS)
         bookmark = FileBookmark(
             source,
             state=None if stored is not None else self.run.state(transformation_ctx),

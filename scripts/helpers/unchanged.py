@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError
+from scripts.helpers.file_diff import Known, compare
+from scripts.helpers.identities import TAKEN, ledger_rows
 from scripts.helpers.object_fetch import ObjectFetcher, Planned, make_client
 from scripts.helpers.object_listing import Listing, ListingOptions
 
@@ -39,7 +41,7 @@ def check_unchanged(
     Parameters
     ----------
     table
-        The planned objects: key, etag, version_id, size.
+        The planned objects, with the columns of `FileDelta.table`.
     on_changed
         ``error`` raises; ``skip`` leaves changed objects out of what is returned.
 
@@ -55,11 +57,11 @@ def check_unchanged(
     SourceError
         The source could not be asked. Nothing is known then.
     """
-    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
-    if location.is_local or (location.is_s3 and len(planned) <= LOOKED_AT_ONE_BY_ONE):
+    if location.is_local or (location.is_s3 and table.num_rows <= LOOKED_AT_ONE_BY_ONE):
+        planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
         overwritten, deleted = _look(location, planned, s3_client, request_payer)
     else:
-        overwritten, deleted = _list(location, table, planned, s3_client, request_payer)
+        overwritten, deleted = _list(location, table, s3_client, request_payer)
     if not overwritten and not deleted:
         return table
     if on_changed == "error":
@@ -92,17 +94,15 @@ def _look(
 
 
 def _list(
-    location: Location, table: pa.Table, planned: list[Planned], s3_client: S3Client | None, request_payer: bool
+    location: Location, table: pa.Table, s3_client: S3Client | None, request_payer: bool
 ) -> tuple[list[str], list[str]]:
-    """List the location once more and keep of it what was planned."""
-    keys = table.column("key").combine_chunks()
-    versioned = any(one.version_id for one in planned)
-    options = ListingOptions(versioned=versioned, request_payer=request_payer)
-    found: dict[str, tuple[Any, Any]] = {}
-    for interval in Listing(location, s3_client, options):
-        rows = interval.rows.filter(pc.is_in(interval.rows.column("key"), keys))
-        names = ("key", "etag", "version_id")
-        for key, etag, version_id in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
-            found[key] = etag, version_id
-    overwritten = [one.key for one in planned if one.key in found and not one.is_still(*found[one.key])]
-    return overwritten, [one.key for one in planned if one.key not in found]
+    """List the location once more and compare it with what was planned, as the next batch would."""
+    planned = Known([ledger_rows(table.sort_by("key"), TAKEN, 0, "")])
+    versioned = table.column("version_id").null_count < table.num_rows
+    overwritten: list[str] = []
+    deleted: list[str] = []
+    for interval in Listing(location, s3_client, ListingOptions(versioned=versioned, request_payer=request_payer)):
+        found = compare(interval, interval.rows, planned.between(interval.after, interval.until))
+        overwritten += found.modified.column("key").to_pylist()
+        deleted += found.gone.column("key").to_pylist()
+    return overwritten, deleted
