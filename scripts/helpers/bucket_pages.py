@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _HANDLER = "glue-watermarks-listing"
+_parsing = threading.Lock()
+"""One page at a time: threads that take turns within a page, as they must here, only cost each other their caches."""
 _here = threading.local()
 """Set while this thread waits for a page of ours: other calls with the caller's client stay as they are."""
 
@@ -149,4 +151,5 @@ def _take_objects(response_dict: dict[str, Any], **_: Any) -> None:
     """Take the objects out of a page before botocore parses it; called for every answer of the client."""
     tag = getattr(_here, "tag", None)
     if tag is not None and response_dict["status_code"] == 200:
-        response_dict["body"], _here.rows = take_objects(response_dict["body"], tag)
+        with _parsing:
+            response_dict["body"], _here.rows = take_objects(response_dict["body"], tag)

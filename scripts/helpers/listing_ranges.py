@@ -8,8 +8,10 @@ ends where the next one begins, whatever lies there.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,6 +74,8 @@ class RangeListing:
     workers: int
     unordered: bool = False
     """The server promises no order: one worker, and the caller sorts."""
+    measured: bool = False
+    """Start no more workers than the second page shows to be of use: more would wait for this process, not for S3."""
     first: Page | None = None
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _ranges: list[_Range] = field(default_factory=list)
@@ -102,6 +106,12 @@ class RangeListing:
         if self.workers == 1 or self.unordered:
             yield from self._sequential(whole, token)
             return
+        if self.measured:
+            interval, token = self._second(whole, token)
+            if interval is not None:
+                yield interval
+            if not whole.open:
+                return
         threads = [threading.Thread(target=self._work, args=(whole, token), daemon=True)]
         threads += [threading.Thread(target=self._work, daemon=True) for _ in range(self.workers - 1)]
         for thread in threads:
@@ -119,6 +129,14 @@ class RangeListing:
                 while thread.is_alive():
                     self._drain()
                     thread.join(0.01)
+
+    def _second(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None]:
+        """Ask for the second page, and see how much of the time of a page is not spent in this process."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        page = self.pages.page(None, token) if token else self.pages.page(whole.position, None)
+        wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+        self.workers = min(self.workers, max(2, math.ceil(2 * wall / max(cpu, 1e-6))))
+        return self._advance(whole, page), page.token
 
     def _sequential(self, whole: _Range, token: str | None) -> Iterator[Interval]:
         while whole.open:

@@ -162,7 +162,7 @@ class Listing:
             for folder in folders
         ]  # fmt: skip
         workers = 1 if location.is_unordered else options.workers
-        ranges = [RangeListing(part, str(location), workers, location.is_unordered) for part in pages]
+        ranges = [RangeListing(part, str(location), workers, location.is_unordered, True) for part in pages]
         if len(ranges) == 1:
             ranges[0].start(*self._bounds[0])
         else:
