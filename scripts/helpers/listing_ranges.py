@@ -103,15 +103,15 @@ class RangeListing:
             yield interval
         if not whole.open:
             return
-        if self.workers == 1 or self.unordered:
-            yield from self._sequential(whole, token)
-            return
-        if self.measured:
+        if self.measured and self.workers > 1 and not self.unordered:
             interval, token = self._second(whole, token)
             if interval is not None:
                 yield interval
             if not whole.open:
                 return
+        if self.workers == 1 or self.unordered:
+            yield from self._sequential(whole, token)
+            return
         threads = [threading.Thread(target=self._work, args=(whole, token), daemon=True)]
         threads += [threading.Thread(target=self._work, daemon=True) for _ in range(self.workers - 1)]
         for thread in threads:
@@ -135,7 +135,8 @@ class RangeListing:
         wall, cpu = time.perf_counter(), time.thread_time()
         page = self.pages.page(None, token) if token else self.pages.page(whole.position, None)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-        self.workers = min(self.workers, max(2, math.ceil(2 * wall / max(cpu, 1e-6))))
+        ratio = wall / max(cpu, 1e-6)
+        self.workers = min(self.workers, math.ceil(2 * ratio)) if ratio > 2 else 1
         return self._advance(whole, page), page.token
 
     def _sequential(self, whole: _Range, token: str | None) -> Iterator[Interval]:

@@ -1,0 +1,129 @@
+"""Reading many small JSON objects from S3: S3A's `spark.read.json(list)`, our `read_files`, our `read_small_files`.
+
+    python -m benchmarks.reading --objects 10000 --rounds 3
+
+One local server computes the objects (10 KB: 20 rows of 512 bytes). Each round runs all three; the
+figures are medians of the rounds, and the ratio is that of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.object_server import BUCKET, PREFIX, Objects, object_server
+from scripts.demo.local_s3 import spark_conf
+from scripts.helpers.identities import LISTED
+from scripts.helpers.object_listing import Location
+from scripts.helpers.small_files import read_small_files
+from scripts.helpers.spark_reading import read_files
+
+ROWS = 20
+SCHEMA = "object long, row long, value double, at timestamp, note string"
+GOAL = 4.0
+
+
+def planned(objects: int) -> pa.Table:
+    """Return what a listing of the server shows."""
+    served = Objects(objects, ROWS)
+    none = pa.nulls(objects, pa.string())
+    columns = {
+        "key": [served[index][len(PREFIX) :] for index in range(objects)],
+        "etag": [served.etag(index) for index in range(objects)],
+        "version_id": none,
+        "size": [served.size] * objects,
+        "modified": [0] * objects,
+        "storage_class": none,
+    }
+    return pa.table(columns).select(LISTED.names).cast(LISTED)
+
+
+def start_spark(endpoint: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("reading").config("spark.driver.memory", "3g")
+    settings = spark_conf(endpoint) | {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.hadoop.fs.s3a.connection.maximum": "96",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def consumed(frame: Any) -> float:
+    """Return a sum over the rows that needs every column parsed."""
+    total: float = frame.selectExpr("sum(object + row + value + length(note) + extract(second from at))").first()[0]
+    return total
+
+
+def seconds(work: Callable[[], Any], expected: float | None) -> tuple[float, float]:
+    started = time.perf_counter()
+    found = consumed(work())
+    elapsed = time.perf_counter() - started
+    if expected is not None and found != expected:
+        raise SystemExit(f"the readers disagree: {found} and {expected}")
+    return elapsed, found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--objects", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2",
+        PYSPARK_PYTHON=sys.executable,
+    )  # fmt: skip
+    out = sys.stdout.write
+    times: dict[str, list[float]] = {}
+    with object_server(given.objects, ROWS) as endpoint:
+        os.environ["AWS_ENDPOINT_URL"] = endpoint
+        spark = start_spark(endpoint)
+        location = Location.parse(f"s3a://{BUCKET}/{PREFIX}")
+        table = planned(given.objects)
+        paths = [location.uri(key) for key in table.column("key").to_pylist()]
+
+        readers: dict[str, Callable[[Any], Any]] = {
+            "S3A spark.read.json(list)": lambda rows: spark.read.schema(SCHEMA).json(
+                [location.uri(key) for key in rows.column("key").to_pylist()]
+            ),
+            "read_files": lambda rows: read_files(spark, location, rows, "json", schema=SCHEMA),
+            "read_small_files": lambda rows: read_small_files(spark, location, rows, "json", SCHEMA),
+        }
+        for reader in readers.values():
+            consumed(reader(table.slice(0, min(500, len(paths)))))
+        expected = None
+        for _ in range(given.rounds):
+            for name, reader in readers.items():
+                elapsed, expected = seconds(lambda read=reader: read(table), expected)  # type: ignore[misc]
+                times.setdefault(name, []).append(elapsed)
+                out(f"  {name}: {elapsed:.1f} s\n")
+                sys.stdout.flush()
+        spark.stop()
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    base = medians["S3A spark.read.json(list)"]
+    out(f"{given.objects:,} objects of {ROWS * 512:,} bytes, 2 cores\n")
+    out(f"{'reader':<28}{'seconds':>9}{'objects/s':>11}{'rows/s':>11}{'ratio':>8}\n")
+    for name, median in medians.items():
+        rate = given.objects / median
+        out(f"{name:<28}{median:>9.1f}{rate:>11,.0f}{rate * ROWS:>11,.0f}{base / median:>8.1f}\n")
+    reached = base / medians["read_small_files"]
+    out(f"goal: read_small_files >= {GOAL:.0f} times S3A's spark.read.json(list); measured: {reached:.1f}\n")
+    return 0 if reached >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""`SparkFileBookmark` in a driver of its own with 2 GB; prints seconds and memory as one line of JSON.
+
+python -m benchmarks.spark_driver http://127.0.0.1:9000 ledger-folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.file_steps import SOURCE, peak_mb
+from benchmarks.landing_server import arrive
+from scripts.helpers.spark_bookmark import SparkFileBookmark
+
+
+def heap_mb(spark: Any) -> float:
+    """Return the most heap the driver's pools had in use, summed."""
+    factory = spark._jvm.java.lang.management.ManagementFactory
+    pools = [pool for pool in factory.getMemoryPoolMXBeans() if pool.getType().name() == "HEAP"]
+    return float(sum(pool.getPeakUsage().getUsed() for pool in pools) / 2**20)
+
+
+def jvm_mb(spark: Any) -> float:
+    """Return the most memory the driver's JVM had, off its heap too."""
+    status = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+)", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def main() -> None:
+    """Take all, let 100 arrive, and take those."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("endpoint")
+    parser.add_argument("ledger")
+    given = parser.parse_args()
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    found: dict[str, float] = {}
+    state = None
+    for name in ("first", "then"):
+        started = time.perf_counter()
+        bookmark = SparkFileBookmark(spark, SOURCE, state=state, ledger_uri=given.ledger)
+        delta = bookmark.new_files()
+        found[f"{name}_seconds"] = time.perf_counter() - started
+        found[f"{name}_count"] = delta.count
+        if delta.files.count() != delta.count:
+            raise SystemExit("the DataFrame has another number of rows than was counted")
+        state = bookmark.state_after
+        arrive(given.endpoint)
+    found |= {"python_mb": peak_mb(), "heap_mb": heap_mb(spark), "jvm_mb": jvm_mb(spark)}
+    spark.stop()
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
