@@ -417,6 +417,7 @@ def test_nothing_is_listed_when_a_file_is_missing(s3: Any, reports: Reports) -> 
         ("Parquet", b"no Parquet at all"),
         ("Parquet", b""),
     ],
+    ids=["no-gzip", "few-columns", "size", "key", "time", "cut-off", "no-orc", "no-parquet", "empty"],
 )
 def test_report_is_refused_when_a_file_is_not_of_its_format(
     s3: Any, reports: Reports, file_format: str, body: bytes
