@@ -8,10 +8,8 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pyarrow as pa
 import pyarrow.compute as pc
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import SourceError
@@ -36,20 +34,6 @@ REMEDIES = {
     "IllegalLocationConstraintException": "The bucket is in another region: give the client that region.",
     "SlowDown": "Too many requests to this prefix: try again later, or with fewer workers.",
 }
-
-
-def make_client(connections: int) -> S3Client:
-    """Make a client of boto3's default session that many threads can use at once.
-
-    Standard retries: throttling (503 SlowDown) and lost connections, 10 attempts with full jitter.
-    """
-    config = Config(
-        max_pool_connections=connections,
-        retries={"mode": "standard", "total_max_attempts": 10},
-        parameter_validation=False,
-        user_agent="glue-watermarks",
-    )
-    return boto3.client("s3", config=config)
 
 
 class BucketPages:

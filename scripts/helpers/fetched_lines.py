@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from scripts.helpers.errors import ChangedObjectError, SourceError
-from scripts.helpers.object_fetch import WORKERS, ObjectFetcher, Planned, make_client
+from scripts.helpers.object_fetch import WORKERS, ObjectFetcher, Planned
 from scripts.helpers.object_listing import Location
+from scripts.helpers.s3_client import make_client
 
 _IN_FLIGHT = 64 * 1024 * 1024
 """Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
@@ -203,7 +204,7 @@ def _unpacked(batch: pa.RecordBatch) -> Iterator[Planned]:
 @lru_cache(maxsize=4)
 def _fetcher(location: Location, client_options: tuple[tuple[str, Any], ...], request_payer: bool) -> ObjectFetcher:
     """Keep a fetcher in the worker: making a boto3 client takes longer than fetching a hundred objects."""
-    client = None if location.is_local else make_client(WORKERS, dict(client_options))
+    client = None if location.is_local else make_client(WORKERS, **dict(client_options))
     return ObjectFetcher(location, client, request_payer)
 
 

@@ -83,17 +83,17 @@ class FileBookmark:
                 f"ledger_uri {self.options.ledger_uri!r} lies in the source, so its files would be new there. "
                 "Use another prefix, or a folder whose name starts with _."
             )
-        self._ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
-        self._memory: ExactMemory | WindowMemory = ExactMemory(self._ledger)
+        self.ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
+        self._memory: ExactMemory | WindowMemory = ExactMemory(self.ledger)
         if self.options.mode == "windowed":
-            self._memory = WindowMemory(self._ledger, self._state, self.options)
+            self._memory = WindowMemory(self.ledger, self._state, self.options)
         self._chooser = BatchChooser(self.location, self.options, self._memory, taken_by)
         self._batch: dict[str, Any] | None = None
         self._after: dict[str, Any] | None = None
         self._left: list[str] = []
 
     def __repr__(self) -> str:
-        return f"<FileBookmark {str(self.location)!r}: {self._ledger.count:,} objects known>"
+        return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
 
     def new_files(self, listing: ListingSource | None = None) -> FileDelta:
         """List the source and return the objects whose identity is not known.
@@ -154,35 +154,34 @@ class FileBookmark:
         """Return the delta of a frozen plan, with the caller's spelling of the source."""
         check_source(plan, self.location, context)
         segment = plan.get("files")
-        rows = self._ledger.read(segment) if segment else LEDGER.empty_table()
+        rows = self.ledger.read(segment) if segment else LEDGER.empty_table()
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        return FileDelta(self.location, taken, bool(plan.get("has_more")), int(plan.get("gone", 0)))
-
-    @property
-    def ledger(self) -> FileLedger:
-        """What is remembered."""
-        return self._ledger
+        payer = self.options.request_payer
+        return FileDelta(self.location, taken, bool(plan.get("has_more")), int(plan.get("gone", 0)), payer)
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
-        row = self._ledger.known().latest(key)
+        row = self.ledger.known().latest(key)
         return explained(key, row, self._look_at(key), self.options, self._memory)
 
     # --- within ---------------------------------------------------------------------------------
 
     def _listing(self) -> Listing:
         listed, layout = self._state.get("listed"), self.options.layout
-        how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         folders = [""]
         if layout is not None and listed is not None:
             folders = folders_since(layout, listed - self.options.lookback, max(listed, datetime.now(listed.tzinfo)))
-        return Listing(self.location, self._s3_client, how, folders)
+        return Listing(self.location, self._s3_client, self._how(), folders)
+
+    def _how(self, workers: int | None = None) -> ListingOptions:
+        options = self.options
+        return ListingOptions(options.versioned, options.request_payer, workers or options.workers)
 
     def _look_at(self, key: str) -> dict[str, Any] | None:
         """Return one object as it is listed now."""
         folder = key.rpartition("/")[0]
         start = (f"{folder}/" if folder else "") if self.location.is_local else key[:-1]
-        for interval in Listing(self.location, self._s3_client, ListingOptions(workers=1), [start]):
+        for interval in Listing(self.location, self._s3_client, self._how(1), [start]):
             for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
                 return dict(row)
             if interval.until is None or byte_order(interval.until) >= byte_order(key):
@@ -194,10 +193,11 @@ class FileBookmark:
     ) -> FileDelta:
         rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), told, reported)
         self._left = left.column("key").to_pylist()
-        self._batch = self._ledger.stored(rows) if rows.num_rows else None
+        self._batch = self.ledger.stored(rows) if rows.num_rows else None
         memory = self._memory.after(rows, self._batch, left, None if told else started)
         self._after = self.following(None if told or left.num_rows else started, **memory)
-        return FileDelta(self.location, rows.filter(pc.equal(rows.column("status"), TAKEN)), has_more, gone)
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
 
     def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
         """Return the state that follows, given what is remembered and when the source was listed."""
@@ -208,9 +208,8 @@ class FileBookmark:
 
     def part(self, after: str | None, until: str | None, started: datetime) -> pa.Table:
         """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
-        how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
-        listing = Listing(self.location, self._s3_client, how, between=(after, until))
-        return self._chooser.choose(listing, started, self._ledger.known(after, until)).rows
+        listing = Listing(self.location, self._s3_client, self._how(), between=(after, until))
+        return self._chooser.choose(listing, started, self.ledger.known(after, until)).rows
 
 
 def _before(batch: pa.RecordBatch) -> str:

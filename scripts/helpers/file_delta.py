@@ -37,6 +37,8 @@ class FileDelta:
         `max_files` or `max_bytes` left something for the next batch.
     gone : int
         Number of objects that are not there any more.
+    request_payer : bool
+        Requests to the source are paid for by whoever makes them.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class FileDelta:
     table: pa.Table = field(default_factory=LEDGER.empty_table)
     has_more: bool = False
     gone: int = 0
+    request_payer: bool = False
 
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
@@ -82,7 +85,10 @@ class FileDelta:
         parts: dict[K, list[int]] = {}
         for index, key in enumerate(self.table.column("key").to_pylist()):
             parts.setdefault(by(key), []).append(index)
-        return {value: FileDelta(self.location, self.table.take(rows)) for value, rows in parts.items()}
+        return {
+            value: FileDelta(self.location, self.table.take(rows), request_payer=self.request_payer)
+            for value, rows in parts.items()
+        }
 
     def read(
         self,
@@ -114,7 +120,7 @@ class FileDelta:
         """Read many small objects, fetched by the executors; see `small_files.read_small_files`."""
         return read_small_files(
             spark, self.location, self.table, format, schema,
-            path_column=path_column, on_changed=on_changed, options=options,
+            path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
         )  # fmt: skip
 
     def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> FileDelta:
@@ -126,4 +132,5 @@ class FileDelta:
             ``error`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
             them: a file that was overwritten is new in the next batch.
         """
-        return replace(self, table=check_unchanged(self.location, self.table, s3_client, on_changed))
+        found = check_unchanged(self.location, self.table, s3_client, on_changed, request_payer=self.request_payer)
+        return replace(self, table=found)

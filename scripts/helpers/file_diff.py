@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.identities import GONE, LEDGER, LISTED, Interval, byte_order
+from scripts.helpers.identities import GONE, LEDGER, LISTED, Interval, byte_order, newest_rows
 
 
 class Difference(NamedTuple):
@@ -36,20 +36,13 @@ class Known:
 
     def between(self, after: str | None, until: str | None) -> pa.Table:
         """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
-        found: list[pa.Table] = []
-        newer: pa.ChunkedArray | None = None
+        parts = []
         for table, keys in zip(self._segments, self._keys, strict=True):
             first = 0 if after is None else bisect_right(keys, byte_order(after))
             last = len(keys) if until is None else bisect_right(keys, byte_order(until), lo=first)
-            if last == first:
-                continue
-            part = table.slice(first, last - first)
-            if newer is not None:
-                part = part.filter(pc.invert(pc.is_in(part.column("key"), value_set=newer)))
-            found.append(part)
-            names = [*(newer.chunks if newer is not None else []), *part.column("key").chunks]
-            newer = pa.chunked_array(names, pa.string())
-        rows = pa.concat_tables(found) if found else LEDGER.empty_table()
+            if last > first:
+                parts.append(table.slice(first, last - first))
+        rows = newest_rows(parts)
         alive = pc.not_equal(rows.column("status"), GONE)
         return rows if pc.all(alive, min_count=0).as_py() else rows.filter(alive)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +9,7 @@ import pyarrow as pa
 
 from scripts.helpers.errors import LedgerError
 from scripts.helpers.file_diff import Known
-from scripts.helpers.file_segments import checksum, from_bytes, merged, merges, to_bytes
+from scripts.helpers.file_segments import checksum, from_bytes, merged, merges, pack_json, to_bytes, unpack_json
 from scripts.helpers.identities import LEDGER, byte_order
 from scripts.helpers.ledger_files import LedgerFiles
 from scripts.helpers.spill import Blob
@@ -29,7 +27,7 @@ def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
     count = sum(file["count"] for file in files)
     if len(files) <= FEW_FILES:
         return {"count": count, "files": files}
-    return {"count": count, "packed": Blob(zlib.compress(json.dumps(files).encode("ascii"), 9))}
+    return {"count": count, "packed": Blob(pack_json(files))}
 
 
 def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -37,11 +35,7 @@ def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "files" in segment:
         return list(segment["files"])
     packed = segment["packed"].data if isinstance(segment["packed"], Blob) else segment["packed"]
-    try:
-        found = json.loads(zlib.decompressobj().decompress(packed, MAX_NAMES_BYTES))
-    except zlib.error as error:
-        raise ValueError("not the names of files") from error
-    return [dict(file) for file in found]
+    return [dict(file) for file in unpack_json(packed, MAX_NAMES_BYTES)]
 
 
 class FileLedger:
@@ -61,6 +55,7 @@ class FileLedger:
         self._source, self._files = source, files
         self.segments = list(segments)
         self._tables: dict[int, pa.Table] = {}
+        self._known: Known | None = None
 
     @property
     def count(self) -> int:
@@ -69,9 +64,11 @@ class FileLedger:
 
     def known(self, after: str | None = None, until: str | None = None) -> Known:
         """Read all segments, or of segments in files only those that can hold keys between two."""
-        if after is None and until is None:
-            return Known([self._table(index) for index in range(len(self.segments))])
-        return Known([self.read(segment, after, until) for segment in self.segments])
+        if after is not None or until is not None:
+            return Known([self.read(segment, after, until) for segment in self.segments])
+        if self._known is None:
+            self._known = Known([self._table(index) for index in range(len(self.segments))])
+        return self._known
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
         """Make a segment of rows sorted by key. Files are written at once; bytes for the table wait for the freeze."""

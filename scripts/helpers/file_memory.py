@@ -25,7 +25,6 @@ class ExactMemory:
 
     def __init__(self, ledger: FileLedger) -> None:
         self._ledger = ledger
-        self._known: Known | None = None
 
     def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the listed objects that can be new: all."""
@@ -33,8 +32,7 @@ class ExactMemory:
 
     def known(self) -> Known:
         """Return what is remembered."""
-        self._known = self._known or self._ledger.known()
-        return self._known
+        return self._ledger.known()
 
     def admitted(self, new: pa.Table, started: datetime) -> pa.Table:
         """Return the new objects that may be taken now: all."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scripts.helpers.identities import GONE, LEDGER
+from scripts.helpers.identities import GONE, LEDGER, newest_rows
 
 SMALL_ROWS = 200
 """Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
@@ -35,7 +35,24 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
         column = rows.column(name)
         values = (column.cast(pa.int64()) if name == "modified" else column).to_pylist()
         columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
-    return zlib.compress(json.dumps(columns, separators=(",", ":")).encode("ascii"), 9)
+    return pack_json(columns)
+
+
+def pack_json(value: Any) -> bytes:
+    """Write a value as compressed JSON."""
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode("ascii"), 9)
+
+
+def unpack_json(data: bytes, limit: int) -> Any:
+    """Read what `pack_json` wrote, of at most so many bytes of text. ValueError if it is anything else."""
+    inflate = zlib.decompressobj()
+    try:
+        text = inflate.decompress(data, limit)
+    except zlib.error as error:
+        raise ValueError("not compressed data") from error
+    if not inflate.eof:
+        raise ValueError("more than is ever packed, or less than a whole value")
+    return json.loads(text)
 
 
 def _to_parquet(rows: pa.Table) -> bytes:
@@ -54,11 +71,7 @@ def from_bytes(data: bytes) -> pa.Table:
         if data[:4] == b"PAR1":
             # Not read_table: that takes several times as long here, and leaves chunks that are copied to be joined.
             return pq.ParquetFile(pa.BufferReader(data)).read().select(LEDGER.names).cast(LEDGER)
-        inflate = zlib.decompressobj()
-        text = inflate.decompress(data, MAX_JSON_BYTES)
-        if not inflate.eof:
-            raise ValueError("more than one small segment, or less")
-        columns = json.loads(text)
+        columns = unpack_json(data, MAX_JSON_BYTES)
         count = len(columns["key"])
         wide = {name: column if isinstance(column, list) else [column] * count for name, column in columns.items()}
         arrays = [
@@ -68,7 +81,7 @@ def from_bytes(data: bytes) -> pa.Table:
             for field in LEDGER
         ]
         return pa.Table.from_arrays(arrays, schema=LEDGER)
-    except (pa.ArrowException, zlib.error, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (pa.ArrowException, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
 
 
@@ -92,14 +105,7 @@ def merges(counts: Sequence[int]) -> int:
 
 def merged(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
     """Merge neighbours, oldest first: the last row of each key, and no objects that are gone if nothing is older."""
-    kept: list[pa.Table] = []
-    newer: pa.ChunkedArray | None = None
-    for table in reversed(tables):
-        part = table if newer is None else table.filter(pc.invert(pc.is_in(table.column("key"), value_set=newer)))
-        kept.append(part)
-        names = [*(newer.chunks if newer is not None else []), *part.column("key").chunks]
-        newer = pa.chunked_array(names, pa.string())
-    rows = pa.concat_tables(kept)
+    rows = newest_rows(reversed(tables))
     if oldest:
         rows = rows.filter(pc.not_equal(rows.column("status"), GONE))
     return rows.sort_by("key")

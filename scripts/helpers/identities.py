@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _IDENTITY = [
     pa.field("key", pa.string()),
@@ -55,9 +58,18 @@ def byte_order(key: str) -> bytes:
     return key.encode("utf-8", "surrogatepass")
 
 
-def sorted_by_key(table: pa.Table) -> pa.Table:
-    """Sort rows by key; Arrow compares strings by their UTF-8 bytes."""
-    return table.sort_by("key")
+def local_etag(status: os.stat_result) -> str:
+    """Return what stands for the ETag of a local file: its time of change and its inode."""
+    return f"{status.st_mtime_ns:x}-{status.st_ino:x}"
+
+
+def newest_rows(tables: Iterable[pa.Table]) -> pa.Table:
+    """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first."""
+    found = [LEDGER.empty_table()]
+    for table in tables:
+        newer = pa.chunked_array([chunk for part in found for chunk in part.column("key").chunks], pa.string())
+        found.append(table.filter(pc.invert(pc.is_in(table.column("key"), value_set=newer))) if len(newer) else table)
+    return pa.concat_tables(found)
 
 
 def ledger_rows(listed: pa.Table | pa.RecordBatch, status: str, version: int, run_id: str) -> pa.Table:

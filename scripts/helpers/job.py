@@ -181,10 +181,10 @@ class IncrementalJob:
             See `file_rules.FileOptions`. `FileBookmark` lists the errors.
         """
         _need_pyarrow(source)
-        from scripts.helpers.bucket_pages import make_client
         from scripts.helpers.file_bookmark import FileBookmark
         from scripts.helpers.file_delta import FileDelta
         from scripts.helpers.object_listing import Location
+        from scripts.helpers.s3_client import make_client
 
         stored = self._replayed(transformation_ctx)
         if stored == _NOTHING:

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.bucket_pages import make_client
 from scripts.helpers.errors import LedgerError
 from scripts.helpers.file_segments import checksum, to_bytes
 from scripts.helpers.object_listing import Location
+from scripts.helpers.s3_client import make_client
 from scripts.helpers.spark_paths import is_hidden
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class LedgerFiles:
 
     def __init__(self, uri: str, s3_client: S3Client | None = None) -> None:
         self.location = Location.parse(uri)
+        if not self.location.is_local and not self.location.is_s3:
+            raise LedgerError(uri, "a ledger lies on S3 or in a local directory. Use s3://bucket/prefix/.")
         self._client = s3_client
 
     def would_be_listed(self, source: Location) -> bool:

@@ -133,7 +133,7 @@ class RangeListing:
     def _second(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None]:
         """Ask for the second page, and see how much of the time of a page is not spent in this process."""
         wall, cpu = time.perf_counter(), time.thread_time()
-        page = self.pages.page(None, token) if token else self.pages.page(whole.position, None)
+        page = self.pages.page(None, token)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
         ratio = wall / max(cpu, 1e-6)
         self.workers = min(self.workers, math.ceil(2 * ratio)) if ratio > 2 else 1
@@ -141,7 +141,7 @@ class RangeListing:
 
     def _sequential(self, whole: _Range, token: str | None) -> Iterator[Interval]:
         while whole.open:
-            page = self.pages.page(None, token) if token else self.pages.page(whole.position, None)
+            page = self.pages.page(None, token)
             token = page.token
             interval = self._advance(whole, page)
             if interval is not None:

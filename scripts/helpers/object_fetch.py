@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers.errors import ChangedObjectError, SourceError
+from scripts.helpers.identities import local_etag
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -36,15 +38,6 @@ class Planned(NamedTuple):
         return same_version and (not self.etag or self.etag == etag)
 
 
-def make_client(workers: int, options: Mapping[str, Any]) -> S3Client:
-    """Make a client of a new session, for threads: endpoint, region and login as botocore finds them."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(max_pool_connections=workers, retries={"mode": "standard", "max_attempts": 10})
-    return boto3.session.Session().client("s3", config=config, **options)
-
-
 class ObjectFetcher:
     """Fetches planned objects of one location; many threads may use it.
 
@@ -62,7 +55,13 @@ class ObjectFetcher:
     def __init__(self, location: Location, client: S3Client | None, request_payer: bool = False) -> None:
         self._location, self._client = location, client
         self._payer: dict[str, Any] = {"RequestPayer": "requester"} if request_payer else {}
-        self._fast = None if client is None else _obstore_get(location.bucket, client, request_payer)
+        self._request_payer = request_payer
+
+    @cached_property
+    def _fast(self) -> Callable[..., Any] | None:
+        if self._client is None:
+            return None
+        return _obstore_get(self._location.bucket, self._client, self._request_payer)
 
     def fetch(self, planned: Planned) -> bytes:
         """Return the object's bytes.
@@ -148,7 +147,7 @@ class ObjectFetcher:
             raise self._unreadable(planned, error.strerror or type(error).__name__) from error
 
     def _compare_file(self, planned: Planned, found: os.stat_result) -> None:
-        if not planned.is_still(f"{found.st_mtime_ns:x}-{found.st_ino:x}", None):
+        if not planned.is_still(local_etag(found), None):
             raise self._changed(planned)
 
     def _changed(self, planned: Planned) -> ChangedObjectError:

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from scripts.helpers.bucket_pages import BucketPages, make_client
+from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import SourceError
-from scripts.helpers.identities import LISTED, Interval
+from scripts.helpers.identities import LISTED, Interval, local_etag
 from scripts.helpers.listing_cuts import LAST
 from scripts.helpers.listing_ranges import RangeListing
 from scripts.helpers.other_stores import SCHEMES, list_store
+from scripts.helpers.s3_client import make_client
 from scripts.helpers.spark_paths import check_readable
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
             if not key.isascii():
                 check_readable(str(location), key)
             columns["key"].append(key)
-            columns["etag"].append(f"{status.st_mtime_ns:x}-{status.st_ino:x}")
+            columns["etag"].append(local_etag(status))
             columns["size"].append(status.st_size)
             columns["modified"].append(status.st_mtime_ns // 1_000)
     none = pa.nulls(len(columns["key"]), pa.string())

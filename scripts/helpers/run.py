@@ -282,7 +282,7 @@ class Run:
     def _kept(self) -> set[str]:
         """Return the ids of chunks that last as long as the state that this run makes."""
         plan = self._head.plan
-        values = [dict(self._head.watermarks), *([dict(plan.contexts), dict(plan.next)] if plan else [])]
+        values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written
 
     def _resolve(self, value: Any) -> Any:

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import boto3
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.identities import Interval
 from scripts.helpers.inventory_files import FORMATS, read_listed
+from scripts.helpers.s3_client import make_client
 from scripts.helpers.sorted_runs import sorted_intervals
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class S3Inventory:
 
     @cached_property
     def _client(self) -> S3Client:
-        return self._given_client or boto3.client("s3")
+        return self._given_client or make_client(1)
 
     @cached_property
     def _manifest(self) -> _Manifest:

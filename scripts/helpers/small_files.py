@@ -126,7 +126,9 @@ def typed_errors() -> Iterator[None]:
 def _check(location: Location, format: str, schema: Any, asked: Mapping[str, str], on_changed: str) -> None:
     """Refuse what would give other rows than Spark's reader."""
     reason = None
-    if format not in FORMATS:
+    if not location.is_local and not location.is_s3:
+        reason = f"{location.scheme}:// is not fetched here."
+    elif format not in FORMATS:
         reason = f"the format {format!r} is not one of {', '.join(FORMATS)}."
     elif schema is None and format != "text":
         reason = f"{format} needs a schema here: no object is read to infer one."

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.bucket_pages import BucketPages, make_client
+from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.file_ledger import files_of, segment_of
 from scripts.helpers.file_plans import plan_of
-from scripts.helpers.identities import GONE, TAKEN
-from scripts.helpers.ledger_files import LedgerFiles
+from scripts.helpers.identities import GONE, LEDGER, TAKEN
 from scripts.helpers.listing_cuts import find_cuts
 from scripts.helpers.object_listing import Location
+from scripts.helpers.s3_client import make_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -97,7 +97,7 @@ class SparkFileBookmark:
             raise InvalidValueError(f"On Spark {', '.join(refused)} cannot be used. Use FileBookmark instead.")
         if chosen.ledger_uri is None:
             raise InvalidValueError("On Spark the ledger lies in files. Give a ledger_uri that executors can write to.")
-        self._ledger_files = LedgerFiles(chosen.ledger_uri)
+        self._ledger_location = Location.parse(chosen.ledger_uri)
         self._state = state
         self.plan: dict[str, Any] | None = None
         self.state_after: dict[str, Any] | None = None
@@ -135,11 +135,10 @@ class SparkFileBookmark:
         from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
         types = {"size": LongType(), "version": LongType(), "modified": TimestampType()}
-        names = ("key", "etag", "version_id", "size", "modified", "status", "version", "run_id")
-        schema = StructType([StructField(name, types.get(name, StringType())) for name in names])
+        schema = StructType([StructField(name, types.get(name, StringType())) for name in LEDGER.names])
         if not files:
             return self._spark.createDataFrame([], schema)
-        paths = [self._ledger_files.location.uri(file["file"]) for file in files]
+        paths = [self._ledger_location.uri(file["file"]) for file in files]
         return self._spark.read.schema(schema).parquet(*paths)
 
     def _ranges(self) -> tuple[list[tuple[str | None, str | None]], datetime]:

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import ChangedObjectError
 from scripts.helpers.file_diff import Known, compare
 from scripts.helpers.identities import TAKEN, ledger_rows
-from scripts.helpers.object_fetch import ObjectFetcher, Planned, make_client
+from scripts.helpers.object_fetch import ObjectFetcher, Planned
 from scripts.helpers.object_listing import Listing, ListingOptions
+from scripts.helpers.s3_client import make_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -73,7 +74,7 @@ def check_unchanged(
 def _look(
     location: Location, planned: list[Planned], s3_client: S3Client | None, request_payer: bool
 ) -> tuple[list[str], list[str]]:
-    client = s3_client if location.is_local or s3_client else make_client(WORKERS, {})
+    client = s3_client if location.is_local or s3_client else make_client(WORKERS)
     fetcher = ObjectFetcher(location, client, request_payer)
 
     def look(one: Planned) -> ChangedObjectError | None:

@@ -14,9 +14,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from moto import mock_aws
 
-from scripts.helpers.bucket_pages import BucketPages, make_client
+from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import SourceError
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
+from scripts.helpers.s3_client import make_client
 from tests.conftest import REGION
 
 STRANGE = [

@@ -71,7 +71,7 @@ def test_ignored_change_stays_ignored_and_the_next_one_too_when_runs_follow() ->
         batches.append(job.take())
 
     assert batches == [["a.csv"], [], [], []]
-    assert job.bookmark()._ledger.known().latest("a.csv")["status"] == "ignored"  # type: ignore[index]
+    assert job.bookmark().ledger.known().latest("a.csv")["status"] == "ignored"  # type: ignore[index]
 
 
 def test_error_names_five_keys_and_the_count_when_many_objects_have_changed() -> None:

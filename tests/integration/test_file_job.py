@@ -214,7 +214,7 @@ def test_retried_freeze_writes_the_chunks_again_when_they_could_not_be_written(
 
 def keys_of_state(landing: Landing) -> list[str]:
     bookmark = FileBookmark(SOURCE, state=landing.state)
-    found: list[str] = bookmark._ledger.known().between(None, None).column("key").to_pylist()
+    found: list[str] = bookmark.ledger.known().between(None, None).column("key").to_pylist()
     return sorted(found)
 
 

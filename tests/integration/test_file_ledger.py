@@ -87,7 +87,7 @@ def work(job: Job) -> list[Any]:
                 job.bucket.put(key, body=str(rng.randint(0, 3)))
         found.append((job.take(), job.last.gone, job.last.has_more))
         job.bucket.wait(minutes=1)
-    known = job.bookmark()._ledger.known().between(None, None)
+    known = job.bookmark().ledger.known().between(None, None)
     return [*found, sorted(map(repr, known.to_pylist()))]
 
 
@@ -314,7 +314,7 @@ def test_ledger_error_is_raised_when_the_state_lacks_a_part_of_a_file(make_job: 
     job.state["segments"][0]["files"][0].pop(field)
 
     with pytest.raises(LedgerError, match="its stored file list is damaged"):
-        job.bookmark()._ledger.read(job.segments()[0], "a", "b")
+        job.bookmark().ledger.read(job.segments()[0], "a", "b")
 
 
 def test_ledger_error_names_the_right_when_the_bucket_of_the_ledger_is_not_there(endpoint: str) -> None:

@@ -248,5 +248,5 @@ def test_bookmark_is_refused_when_the_mode_has_changed(before: str, now: str) ->
 
 
 def remembered(job: Job) -> list[str]:
-    keys: list[str] = job.bookmark()._ledger.known().between(None, None).column("key").to_pylist()
+    keys: list[str] = job.bookmark().ledger.known().between(None, None).column("key").to_pylist()
     return sorted(keys)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import obstore
 import obstore.store
 import pytest
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import LedgerError, SourceError
 from scripts.helpers.file_bookmark import FileBookmark
 
 
@@ -69,3 +69,16 @@ def test_files_are_checked_again_when_the_store_is_not_s3(store: Any) -> None:
     obstore.put(store, "parking/2.csv", b"other")
 
     assert [file.key for file in delta.unchanged("skip").files] == ["1.csv"]
+
+
+def test_ledger_is_refused_when_it_would_lie_in_a_store_that_is_not_s3(store: Any) -> None:
+    with pytest.raises(LedgerError, match=r"gs://ledgers/.*Use s3://bucket/prefix/"):
+        FileBookmark("gs://landing/parking/", ledger_uri="gs://ledgers/")
+
+
+def test_small_files_are_refused_when_the_store_is_not_s3(store: Any) -> None:
+    obstore.put(store, "parking/1.json", b"{}")
+    delta = FileBookmark("gs://landing/parking/").new_files()
+
+    with pytest.raises(SourceError, match=r"gs:// is not fetched here\. Spark's own reader can: read"):
+        delta.read_small(cast("Any", None), "json", "id BIGINT")

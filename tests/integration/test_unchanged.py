@@ -14,8 +14,9 @@ from botocore.awsrequest import AWSResponse
 from scripts.helpers import unchanged
 from scripts.helpers.errors import ChangedObjectError, SourceError
 from scripts.helpers.identities import LISTED
-from scripts.helpers.object_fetch import ObjectFetcher, Planned, make_client
+from scripts.helpers.object_fetch import ObjectFetcher, Planned
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
+from scripts.helpers.s3_client import make_client
 from scripts.helpers.unchanged import check_unchanged
 
 STRANGE = [
@@ -164,7 +165,7 @@ def refuse(**_: Any) -> Any:
 
 @pytest.fixture(params=["obstore", "boto3"])
 def fetcher(request: pytest.FixtureRequest, s3: Any, bucket: str) -> ObjectFetcher:
-    client = make_client(4, {"endpoint_url": s3.meta.endpoint_url})
+    client = make_client(4, endpoint_url=s3.meta.endpoint_url)
     made = ObjectFetcher(Location.parse(f"s3://{bucket}/landing/"), client)
     if request.param == "boto3":
         made._fast = None
@@ -203,7 +204,7 @@ def test_fetch_raises_error_with_the_key_when_object_changed(
 
 
 def test_fetch_raises_source_error_when_there_is_no_bucket(s3: Any) -> None:
-    client = make_client(4, {"endpoint_url": s3.meta.endpoint_url})
+    client = make_client(4, endpoint_url=s3.meta.endpoint_url)
     fetcher = ObjectFetcher(Location.parse("s3://no-such-bucket-here/landing/"), client)
 
     for fast in (fetcher._fast, None):

@@ -141,7 +141,7 @@ def test_segments_stay_few_and_hold_nothing_gone_in_the_oldest_when_runs_follow_
         counts = [segment["count"] for segment in job.segments()]
         assert all(older > 2 * newer for older, newer in pairwise(counts))
         if counts:
-            oldest = job.bookmark()._ledger.read(job.segments()[0])
+            oldest = job.bookmark().ledger.read(job.segments()[0])
             assert "gone" not in oldest.column("status").to_pylist()
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.identities import LEDGER, LISTED, TAKEN, Identity, byte_order, ledger_rows, sorted_by_key
+from scripts.helpers.identities import LEDGER, LISTED, TAKEN, Identity, byte_order, ledger_rows
 
 KEYS = ["\ue000", "\U0001f697", "a", "a/b", "a-b", "é", "Z"]
 IN_ORDER = ["Z", "a", "a-b", "a/b", "é", "\ue000", "\U0001f697"]
@@ -32,7 +32,7 @@ def test_byte_order_is_that_of_utf8_when_utf16_would_differ() -> None:
 
 
 def test_rows_are_in_byte_order_when_arrow_sorts_them() -> None:
-    found = sorted_by_key(listed(*KEYS))
+    found = listed(*KEYS).sort_by("key")
 
     assert found.column("key").to_pylist() == IN_ORDER
 

@@ -11,7 +11,7 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 HELPERS = SCRIPTS / "helpers"
 
-GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths", "date_folders"}]
+GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths", "date_folders", "s3_client"}]
 TABLE = [
     *GROUND, {"spill"}, {"records"}, {"items"}, {"requests"}, {"store", "heartbeat"}, {"retention"}, {"run"},
     {"lookups", "doctor"}, {"administration"}, {"watermarks"},
@@ -33,7 +33,7 @@ PURE = {
     "listing_page", "listing_cuts", "listing_ranges", "file_rules", "file_diff", "file_segments", "inventory_files",
     "sorted_runs", "event_messages",
 }  # fmt: skip
-S3_CALLERS = {"bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
+S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
 BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}
 
 DYNAMODB_CALLS = {
