@@ -28,6 +28,12 @@ from scripts.helpers.listing_cuts import CutFinder, Probes
 WAITING_PAGES = 64
 """Pages that may wait for the consumer; bounds the memory of a listing."""
 
+MEASURED_PAGES = 2
+ALONE = 2.0
+"""Pages that are timed to choose the number of workers, and how many times the work on a page its time may be for
+one worker to be enough. One page that is late by accident decides nothing.
+"""
+
 FREE_PROBES = 32
 PAGES_PER_PROBE = 4
 """Requests spent on finding splits: a few at first, then one for so many pages that were listed."""
@@ -75,7 +81,7 @@ class RangeListing:
     unordered: bool = False
     """The server promises no order: one worker, and the caller sorts."""
     measured: bool = False
-    """Start no more workers than the second page shows to be of use: more would wait for this process, not for S3."""
+    """Start no more workers than the next pages show to be of use: more would wait for this process, not for S3."""
     first: Page | None = None
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _ranges: list[_Range] = field(default_factory=list)
@@ -104,9 +110,13 @@ class RangeListing:
         if not whole.open:
             return
         if self.measured and self.workers > 1 and not self.unordered:
-            interval, token = self._second(whole, token)
-            if interval is not None:
-                yield interval
+            ratio = math.inf
+            while whole.open and ratio > ALONE and whole.pages <= MEASURED_PAGES:
+                interval, token, times = self._measured_page(whole, token)
+                ratio = min(ratio, times)
+                if interval is not None:
+                    yield interval
+            self.workers = min(self.workers, math.ceil(2 * ratio)) if ratio > ALONE else 1
             if not whole.open:
                 return
         if self.workers == 1 or self.unordered:
@@ -130,14 +140,12 @@ class RangeListing:
                     self._drain()
                     thread.join(0.01)
 
-    def _second(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None]:
-        """Ask for the second page, and see how much of the time of a page is not spent in this process."""
+    def _measured_page(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None, float]:
+        """Ask for the next page, and see what the time of a page is beside that spent on it in this process."""
         wall, cpu = time.perf_counter(), time.thread_time()
         page = self.pages.page(None, token)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-        ratio = wall / max(cpu, 1e-6)
-        self.workers = min(self.workers, math.ceil(2 * ratio)) if ratio > 2 else 1
-        return self._advance(whole, page), page.token
+        return self._advance(whole, page), page.token, wall / max(cpu, 1e-6)
 
     def _sequential(self, whole: _Range, token: str | None) -> Iterator[Interval]:
         while whole.open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import islice
 
 import pytest
@@ -30,6 +31,15 @@ def keys_of(intervals: list[Interval]) -> list[str]:
     return [key for interval in intervals for key in interval.rows.column("key").to_pylist()]
 
 
+class PageTimes:
+    """Stands for `time`: the pages that are timed take so long, each with a second of work."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._wall, self._work = ([each for page in pages for each in (0.0, page)] for pages in (seconds, (1.0,) * 9))
+        self.perf_counter: Callable[[], float] = lambda: self._wall.pop(0)
+        self.thread_time: Callable[[], float] = lambda: self._work.pop(0)
+
+
 # --- who asks -----------------------------------------------------------------------------------------
 
 
@@ -51,6 +61,24 @@ def test_nothing_is_probed_and_order_is_kept_when_there_is_one_worker() -> None:
 
     assert keys_of(intervals) == FLAT
     assert (pages.pages, pages.probes, pages.most_at_once) == (30, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers"),
+    [((1.5,), 1), ((30.0, 1.5), 1), ((30.0, 2.5), 5), ((30.0, 40.0), 8), ((2.5, 30.0), 5)],
+    ids=["busy", "late-by-accident", "waits-a-little", "waits-long", "late-second"],
+)
+def test_workers_are_as_many_as_pages_that_wait_when_pages_are_timed(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], workers: int
+) -> None:
+    monkeypatch.setattr("scripts.helpers.listing_ranges.time", PageTimes(*seconds))
+    listing = RangeListing(ListedPages(FLAT, 100), "s3://bucket/", 8, measured=True)
+    listing.start()
+
+    keys = keys_of(list(listing))
+
+    assert listing.workers == workers
+    assert sorted(keys) == FLAT
 
 
 def test_order_is_not_asked_for_when_the_listing_has_none() -> None:
