@@ -29,9 +29,9 @@ WAITING_PAGES = 64
 """Pages that may wait for the consumer; bounds the memory of a listing."""
 
 MEASURED_PAGES = 2
-ALONE = 2.0
+ALONE = 4.0
 """Pages that are timed to choose the number of workers, and how many times the work on a page its time may be for
-one worker to be enough. One page that is late by accident decides nothing.
+one worker to be as good: threads that parse pages cost each other time. One page that is late decides nothing.
 """
 
 FREE_PROBES = 32

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
 import pytest
+from moto import mock_aws
 
 from scripts.helpers import items
 from scripts.helpers.ids import new_run_id
 from scripts.helpers.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.conftest import REGION, Clock
 from tests.integration.faults import ONE_ATTEMPT, Faults, Wire
 
 
@@ -98,3 +99,28 @@ def delete(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[[str]
         dynamodb.delete_item(TableName=watermarks.table_name, Key=items.key(job_id, range_key))
 
     return remove
+
+
+@pytest.fixture
+def put(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[..., None]:
+    """Return what writes a raw item of the job, past the package."""
+
+    def write(range_key: str, **attributes: Any) -> None:
+        dynamodb.put_item(TableName=watermarks.table_name, Item=items.key(job_id, range_key) | attributes)
+
+    return write
+
+
+@pytest.fixture
+def in_process() -> Iterator[tuple[Any, str]]:
+    """Return a bucket of moto without a server, which takes all characters in keys. A running server keeps its own."""
+    mock = mock_aws()
+    mock.start(reset=False)
+    client, bucket = boto3.client("s3", region_name=REGION), "in-process"
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield client, bucket
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        for found in page.get("Contents", []):
+            client.delete_object(Bucket=bucket, Key=found["Key"])
+    client.delete_bucket(Bucket=bucket)
+    mock.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,6 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
-from moto import mock_aws
 
 from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import SourceError
@@ -46,21 +45,6 @@ ACCESS_POINT = f"arn:aws:s3:{REGION}:123456789012:accesspoint/landing"
 def own_s3(endpoint: str) -> Any:
     """Return a client whose event hooks are this test's alone."""
     return boto3.client("s3", endpoint_url=endpoint)
-
-
-@pytest.fixture
-def in_process() -> Iterator[tuple[Any, str]]:
-    """Return a bucket of moto without a server, which takes all characters in keys. A running server keeps its own."""
-    mock = mock_aws()
-    mock.start(reset=False)
-    client, bucket = boto3.client("s3", region_name=REGION), "strange-keys"
-    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
-    yield client, bucket
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        for found in page.get("Contents", []):
-            client.delete_object(Bucket=bucket, Key=found["Key"])
-    client.delete_bucket(Bucket=bucket)
-    mock.stop()
 
 
 class Wire:

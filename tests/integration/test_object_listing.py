@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +12,10 @@ import boto3
 import pyarrow as pa
 import pytest
 from botocore.config import Config
-from moto import mock_aws
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.identities import LISTED
 from scripts.helpers.object_listing import Listing, Location, in_batches
-from tests.conftest import REGION
 
 STRANGE_KEYS = [
     "a b.csv",
@@ -39,21 +36,6 @@ STRANGE_KEYS = [
     "year=2013/m.csv",
 ]
 NEWLINE_KEYS = ["new\nline.csv", "return\r.csv", "tab\t.csv"]
-
-
-@pytest.fixture
-def new_bucket() -> Iterator[tuple[Any, str]]:
-    """Return a bucket of moto without a server, which takes newlines in keys. A running server keeps its own."""
-    mock = mock_aws()
-    mock.start(reset=False)
-    client, bucket = boto3.client("s3", region_name=REGION), "in-process"
-    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
-    yield client, bucket
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        for found in page.get("Contents", []):
-            client.delete_object(Bucket=bucket, Key=found["Key"])
-    client.delete_bucket(Bucket=bucket)
-    mock.stop()
 
 
 def rows(source: str, client: Any = None, **options: Any) -> list[dict[str, Any]]:
@@ -103,8 +85,8 @@ def test_listing_gives_key_as_it_is_when_key_is_strange(s3: Any, bucket: str, ke
 
 
 @pytest.mark.parametrize("key", NEWLINE_KEYS)
-def test_listing_gives_key_as_it_is_when_key_has_control_characters(new_bucket: Any, key: str) -> None:
-    client, bucket = new_bucket
+def test_listing_gives_key_as_it_is_when_key_has_control_characters(in_process: Any, key: str) -> None:
+    client, bucket = in_process
     put(client, bucket, f"data/{key}")
 
     found = listed(f"s3://{bucket}/data/", client)
@@ -133,8 +115,8 @@ def test_listing_gives_keys_below_prefix_when_prefix_is_strange(s3: Any, bucket:
 # --- completeness -----------------------------------------------------------------------------------
 
 
-def test_listing_gives_every_key_once_when_it_takes_several_pages(new_bucket: Any) -> None:
-    client, bucket = new_bucket
+def test_listing_gives_every_key_once_when_it_takes_several_pages(in_process: Any) -> None:
+    client, bucket = in_process
     keys = [f"{number:04}" for number in range(1_005)]
     put(client, bucket, *(f"data/{key}" for key in keys))
 

@@ -9,41 +9,12 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import items
-from scripts.helpers.doctor import Finding
 from scripts.helpers.errors import FencedError, UnknownJobError
 from scripts.helpers.items import log_key
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
+from tests.integration.doctor_cases import ORPHAN, Stored, commit, kinds, large
 from tests.integration.faults import Faults, Wire, log_write
-
-Stored = Callable[[], dict[str, Any]]
-ORPHAN = "!s#0123456789abcdef-0#00000"
-
-
-def large(seed: int) -> dict[str, Any]:
-    return {"packed": random.Random(seed).randbytes(400_000)}
-
-
-def commit(watermarks: Watermarks, job_id: str, run_id: str, **following: Any) -> None:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({"parking": [1]}, following)
-    run.commit()
-
-
-@pytest.fixture
-def put(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[..., None]:
-    """Return what writes a raw item of the job, past the package."""
-
-    def write(range_key: str, **attributes: Any) -> None:
-        dynamodb.put_item(TableName=watermarks.table_name, Item=items.key(job_id, range_key) | attributes)
-
-    return write
-
-
-def kinds(found: list[Finding]) -> list[tuple[str, str, bool]]:
-    return [(finding.kind, finding.detail, finding.repaired) for finding in found]
-
 
 # --- a healthy job ------------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ import pytest
 
 from scripts.helpers.errors import ChangedObjectError, SourceError
 from scripts.helpers.identities import LISTED
-from scripts.helpers.object_listing import Listing, Location
+from scripts.helpers.object_listing import Listing
 from scripts.helpers.small_files import read_small_files, typed_errors
 from scripts.helpers.spark_reading import read_files
+from tests.doubles.landing import Landing
 
 JSON = "id long, name string, tags array<string>, nested struct<a: int, b: date>"
 BODIES = {
@@ -66,32 +67,12 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, monkeypa
     """Return an empty source, once in a directory and once in S3, that executors can read."""
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     if request.param == "local":
-        return Landing(spark, f"{tmp_path}/landing/")
-    return Landing(spark, f"s3a://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
+        return Read(spark, f"{tmp_path}/landing/")
+    return Read(spark, f"s3a://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
 
 
-class Landing:
-    """A place for files, and both readers of it."""
-
-    def __init__(self, spark: Any, source: str, client: Any = None) -> None:
-        self.spark, self.client = spark, client
-        self.location = Location.parse(source)
-        if client is None:
-            Path(source).mkdir()
-
-    def put(self, key: str, body: bytes) -> None:
-        if self.client is not None:
-            self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + key, Body=body)
-            return
-        path = Path(self.location.prefix + key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(body)
-
-    def delete(self, key: str) -> None:
-        if self.client is not None:
-            self.client.delete_object(Bucket=self.location.bucket, Key=self.location.prefix + key)
-        else:
-            Path(self.location.prefix + key).unlink()
+class Read(Landing):
+    """Both readers of a place for files."""
 
     def plan(self) -> pa.Table:
         return pa.Table.from_batches([part.rows for part in Listing(self.location, self.client)], LISTED)
@@ -131,7 +112,7 @@ def assert_same(small: Any, spark_reader: Any) -> None:
     ],
     ids=["plain", "corrupt-record", "multi-line", "separator", "other-types"],
 )
-def test_rows_are_those_of_spark_when_files_are_json(landing: Landing, schema: str, options: dict[str, Any]) -> None:
+def test_rows_are_those_of_spark_when_files_are_json(landing: Read, schema: str, options: dict[str, Any]) -> None:
     for name, body in BODIES.items():
         landing.put(f"{name}.json", body)
 
@@ -152,7 +133,7 @@ def test_rows_are_those_of_spark_when_files_are_json(landing: Landing, schema: s
     ],
     ids=["header", "no-header", "corrupt-record", "comment", "odd-names", "separator"],
 )
-def test_rows_are_those_of_spark_when_files_are_csv(landing: Landing, schema: str, options: dict[str, Any]) -> None:
+def test_rows_are_those_of_spark_when_files_are_csv(landing: Read, schema: str, options: dict[str, Any]) -> None:
     for name, body in CSV_BODIES.items():
         landing.put(f"{name}.csv", body)
 
@@ -165,7 +146,7 @@ def test_rows_are_those_of_spark_when_files_are_csv(landing: Landing, schema: st
     ("schema", "options"), [(None, {}), ("line string", {}), (None, {"wholetext": True}), (None, {"lineSep": "n"})]
 )
 def test_rows_are_those_of_spark_when_files_are_text(
-    landing: Landing, schema: str | None, options: dict[str, Any]
+    landing: Read, schema: str | None, options: dict[str, Any]
 ) -> None:
     for name, body in TEXT_BODIES.items():
         landing.put(f"{name}.txt", body)
@@ -176,7 +157,7 @@ def test_rows_are_those_of_spark_when_files_are_text(
 
 
 @pytest.mark.parametrize("multi_line", [False, True])
-def test_rows_are_those_of_spark_when_json_is_not_utf_8(landing: Landing, multi_line: bool) -> None:
+def test_rows_are_those_of_spark_when_json_is_not_utf_8(landing: Read, multi_line: bool) -> None:
     landing.put("one-line.json", b'{"id": 1, "name": "\xff\xfe"}\n{"id": 2}')
     landing.put("after-the-root.json", b'{"id": 3} \xff\n{"id": 4}')
     landing.put("alone.json", b"\xff")
@@ -187,7 +168,7 @@ def test_rows_are_those_of_spark_when_json_is_not_utf_8(landing: Landing, multi_
 
 
 @pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("deflate", zlib.compress)])
-def test_rows_are_those_of_spark_when_files_are_compressed(landing: Landing, ending: str, pack: Any) -> None:
+def test_rows_are_those_of_spark_when_files_are_compressed(landing: Read, ending: str, pack: Any) -> None:
     landing.put(f"a.json.{ending}", pack(BODIES["crlf"]))
     landing.put("b.json", BODIES["plain"])
 
@@ -197,7 +178,7 @@ def test_rows_are_those_of_spark_when_files_are_compressed(landing: Landing, end
     assert small.count() == 4
 
 
-def test_rows_are_those_of_spark_when_folders_are_columns(landing: Landing) -> None:
+def test_rows_are_those_of_spark_when_folders_are_columns(landing: Read) -> None:
     for folder in (
         "year=2013/day=01",
         "year=2014/day=a%3Ab",
@@ -213,7 +194,7 @@ def test_rows_are_those_of_spark_when_folders_are_columns(landing: Landing) -> N
     assert [name.lower() for name in small.columns] == ["id", "year", "day"]
 
 
-def test_rows_are_those_of_spark_when_keys_are_strange(landing: Landing) -> None:
+def test_rows_are_those_of_spark_when_keys_are_strange(landing: Read) -> None:
     names = ["a b", "100%25", "50%", "x+y", "[z]", "s*", "{k,l}", "q?", "h#1", "🎉", "é", "back\\slash", "~", "a&b=c"]
     for name in names:
         landing.put(f"{name}.json", b'{"id": 1}')
@@ -224,7 +205,7 @@ def test_rows_are_those_of_spark_when_keys_are_strange(landing: Landing) -> None
     assert sorted(row.file for row in small.collect()) == sorted(landing.location.uri(f"{name}.json") for name in names)
 
 
-def test_there_are_no_rows_when_nothing_is_planned(landing: Landing) -> None:
+def test_there_are_no_rows_when_nothing_is_planned(landing: Read) -> None:
     small = landing.small("json", "id int, year int", LISTED.empty_table(), path_column="file")
 
     assert small.dtypes == [("id", "int"), ("year", "int"), ("file", "string")]
@@ -248,7 +229,7 @@ def test_object_is_read_when_obstore_cannot_name_its_key(
 # --- what changed since the plan ------------------------------------------------------------------------
 
 
-def test_read_raises_error_with_the_key_when_an_object_was_overwritten(landing: Landing) -> None:
+def test_read_raises_error_with_the_key_when_an_object_was_overwritten(landing: Read) -> None:
     landing.put("a.json", b'{"id": 1}')
     landing.put("b é.json", b'{"id": 2}')
     table = landing.plan()
@@ -264,7 +245,7 @@ def test_read_raises_error_with_the_key_when_an_object_was_overwritten(landing: 
 
 
 def test_read_raises_error_with_the_key_when_an_object_was_deleted_and_rows_are_written(
-    landing: Landing, tmp_path: Path
+    landing: Read, tmp_path: Path
 ) -> None:
     landing.put("a.json", b'{"id": 1}')
     table = landing.plan()
@@ -277,7 +258,7 @@ def test_read_raises_error_with_the_key_when_an_object_was_deleted_and_rows_are_
     assert str(caught.value.source) == str(landing.location)
 
 
-def test_read_leaves_changed_objects_out_when_told_to_skip_them(landing: Landing) -> None:
+def test_read_leaves_changed_objects_out_when_told_to_skip_them(landing: Read) -> None:
     for number in range(4):
         landing.put(f"{number}.json", b'{"id": %d}' % number)
     table = landing.plan()
@@ -320,7 +301,7 @@ def test_read_gives_the_planned_version_when_the_bucket_keeps_versions(
     ],
 )
 def test_read_raises_source_error_when_rows_would_differ_from_sparks(
-    landing: Landing, format: str, schema: str | None, options: dict[str, Any], reason: str
+    landing: Read, format: str, schema: str | None, options: dict[str, Any], reason: str
 ) -> None:
     landing.put("a", b"1\n")
 
@@ -331,14 +312,14 @@ def test_read_raises_source_error_when_rows_would_differ_from_sparks(
     assert "Spark's own reader can: read." in str(caught.value)
 
 
-def test_read_raises_source_error_when_a_folder_column_has_no_type(landing: Landing) -> None:
+def test_read_raises_source_error_when_a_folder_column_has_no_type(landing: Read) -> None:
     landing.put("year=2013/a.json", b"{}")
 
     with pytest.raises(SourceError, match="the schema has no type for: year"):
         landing.small("json", "id int")
 
 
-def test_read_raises_source_error_when_path_column_is_there_already(landing: Landing) -> None:
+def test_read_raises_source_error_when_path_column_is_there_already(landing: Read) -> None:
     landing.put("a.json", b"{}")
 
     with pytest.raises(SourceError, match="have a column 'ID' already"):
@@ -346,7 +327,7 @@ def test_read_raises_source_error_when_path_column_is_there_already(landing: Lan
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "deflate"])
-def test_read_raises_source_error_with_the_key_when_a_compressed_file_is_cut_off(landing: Landing, ending: str) -> None:
+def test_read_raises_source_error_with_the_key_when_a_compressed_file_is_cut_off(landing: Read, ending: str) -> None:
     pack = {"gz": gzip.compress, "bz2": bz2.compress, "deflate": zlib.compress}[ending]
     landing.put(f"cut.{ending}", pack(b'{"id": 1}' * 100)[:-4])
 

@@ -11,6 +11,7 @@ import pytest
 from scripts.helpers.errors import SourceError
 from scripts.helpers.object_listing import Location
 from scripts.helpers.spark_reading import LISTING_TASKS, TASKS_PER_SLOT, check_folders, read_files
+from tests.doubles.landing import Landing
 
 STRANGE = [
     "a b", "100%25", "50%", "%41", "x+y", "%2B", "[z]", "s*", "{k,l}", "q?", "h#1", "🎉", "é", "back\\slash", "a&b=c",
@@ -22,32 +23,17 @@ STRANGE = [
 def landing(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Any:
     """Return an empty source, in a directory and in S3 under both spellings."""
     if request.param == "local":
-        return Landing(spark, f"{tmp_path}/landing/")
-    return Landing(
-        spark, f"{request.param}://{request.getfixturevalue('bucket')}/land é%/", request.getfixturevalue("s3")
-    )
+        return Read(spark, f"{tmp_path}/landing/")
+    return Read(spark, f"{request.param}://{request.getfixturevalue('bucket')}/land é%/", request.getfixturevalue("s3"))
 
 
 @pytest.fixture
 def local(tmp_path: Path, spark: Any) -> Any:
-    return Landing(spark, f"{tmp_path}/landing/")
+    return Read(spark, f"{tmp_path}/landing/")
 
 
-class Landing:
-    """A place for files."""
-
-    def __init__(self, spark: Any, source: str, client: Any = None) -> None:
-        self.spark, self.client, self.location = spark, client, Location.parse(source)
-        if client is None:
-            Path(source).mkdir()
-
-    def put(self, key: str, body: bytes) -> None:
-        if self.client is not None:
-            self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + key, Body=body)
-            return
-        path = Path(self.location.prefix + key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(body)
+class Read(Landing):
+    """A place for files that is read by its keys."""
 
     def read(self, keys: list[str], format: str, **options: Any) -> Any:
         return read_files(self.spark, self.location, pa.table({"key": pa.array(keys, pa.string())}), format, **options)
@@ -71,7 +57,7 @@ def listing_tasks(spark: Any) -> Any:
 
 
 @pytest.mark.parametrize("folder", ["", "year=2013/sub [x] %2F/"])
-def test_path_column_is_the_uri_of_each_rows_file_when_keys_are_strange(landing: Landing, folder: str) -> None:
+def test_path_column_is_the_uri_of_each_rows_file_when_keys_are_strange(landing: Read, folder: str) -> None:
     keys = [f"{folder}{name}.json" for name in STRANGE]
     for number, key in enumerate(keys):
         landing.put(key, b'{"id": %d}' % number)
@@ -84,7 +70,7 @@ def test_path_column_is_the_uri_of_each_rows_file_when_keys_are_strange(landing:
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "orc", "text", "binaryFile"])
-def test_path_column_is_added_when_format_is(local: Landing, spark: Any, tmp_path: Path, format: str) -> None:
+def test_path_column_is_added_when_format_is(local: Read, spark: Any, tmp_path: Path, format: str) -> None:
     made = tmp_path / "made"
     writer = "text" if format == "binaryFile" else format
     spark.createDataFrame([("one",)], "value string").coalesce(1).write.format(writer).save(str(made))
@@ -99,7 +85,7 @@ def test_path_column_is_added_when_format_is(local: Landing, spark: Any, tmp_pat
     assert frame.drop("file").collect() == plain.collect()
 
 
-def test_path_column_stays_when_rows_are_joined_and_sorted(local: Landing) -> None:
+def test_path_column_stays_when_rows_are_joined_and_sorted(local: Read) -> None:
     for key in ("a b", "c+d"):
         local.put(key, b'{"id": 1}\n{"id": 2}\n')
 
@@ -111,14 +97,14 @@ def test_path_column_stays_when_rows_are_joined_and_sorted(local: Landing) -> No
     ]
 
 
-def test_path_column_is_there_when_nothing_is_planned(local: Landing) -> None:
+def test_path_column_is_there_when_nothing_is_planned(local: Read) -> None:
     frame = local.read([], "json", schema="id int", path_column="file")
 
     assert frame.dtypes == [("id", "int"), ("file", "string")]
     assert frame.collect() == []
 
 
-def test_read_raises_source_error_when_path_column_is_there_already(local: Landing) -> None:
+def test_read_raises_source_error_when_path_column_is_there_already(local: Read) -> None:
     local.put("a", b'{"File": 1}')
 
     with pytest.raises(SourceError, match="have a column 'file' already") as caught:
@@ -132,7 +118,7 @@ def test_read_raises_source_error_when_path_column_is_there_already(local: Landi
 
 @pytest.mark.parametrize("before", [None, "10000", "2"])
 def test_setting_is_the_users_again_when_files_were_read(
-    local: Landing, spark: Any, listing_tasks: Any, before: str | None
+    local: Read, spark: Any, listing_tasks: Any, before: str | None
 ) -> None:
     local.put("a", b'{"id": 1}')
     unset = spark.conf.get(LISTING_TASKS, None)
@@ -145,7 +131,7 @@ def test_setting_is_the_users_again_when_files_were_read(
 
 @pytest.mark.parametrize("before", [None, "10000"])
 def test_setting_is_the_users_again_when_reading_fails(
-    local: Landing, spark: Any, listing_tasks: Any, before: str | None
+    local: Read, spark: Any, listing_tasks: Any, before: str | None
 ) -> None:
     unset = spark.conf.get(LISTING_TASKS, None)
     listing_tasks(before)
@@ -158,7 +144,7 @@ def test_setting_is_the_users_again_when_reading_fails(
 
 @pytest.mark.parametrize(("before", "tasks"), [(None, None), ("10000", None), ("3", 3)])
 def test_paths_are_listed_in_few_tasks_when_there_are_many(
-    local: Landing, spark: Any, listing_tasks: Any, before: str | None, tasks: int | None
+    local: Read, spark: Any, listing_tasks: Any, before: str | None, tasks: int | None
 ) -> None:
     keys = [f"{number}.json" for number in range(60)]
     for key in keys:

@@ -65,14 +65,14 @@ def test_nothing_is_probed_and_order_is_kept_when_there_is_one_worker() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "workers"),
-    [((1.5,), 1), ((30.0, 1.5), 1), ((30.0, 2.5), 5), ((30.0, 40.0), 8), ((2.5, 30.0), 5)],
+    [((3.5,), 1), ((30.0, 3.5), 1), ((30.0, 4.5), 9), ((30.0, 40.0), 16), ((4.5, 30.0), 9)],
     ids=["busy", "late-by-accident", "waits-a-little", "waits-long", "late-second"],
 )
 def test_workers_are_as_many_as_pages_that_wait_when_pages_are_timed(
     monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], workers: int
 ) -> None:
     monkeypatch.setattr("scripts.helpers.listing_ranges.time", PageTimes(*seconds))
-    listing = RangeListing(ListedPages(FLAT, 100), "s3://bucket/", 8, measured=True)
+    listing = RangeListing(ListedPages(FLAT, 100), "s3://bucket/", 16, measured=True)
     listing.start()
 
     keys = keys_of(list(listing))
