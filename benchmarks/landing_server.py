@@ -12,15 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from subprocess import PIPE, Popen
 
 import numpy as np
 
 from benchmarks.listing_server import OBJECT, PREFIX, THOUSAND, Keys, Server
+from benchmarks.local_server import serve
 from benchmarks.object_server import BUCKET, NOT_FOUND, Objects, respond
 
 FOLDERS = 20
@@ -131,18 +129,6 @@ class Connection(asyncio.Protocol):
                 self._transport.write(answer)
 
 
-@contextmanager
-def landing_server(objects: int, delay: float = 0.0) -> Iterator[str]:
-    """Run the server in a process of its own and return its URL."""
-    command = [sys.executable, "-m", "benchmarks.landing_server", "--objects", str(objects), "--delay", str(delay)]
-    with Popen(command, stdout=PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.terminate()
-
-
 def arrive(endpoint: str) -> None:
     """Let 100 new objects arrive."""
     with urllib.request.urlopen(f"{endpoint}/arrive") as answer:
@@ -169,11 +155,7 @@ async def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds a request takes at least")
     given = parser.parse_args()
     landing = LandingServer(given.objects, given.delay)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(landing), "127.0.0.1", 0, backlog=512)
-    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
-    sys.stdout.flush()
-    async with server:
-        await server.serve_forever()
+    await serve(lambda: Connection(landing))
 
 
 if __name__ == "__main__":

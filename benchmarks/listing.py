@@ -15,8 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 
 import boto3
@@ -24,6 +24,7 @@ import obstore
 from obstore.store import S3Store
 
 from benchmarks.listing_server import PAGE, PREFIX
+from benchmarks.local_server import local_server
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
 
 FOLDERS = 16
@@ -34,18 +35,9 @@ GOAL_EVEN, GOAL_SKEWED = 10.0, 5.0
 SOURCE = f"s3://bucket/{PREFIX}"
 
 
-@contextmanager
-def listing_server(objects: int, delay: float = 0.0, skewed: bool = False) -> Iterator[str]:
-    """Run a server of so many objects in a process of its own, on loopback."""
-    command = [sys.executable, "-m", "benchmarks.listing_server", "--objects", str(objects)]
-    command += ["--folders", str(FOLDERS), "--delay", str(delay), *(["--skewed"] if skewed else [])]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
-    finally:
-        server.terminate()
-        server.wait()
+def listing_server(objects: int, delay: float = 0.0, *shape: str) -> AbstractContextManager[str]:
+    """Run a server of so many objects."""
+    return local_server("listing_server", "--objects", objects, "--folders", FOLDERS, "--delay", delay, *shape)
 
 
 def rate(count: Callable[[], int]) -> float:
@@ -96,7 +88,7 @@ def measure(objects: int, rounds: int) -> dict[str, float]:
     with (
         listing_server(objects) as fast,
         listing_server(objects, DELAY) as even,
-        listing_server(objects, DELAY, skewed=True) as skewed,
+        listing_server(objects, DELAY, "--skewed") as skewed,
     ):
         todo = {
             "ours": lambda: by_us(fast),

@@ -4,7 +4,7 @@
     python -m benchmarks.new_files --only growth --objects 10000 100000 1000000 10000000
     python -m benchmarks.new_files --only spark --objects 10000000
 
-All tools see the same objects of one local S3 server (`landing_server`), and each has taken what is known. In every
+All tools see the same objects of one local S3 server (`landing_server.py`), and each has taken what is known. In every
 round 100 objects arrive, and every tool takes them: once found and committed only, once also read and written to
 Parquet. Medians of the rounds. Spark's session is warm; imports are no part of anything. DynamoDB is moto, in a
 process of its own.
@@ -26,7 +26,8 @@ from typing import Any
 
 from benchmarks import charts
 from benchmarks.file_steps import Table
-from benchmarks.landing_server import ARRIVING, FOLDERS, ROWS, arrive, hold, landing_server
+from benchmarks.landing_server import ARRIVING, FOLDERS, ROWS, arrive, hold
+from benchmarks.local_server import local_server
 from benchmarks.overhead import moto_server
 from benchmarks.reading import start_spark
 from benchmarks.spark_stream import SCHEMA, SOURCE, fill_checkpoint, take_new
@@ -90,7 +91,7 @@ def bench(delay: float) -> Iterator[Bench]:
         AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2",
         PYSPARK_PYTHON=sys.executable,
     )  # fmt: skip
-    with landing_server(FOLDERS, delay) as landing, moto_server() as dynamodb:
+    with local_server("landing_server", "--objects", FOLDERS, "--delay", delay) as landing, moto_server() as dynamodb:
         os.environ["AWS_ENDPOINT_URL_S3"] = landing
         yield Bench(landing, dynamodb)
 

@@ -11,12 +11,11 @@ import argparse
 import asyncio
 import base64
 import re
-import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from subprocess import PIPE, Popen
+from collections.abc import Sequence
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from benchmarks.local_server import serve
 
 BUCKET, PREFIX = "bucket", "landing/"
 PAGE = 1_000
@@ -151,19 +150,6 @@ def respond(status: str, body: bytes, extra: bytes, method: str) -> bytes:
     return head if method == "HEAD" else head + body
 
 
-@contextmanager
-def object_server(objects: int, rows: int, delay: float = 0.0) -> Iterator[str]:
-    """Run the server in a process of its own and return its URL."""
-    command = [sys.executable, "-m", "benchmarks.object_server", "--objects", str(objects), "--rows", str(rows)]
-    command += ["--delay", str(delay)]
-    with Popen(command, stdout=PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.terminate()
-
-
 async def main() -> None:
     """Serve until ended."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -172,13 +158,7 @@ async def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds a request takes at least")
     given = parser.parse_args()
     objects = Objects(given.objects, given.rows)
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Connection(objects, given.delay), "127.0.0.1", 0, backlog=512
-    )
-    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
-    sys.stdout.flush()
-    async with server:
-        await server.serve_forever()
+    await serve(lambda: Connection(objects, given.delay))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.object_server import BUCKET, PREFIX, Objects, object_server
+from benchmarks.local_server import local_server
+from benchmarks.object_server import BUCKET, PREFIX, Objects
 from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.identities import LISTED
 from scripts.helpers.object_listing import Location
@@ -89,7 +90,7 @@ def main() -> int:
     )  # fmt: skip
     out = sys.stdout.write
     times: dict[str, list[float]] = {}
-    with object_server(given.objects, ROWS) as endpoint:
+    with local_server("object_server", "--objects", given.objects, "--rows", ROWS) as endpoint:
         os.environ["AWS_ENDPOINT_URL"] = endpoint
         spark = start_spark(endpoint)
         location = Location.parse(f"s3a://{BUCKET}/{PREFIX}")
