@@ -23,6 +23,7 @@ import boto3
 import obstore
 from obstore.store import S3Store
 
+from benchmarks.goals import Goal, judge, say
 from benchmarks.listing_server import PAGE, PREFIX
 from benchmarks.local_server import local_server
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
@@ -115,18 +116,17 @@ def main() -> int:
     os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2")
     s5cmd()
     found = measure(given.objects, given.rounds)
-    out = sys.stdout.write
-    out(f"{given.objects:,} objects in {FOLDERS} folders, {PAGE:,} a page, medians of {given.rounds}\n")
+    say(f"{given.objects:,} objects in {FOLDERS} folders, {PAGE:,} a page, medians of {given.rounds}")
     for name, keys in found.items():
-        out(f"{name:<24}{keys:>12,.0f} keys/s\n")
+        say(f"{name:<24}{keys:>12,.0f} keys/s")
     slow = found["50 ms a page, 1 worker"]
-    judged = [(f"listing >= {goal:.0f}x {name}", found["ours"] / found[name], goal) for name, goal in GOALS.items()]
+    goals = [
+        Goal(f"listing, times as fast as {name}", found["ours"] / found[name], goal) for name, goal in GOALS.items()
+    ]
     for shape, goal in (("even", GOAL_EVEN), ("skewed", GOAL_SKEWED)):
         ratio = found[f"50 ms a page, {shape}"] / slow
-        judged.append((f"{FOLDERS} {shape} folders, 50 ms a page >= {goal:.0f}x one worker", ratio, goal))
-    for text, ratio, _ in judged:
-        out(f"goal: {text}; measured: {ratio:.1f}x\n")
-    return 0 if all(ratio >= goal for _, ratio, goal in judged) else 1
+        goals.append(Goal(f"{FOLDERS} {shape} folders, 50 ms a page, times as fast as one worker", ratio, goal))
+    return judge(goals)
 
 
 if __name__ == "__main__":

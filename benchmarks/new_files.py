@@ -7,8 +7,8 @@
 All tools see the same objects of one local S3 server (`landing_server.py`), and each has taken what is known. In every
 round 100 objects arrive, and every tool takes them: once found and committed only, once also read and written to
 Parquet. The look at each object before the commit, whether it is still what was planned, belongs to reading it: it is
-part of the whole run. Medians of the rounds. Spark's session is warm; imports are no part of anything. DynamoDB is moto, in a
-process of its own.
+part of the whole run. Medians of the rounds. Spark's session is warm; imports are no part of anything. DynamoDB is
+moto, in a process of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks import charts
 from benchmarks.file_steps import Table
+from benchmarks.goals import Goal, judge, say
 from benchmarks.landing_server import ARRIVING, FOLDERS, ROWS, arrive, hold
 from benchmarks.local_server import local_server
 from benchmarks.overhead import moto_server
@@ -40,15 +41,6 @@ BESIDE_LISTING, PEAK_MB, WRITTEN = 1.5, 600.0, 64 * 1024
 DRIVER_MB = 2_048.0
 IN_TABLE = 1_000_000
 """Up to so many objects mode exact remembers in the table, above in files; windowed always in files."""
-
-Goal = tuple[str, float, float, bool]
-"""Text, what was measured, what is wanted, and whether more is better."""
-
-
-def say(text: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def step(*arguments: object, python: str = sys.executable) -> dict[str, float]:
@@ -159,12 +151,14 @@ def _judged(objects: int, taken: dict[str, dict[str, list[dict[str, float]]]]) -
         for peer in PEERS:
             if medians[name]:
                 text = f"{ARRIVING} new among {objects:,}, {name}: times as fast as {peer}"
-                goals.append((text, medians[name][peer] / medians[name]["ours"], goal, True))
+                goals.append(Goal(text, medians[name][peer] / medians[name]["ours"], goal))
     ours = taken["found"]["ours"]
     beside = medians["found"]["ours"] / medians["found"]["listing alone"]
-    goals.append((f"{objects:,}: listing, diff, state and commit beside listing alone", beside, BESIDE_LISTING, False))
-    goals.append((f"{objects:,}: bytes written by the commit", max(run["written"] for run in ours), WRITTEN, False))
-    goals.append((f"{objects:,}: MB peak", max(run["peak_mb"] for run in ours), PEAK_MB, False))
+    goals.append(
+        Goal(f"{objects:,}: listing, diff, state and commit beside listing alone", beside, BESIDE_LISTING, False)
+    )
+    goals.append(Goal(f"{objects:,}: bytes written by the commit", max(run["written"] for run in ours), WRITTEN, False))
+    goals.append(Goal(f"{objects:,}: MB peak", max(run["peak_mb"] for run in ours), PEAK_MB, False))
     return goals
 
 
@@ -192,7 +186,7 @@ def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
                 )
     for figure, unit in (("seconds", "seconds"), ("peak_mb", "MB peak"), ("state", "bytes of state")):
         charts.lines(f"growth-{figure}", f"Growth: {unit}", unit, shown[figure])
-    return [("state of mode windowed: largest beside smallest", max(windowed) / min(windowed), 1.1, False)]
+    return [Goal("state of mode windowed: largest beside smallest", max(windowed) / min(windowed), 1.1, False)]
 
 
 def on_spark(at: Bench, objects: int) -> list[Goal]:
@@ -203,7 +197,7 @@ def on_spark(at: Bench, objects: int) -> list[Goal]:
     say(f"{objects:>12,} on Spark: {json.dumps(found)}")
     if found["first_count"] != objects or found["then_count"] != ARRIVING:
         raise SystemExit("Spark's executors found another number of files than there are")
-    return [(f"{objects:,} keys on Spark: MB of the driver, JVM", found["jvm_mb"], DRIVER_MB, False)]
+    return [Goal(f"{objects:,} keys on Spark: MB of the driver, JVM", found["jvm_mb"], DRIVER_MB, False)]
 
 
 def main() -> int:
@@ -230,11 +224,7 @@ def main() -> int:
         if given.only in (None, "spark"):
             for objects in given.objects or (10_000_000,):
                 goals += on_spark(at, objects)
-    met = [measured >= goal if more else measured <= goal for _, measured, goal, more in goals]
-    for (text, measured, goal, more), reached in zip(goals, met, strict=True):
-        sign, verdict = ">=" if more else "<=", "" if reached else " (missed)"
-        say(f"goal: {text} {sign} {goal:,g}; measured: {measured:,.1f}{verdict}")
-    return 0 if all(met) else 1
+    return judge(goals)
 
 
 if __name__ == "__main__":

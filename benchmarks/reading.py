@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.goals import Goal, judge, say
 from benchmarks.local_server import local_server
 from benchmarks.object_server import BUCKET, PREFIX, Objects
 from scripts.demo.local_s3 import spark_conf
@@ -88,7 +89,6 @@ def main() -> int:
         AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2",
         PYSPARK_PYTHON=sys.executable,
     )  # fmt: skip
-    out = sys.stdout.write
     times: dict[str, list[float]] = {}
     with local_server("object_server", "--objects", given.objects, "--rows", ROWS) as endpoint:
         os.environ["AWS_ENDPOINT_URL"] = endpoint
@@ -111,19 +111,18 @@ def main() -> int:
             for name, reader in readers.items():
                 elapsed, expected = seconds(lambda read=reader: read(table), expected)  # type: ignore[misc]
                 times.setdefault(name, []).append(elapsed)
-                out(f"  {name}: {elapsed:.1f} s\n")
-                sys.stdout.flush()
+                say(f"  {name}: {elapsed:.1f} s")
         spark.stop()
     medians = {name: statistics.median(found) for name, found in times.items()}
     base = medians["S3A spark.read.json(list)"]
-    out(f"{given.objects:,} objects of {ROWS * 512:,} bytes, 2 cores\n")
-    out(f"{'reader':<28}{'seconds':>9}{'objects/s':>11}{'rows/s':>11}{'ratio':>8}\n")
+    say(f"{given.objects:,} objects of {ROWS * 512:,} bytes, 2 cores")
+    say(f"{'reader':<28}{'seconds':>9}{'objects/s':>11}{'rows/s':>11}{'ratio':>8}")
     for name, median in medians.items():
         rate = given.objects / median
-        out(f"{name:<28}{median:>9.1f}{rate:>11,.0f}{rate * ROWS:>11,.0f}{base / median:>8.1f}\n")
-    reached = base / medians["read_small_files"]
-    out(f"goal: read_small_files >= {GOAL:.0f} times S3A's spark.read.json(list); measured: {reached:.1f}\n")
-    return 0 if reached >= GOAL else 1
+        say(f"{name:<28}{median:>9.1f}{rate:>11,.0f}{rate * ROWS:>11,.0f}{base / median:>8.1f}")
+    ratio = base / medians["read_small_files"]
+    text = f"reading {given.objects:,} small objects, times as fast as S3A's spark.read.json(list)"
+    return judge([Goal(text, ratio, GOAL)])
 
 
 if __name__ == "__main__":
