@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote_plus
 from xml.sax.saxutils import escape
@@ -33,10 +34,8 @@ plain = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_ch
 keys = st.text(plain, min_size=1, max_size=12) | st.text(st.sampled_from("a/%+& <>\"'=25"), min_size=1, max_size=12)
 any_keys = keys | st.text(st.sampled_from("a%\n\r\t\x01 \U0001f697"), min_size=1, max_size=6)
 etags = st.sampled_from(["&quot;{}&quot;", '"{}"', "{}", "&#34;{}&#34;", 'W/"{}"', '""{}'])
-times = (
-    st.datetimes()
-    .map(lambda time: f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1_000:03d}Z")
-    .filter(lambda text: text >= "1970")
+times = st.datetimes(datetime(1970, 1, 1)).map(
+    lambda time: f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1_000:03d}Z"
 )
 objects = st.fixed_dictionaries(
     {
