@@ -27,6 +27,9 @@ REGION = "eu-west-2"
 TEST_TABLE = "GLUE_WATERMARKS_TEST_TABLE"
 TEST_ENDPOINT = "GLUE_WATERMARKS_TEST_ENDPOINT"
 """Environment variables that run the tests of `Watermarks` on a table that is there already."""
+JDBC_JARS = ("postgresql.jar", "mariadb-java-client.jar", "sqlite-jdbc.jar")
+JDBC_FOLDER = "GLUE_WATERMARKS_JDBC_JARS"
+"""Environment variable: a folder with the drivers, where they are not in /usr/share/java."""
 
 
 if not os.environ.get("CI"):  # Hypothesis has a profile of its own for CI, which is as patient.
@@ -49,6 +52,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if os.environ.get("CI") and skipped:
         reporter.write_line(f"{len(skipped)} skipped, and CI takes a skip for a failure", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def find_jdbc_jars() -> list[tuple[str, Path]]:
+    """Return the JDBC drivers that are installed; tests that need another one say so."""
+    folder = Path(os.environ.get(JDBC_FOLDER, "/usr/share/java"))
+    return [(name, folder / name) for name in JDBC_JARS if (folder / name).exists()]
 
 
 class Clock:
@@ -147,7 +156,9 @@ def spark(endpoint: str) -> Iterator[Any]:
     if not find_jars():
         missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    settings = spark_conf(endpoint) | {
+    settings = spark_conf(endpoint)
+    settings["spark.jars"] = ",".join([settings["spark.jars"], *(str(jar) for _, jar in find_jdbc_jars())])
+    settings |= {
         "spark.executorEnv.AWS_ENDPOINT_URL": endpoint,
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import getpass
 import logging
+import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from scripts.helpers import items
+from scripts.helpers.coverage import is_rows, kept
 from scripts.helpers.doctor import Finding, examine
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -26,12 +29,15 @@ from scripts.helpers.lookups import Lookups
 from scripts.helpers.records import Head, LogEntry, Order
 from scripts.helpers.retention import expire_version
 from scripts.helpers.spill import cut, references, replaced, take_blobs
+from scripts.helpers.store import BACKOFF_SECONDS
 from scripts.helpers.values import Spilled, as_stored
 
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
 ATTEMPTS = 10
+RACES, MAX_PAUSE_SECONDS = 10, 5.0
+"""A change that many make at once pauses after each `ATTEMPTS`, longer every time."""
 
 
 class Administration(Lookups):
@@ -120,7 +126,8 @@ class Administration(Lookups):
         Parameters
         ----------
         watermarks
-            All values of the job, or the whole state of one `context`.
+            All values of the job, or the whole state of one `context`. A rows context keeps what it
+            has covered; what it jumps over is a gap that `gaps` names.
         """
         order = self._order(who, why)
         self._check_context(context)
@@ -133,7 +140,51 @@ class Administration(Lookups):
             if before is None:
                 self._store.swap(None, head)  # Chunks without a head would be taken for a damaged job.
             self._store.write_chunks(job_id, chunks)
-        return self._decide(job_id, lambda head: head.declared(values, order, context), may_be_new=True)
+
+        def change(head: Head) -> Head:
+            if context is not None:
+                return head.declared(kept(values, head.watermarks.get(context), order.token), order, context)
+            states = {
+                name: kept(value, head.watermarks.get(name), order.token) if is_rows(value) else value
+                for name, value in values.items()
+            }
+            return head.declared(states, order)
+
+        return self._decide(job_id, change, may_be_new=True)
+
+    def change_watermark(
+        self,
+        job_id: str,
+        change: Callable[[Any], Mapping[str, Any]],
+        *,
+        context: str,
+        why: str,
+        who: str | None = None,
+    ) -> Head:
+        """Set the state of one context to what `change` makes of the present one, whoever else writes meanwhile.
+
+        Parameters
+        ----------
+        change
+            Gets the state, or None if there is none. It is called again for each write of others
+            that came in between, so it must do nothing else.
+
+        Raises
+        ------
+        StaleError
+            Others kept writing; nothing was changed.
+        """
+        order = self._order(who, why)
+        self._check_context(context)
+        for race in range(RACES):
+            with suppress(StaleError):
+                return self._decide(
+                    job_id,
+                    lambda head: head.declared(as_stored(change(head.watermarks.get(context))), order, context),
+                    may_be_new=True,
+                )
+            self._store.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, BACKOFF_SECONDS * 2**race)))
+        raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.

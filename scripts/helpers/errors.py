@@ -64,6 +64,17 @@ class UnknownVersionError(NothingThereError):
         )
 
 
+class UnknownContextError(NothingThereError):
+    """The job is known, but it reads no rows under this context."""
+
+    def __init__(self, job_id: str, context: str, known: Sequence[str]) -> None:
+        self.job_id, self.context, self.known = job_id, context, tuple(known)
+        super().__init__(
+            f"Job {job_id!r} has no watermark of rows under context {context!r}. "
+            f"It has: {', '.join(known) or 'none'}. Check the name, run the job once, or call set_watermark."
+        )
+
+
 # --- another run has it: try again later --------------------------------------------------------
 
 
@@ -161,6 +172,22 @@ class CursorError(InvalidValueError):
         super().__init__(f"Cursor column {column!r}: {detail}")
 
 
+class BoundsError(InvalidValueError):
+    """Bounds of a backfill that cannot be read, or must not."""
+
+    def __init__(self, context: str, detail: str) -> None:
+        self.context = context
+        super().__init__(f"Bounds of {context!r}: {detail}")
+
+
+class KeyColumnError(InvalidValueError):
+    """A key column that is missing on one side, or has another type there."""
+
+    def __init__(self, column: str, detail: str) -> None:
+        self.column = column
+        super().__init__(f"Key column {column!r}: {detail}")
+
+
 # --- bad configuration: mend the set-up --------------------------------------------------------------
 
 
@@ -255,6 +282,19 @@ class SourceChangedError(SourceError):
         )
 
 
+class SourceBehindError(SourceError):
+    """The clock or the ceiling of a source of rows is behind the watermark: it, or a replica, went back."""
+
+    def __init__(self, source: str, context: str, what: str) -> None:
+        self.context, self.what = context, what
+        super().__init__(
+            source,
+            f"its {what} is behind the watermark of context {context!r}, so it went back, or a replica that lags "
+            "answers. Rows would be lost. Read from the primary, or wait until it has caught up; after a restore of "
+            "the source, rewind or reset the job.",
+        )
+
+
 class ChangedObjectError(SourceError):
     """Planned objects that are not what they were: overwritten or deleted since the plan."""
 
@@ -293,6 +333,16 @@ class ArchivedObjectError(SourceError):
             source,
             f"{count:,} new objects are archived, such as {', '.join(map(repr, keys))}. Restore them and use "
             'on_archived="take", or use on_archived="skip" or "skip_and_remember".',
+        )
+
+
+class SourceUnavailableError(SourceError):
+    """A database that is down, too busy, or broke off; nothing is changed."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            source, f"the database cannot be reached, or broke off ({reason}). Run again later: the plan stays."
         )
 
 

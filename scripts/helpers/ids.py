@@ -48,8 +48,11 @@ def new_token() -> str:
 
 
 def new_epoch() -> str:
-    """Make the name of a job's first epoch: random, so that a table made anew never repeats a batch id."""
-    return "e" + secrets.token_hex(4)
+    """Make the name of a job's first epoch: random, so that a table made anew never repeats a batch id.
+
+    It is long enough for thousands of jobs, such as the slices of a backfill, to write side by side.
+    """
+    return "e" + secrets.token_hex(8)
 
 
 def new_run_id() -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers import coverage
+from scripts.helpers.dataframe_rows import as_source
 from scripts.helpers.errors import PlanConflictError, ReservedNameError, SourceError
-from scripts.helpers.ids import BatchId, check_context, new_run_id
-from scripts.helpers.row_window import DEFAULT_DELAY, RowWindow, plan_window
+from scripts.helpers.ids import BatchId, check_context, new_run_id, new_token
+from scripts.helpers.job_metrics import METRICS, files_read, fitting
+from scripts.helpers.row_counts import RowCounts, bytes_below
+from scripts.helpers.row_plan import DEFAULT_DELAY, plan_window
+from scripts.helpers.row_window import RowWindow
 from scripts.helpers.run import Run
+from scripts.helpers.spark_writing import timestamps_with_statistics
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -21,14 +27,13 @@ if TYPE_CHECKING:
 
     from scripts.helpers.file_delta import FileDelta
     from scripts.helpers.file_sources import EventSource, ListingSource
+    from scripts.helpers.row_sources import RowSource
     from scripts.helpers.small_files import OnChanged
     from scripts.helpers.spark_bookmark import SparkFileDelta
 
 logger = logging.getLogger(__name__)
 
 BATCH_COLUMN = "batch_id"
-METRICS = ("rows_written", "files_read", "bytes_read")
-"""What a job counts; no context may have one of these names."""
 CONNECTIONS = 32
 """Of the S3 client that lists, compares and checks."""
 _NOTHING: dict[str, Any] = {"kind": "nothing"}
@@ -57,7 +62,12 @@ class IncrementalJob:
     lease
         How long other runs stay away.
     clock
-        Returns the time as an aware datetime; the upper bound of time cursors.
+        Returns the time as an aware datetime; the upper bound of time cursors without a clock of their own.
+
+    Attributes
+    ----------
+    metrics : dict
+        What was written so far; after the commit also what was read. Yours, if you add to it, are saved with ours.
 
     Examples
     --------
@@ -92,6 +102,7 @@ class IncrementalJob:
         self._states: dict[str, Any] = {}
         self._events: list[tuple[EventSource, list[str]]] = []
         self._checked: list[FileDelta] = []
+        self._counts = RowCounts()
 
     @classmethod
     def from_args(
@@ -120,37 +131,53 @@ class IncrementalJob:
 
     def rows_since(
         self,
-        df: DataFrame,
-        cursor_column: str,
+        source: DataFrame | RowSource | Any,
+        cursor_column: str | Sequence[str],
         *,
         transformation_ctx: str = "rows",
-        delay: timedelta = DEFAULT_DELAY,
+        **options: Any,
     ) -> DataFrame:
-        """Return the rows of `df` that are new by their cursor column, filtered lazily.
+        """Return the rows of a source that are new by their cursor column, filtered lazily.
 
-        The window is ``[watermark, high)`` with `high` just above the largest value there is and,
-        for times, no later than the clock less `delay`. See `row_window.plan_window` for errors.
+        Parameters
+        ----------
+        source
+            A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`.
+        cursor_column
+            One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
+        **options
+            `delay`, `lookback`, `high`, `initial_value`, `nulls`, `descending`, `strings`, `sink`:
+            see `row_plan.RowOptions`. `plan_window` lists the errors.
         """
         stored = self._replayed(transformation_ctx)
+        rows = as_source(source, transformation_ctx)
+        names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         if stored is not None:
             if stored == _NOTHING:
-                return df.limit(0)
-            window = RowWindow.from_plan(stored, cursor_column, transformation_ctx)
+                nothing: DataFrame = rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
+                return nothing
+            window = RowWindow.from_plan(stored, names, transformation_ctx)
         else:
             window = plan_window(
-                df,
-                cursor_column,
+                rows,
+                names,
                 now=self._clock(),
                 state=self.run.state(transformation_ctx),
-                delay=delay,
                 context=transformation_ctx,
+                **options,
             )
-        self._add(transformation_ctx, window.to_plan(), window.state_after)
+        read = coverage.read_by(window.columns, window.low, window.high, window.descending)
+        before = self.run.state(transformation_ctx)
+        state = coverage.with_coverage(window.state_after, before, read, new_token())
+        self._add(transformation_ctx, window.to_plan(), state)
         logger.info(
-            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s",
-            self.job_id, transformation_ctx, window.column, window.low is None, window.is_empty, self.run.replay,
+            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s delay=%s lookback=%s "
+            "nulls=%s descending=%s sink=%s",
+            self.job_id, transformation_ctx, ",".join(names), window.low is None, window.is_empty, self.run.replay,
+            options.get("delay", DEFAULT_DELAY), window.lookback, window.nulls, window.descending,
+            options.get("sink", "append"),
         )  # fmt: skip
-        return window.apply(df)
+        return self._counts.watch(transformation_ctx, rows.rows(window), window)
 
     def new_files(
         self,
@@ -273,7 +300,8 @@ class IncrementalJob:
         """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
 
         A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
-        counted while they are written (Spark's Observation), without a second pass.
+        counted while they are written (Spark's Observation), without a second pass. Parquet
+        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of.
 
         Raises
         ------
@@ -289,10 +317,11 @@ class IncrementalJob:
         self.run.check()
         written = Observation()
         counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
-        with self._typed_errors():
+        with self._typed_errors(), timestamps_with_statistics(df, format):
             counted.write.format(format).options(**options).mode("overwrite").save(folder)
         rows = int(written.get["rows"])
-        self._count("rows_written", rows)
+        for metric, number in (("rows_written", rows), ("bytes_written", bytes_below(df.sparkSession, folder) or 0)):
+            self.metrics[metric] = self.metrics.get(metric, 0) + number
         return rows
 
     def commit(self) -> str:
@@ -310,11 +339,8 @@ class IncrementalJob:
             )
         for delta in self._checked:
             delta.unchanged("error", self._s3_client)
-        for planned in self._contexts.values():
-            if planned["kind"] == "files":
-                self._count("files_read", planned["count"])
-                self._count("bytes_read", planned["bytes"])
-        outcome = self.run.commit(**self.metrics)
+        self.metrics |= {**self._counts.metrics(), **files_read(self._contexts)}
+        outcome = self.run.commit(**fitting(self.metrics, self.run.plan.next))
         for events, left in self._events:
             events.acknowledge(but=left)
         return outcome
@@ -351,9 +377,6 @@ class IncrementalJob:
         from scripts.helpers.small_files import typed_errors
 
         return typed_errors()
-
-    def _count(self, metric: str, number: int) -> None:
-        self.metrics[metric] = self.metrics.get(metric, 0) + number
 
     def _add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
         self._contexts[context] = planned

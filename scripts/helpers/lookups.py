@@ -7,10 +7,24 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers import items, requests
+from scripts.helpers.coverage import (
+    Interval,
+    Span,
+    covered_by,
+    fitting,
+    is_rows,
+    merged,
+    missing,
+    record_id,
+    region,
+    span,
+    types_of,
+)
 from scripts.helpers.errors import (
     AmbiguousHistoryError,
     CorruptItemError,
     InvalidValueError,
+    UnknownContextError,
     UnknownJobError,
     UnknownRunError,
 )
@@ -119,6 +133,41 @@ class Lookups:
         found = self._store.query(request, pages=1 if page else None)
         return entries + [items.log_from_item(item) for item in found]
 
+    def coverage(self, job_id: str, context: str) -> list[Span]:
+        """Return which cursor values of a rows context were read, by live runs and by backfills.
+
+        Returns
+        -------
+        list of (low, high)
+            Half-open and rising, merged, in order. A low of None is below everything, a high of
+            None above. What was read while it was still being written to is covered as well: rows
+            that come late are the matter of `delay` and `lookback`.
+
+        Raises
+        ------
+        UnknownJobError, UnknownContextError
+        """
+        state, covered = self.covered(job_id, context)
+        return self._spans(state, covered)
+
+    def gaps(self, job_id: str, context: str, start: Any = None) -> list[Span]:
+        """Return what a rows context has gone past and never read, for `Backfill` to fill.
+
+        Parameters
+        ----------
+        start
+            Look from here on; by default from the very beginning.
+
+        Returns
+        -------
+        list of (low, high)
+            As of `coverage`, none of them past the live watermark; empty if nothing is missing.
+        """
+        state, covered = self.covered(job_id, context)
+        low, high = region(state)
+        low = max(low, fitting(state, start, "start"))
+        return self._spans(state, missing((low, high), covered))
+
     def exists(self, table_name: str | None = None) -> bool:
         """Tell whether a table exists, by default this one."""
         return self._store.table_exists(table_name or self.table_name)
@@ -179,6 +228,26 @@ class Lookups:
         if head is None:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")
         return head, {}
+
+    def _rows_state(self, job_id: str, context: str) -> dict[str, Any]:
+        """Read the state of a rows context; UnknownContextError if there is none."""
+        watermarks = self.latest(job_id).watermarks
+        found: Any = self._resolved(job_id, {context: watermarks.get(context)})[context]
+        if not is_rows(found):
+            known = sorted(name for name, state in watermarks.items() if is_rows(state))
+            raise UnknownContextError(job_id, context, known)
+        return dict(found)
+
+    def covered(self, job_id: str, context: str) -> tuple[dict[str, Any], list[Interval]]:
+        """Return the state of a rows context, and what live runs and backfills have covered."""
+        state = self._rows_state(job_id, context)
+        recorded = self._store.read_head(record_id(job_id, context, state))
+        backfilled = recorded.watermarks.get(context) if recorded else None
+        intervals = covered_by(state) + (covered_by(backfilled) if backfilled else [])
+        return state, merged(intervals)
+
+    def _spans(self, state: Mapping[str, Any], intervals: list[Interval]) -> list[Span]:
+        return [span(interval, len(types_of(state))) for interval in intervals]
 
     def _import(self, item: items.Item, legacy_items: int = 1) -> Head:
         legacy = items.run_from_item(item)

@@ -89,7 +89,8 @@ class LogEntry:
         return self.change.at - self.change.started_at if self.change.started_at else None
 
     def __repr__(self) -> str:
-        counts = "".join(f" {name}={count}" for name, count in sorted(self.change.metrics.items()))
+        metrics = sorted(self.change.metrics.items())
+        counts = "".join(f" {name}={count}" for name, count in metrics if not isinstance(count, Mapping))
         at = self.change.at.strftime("%Y-%m-%d %H:%M:%SZ")
         why = f" who={self.change.who!r} why={self.change.why!r}" if self.change.who else ""
         return f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}{why}>"

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, get_args
 
+from scripts.helpers.errors import SourceError
+from scripts.helpers.jdbc_errors import typed_errors
+from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.row_window import DEFAULT_DELAY
+from scripts.helpers.postgres_snapshot import PostgresSnapshot
+from scripts.helpers.row_plan import DEFAULT_DELAY, Sink
+from scripts.helpers.row_window import Nulls
 from scripts.jobs import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = session.parser(__doc__ or "")
     parser.add_argument("--format", default="parquet", help="format of the source table (default: %(default)s)")
     parser.add_argument(
-        "--cursor-column", required=True, metavar="NAME", help="timestamp, date, integer or decimal column that grows"
+        "--cursor-column",
+        required=True,
+        action="append",
+        metavar="NAME",
+        help="timestamp, date, integer or decimal column that grows; again for the next column of a compound cursor",
     )
     parser.add_argument(
         "--delay-seconds",
@@ -25,17 +42,84 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="how far times stay behind the clock: the longest transaction of the source (default: %(default)s)",
     )
+    parser.add_argument(
+        "--lookback-seconds",
+        type=session.not_negative,
+        default=0,
+        metavar="N",
+        help="how far before the watermark to read again; needs --sink merge (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--nulls", choices=get_args(Nulls), default="raise", help="rows without cursor (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sink",
+        choices=get_args(Sink),
+        default="append",
+        help="merge: who reads the target keeps the latest row of each key (default: %(default)s)",
+    )
+    database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
+    database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
+    database.add_argument(
+        "--jdbc-user-from",
+        default=USER,
+        metavar="VARIABLE",
+        help="environment variable that holds the user (default: %(default)s)",
+    )
+    database.add_argument(
+        "--jdbc-password-from",
+        default=PASSWORD,
+        metavar="VARIABLE",
+        help="environment variable that holds the password (default: %(default)s)",
+    )
+    database.add_argument(
+        "--jdbc-options", type=session.json_map, default={}, metavar="JSON", help="further options of Spark's reader"
+    )
+    database.add_argument(
+        "--partitions", type=session.positive, metavar="N", help="ranges that a large load is cut into"
+    )
+    database.add_argument(
+        "--snapshot",
+        action="store_true",
+        help="PostgreSQL: the cursor column is xmin or holds transaction ids; read up to the oldest one still open",
+    )
     return session.run_job(ingest, session.parse(parser, argv))
 
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     """Read the rows past the watermark and write them under the batch id; nothing is left then."""
     spark = session.make_session(job.job_id, arguments.spark_conf)
-    table = spark.read.format(arguments.format).load(arguments.source)
-    delay = timedelta(seconds=arguments.delay_seconds)
-    rows = job.rows_since(table, arguments.cursor_column, delay=delay)
-    job.write(rows, arguments.target)
+    source = source_of(spark, arguments)
+    lookback = timedelta(seconds=arguments.lookback_seconds)
+    rows = job.rows_since(
+        source,
+        arguments.cursor_column,
+        delay=timedelta(seconds=arguments.delay_seconds),
+        lookback=lookback or None,
+        nulls=arguments.nulls,
+        sink=arguments.sink,
+    )
+    with typed_errors(source.name) if isinstance(source, JdbcTable) else nullcontext():
+        job.write(rows, arguments.target)
     return False
+
+
+def source_of(spark: SparkSession, arguments: argparse.Namespace) -> Any:
+    """Return the table: a DataFrame of files, or a database's."""
+    if not arguments.source.startswith("jdbc:"):
+        return spark.read.format(arguments.format).load(arguments.source)
+    if not arguments.jdbc_table:
+        raise SourceError("JDBC", "no table is named. Pass --jdbc-table.")
+    given = {"user": arguments.jdbc_user_from, "password": arguments.jdbc_password_from}
+    properties = {name: os.environ[variable] for name, variable in given.items() if variable in os.environ}
+    table = PostgresSnapshot if arguments.snapshot else JdbcTable
+    return table(
+        spark,
+        arguments.source,
+        arguments.jdbc_table,
+        properties=properties | arguments.jdbc_options,
+        partitions=arguments.partitions,
+    )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from scripts.helpers.errors import (
     InvalidValueError,
     RunInProgressError,
     SourceError,
+    SourceUnavailableError,
     StoreUnavailableError,
     WatermarkError,
 )
@@ -36,7 +37,7 @@ EXIT_CODES = """exit codes:
   1   failed for another reason; the next run replays the batch
   2   wrong arguments
   65  bad data or an unreadable source; mend it, then run again
-  75  another run holds the job, or the store did not answer; run again later
+  75  another run holds the job, or the store or the source did not answer; run again later
   78  wrong set-up (table, credentials, permissions); mend it, then run again
 """
 
@@ -134,7 +135,7 @@ def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
 def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], arguments: argparse.Namespace) -> int:
     """Begin, work, commit, until the work says that nothing is left; return the exit code.
 
-    What each batch did is reported as a line of JSON on standard output.
+    What each batch did is reported as a line of JSON on standard output: counts, and no cursor values.
     """
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
@@ -173,13 +174,14 @@ def _run_batch(
         "version": job.run.version,
         "seconds": round(time.monotonic() - started, 1),
     }
-    sys.stdout.write(json.dumps(report | job.metrics) + "\n")
+    counts = {name: value for name, value in job.metrics.items() if isinstance(value, int)}
+    sys.stdout.write(json.dumps(report | counts) + "\n")
     return has_more
 
 
 def exit_code(error: WatermarkError) -> int:
     """Return the exit code that tells a scheduler what to do about an error."""
-    if isinstance(error, (RunInProgressError, StoreUnavailableError, CommitUnknownError)):
+    if isinstance(error, (RunInProgressError, StoreUnavailableError, SourceUnavailableError, CommitUnknownError)):
         return TRY_LATER
     if isinstance(error, (InvalidValueError, SourceError)):
         return BAD_DATA

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from scripts.helpers.errors import (
+    CommitUnknownError,
     FencedError,
     PlanConflictError,
     ReservedNameError,
@@ -19,6 +21,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.ids import BatchId
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.job_metrics import METRICS
 from scripts.helpers.watermarks import Watermarks
 
 JOB = "parking"
@@ -217,7 +220,8 @@ def test_history_shows_counts_when_rows_and_files_were_taken(world: World) -> No
     world.run()
 
     (entry,) = world.watermarks.history(JOB)
-    assert entry.change.metrics == {"rows_written": 5, "files_read": 2, "bytes_read": size}
+    expected = {"rows_written": 5, "files_read": 2, "bytes_read": size}
+    assert {name: entry.change.metrics[name] for name in expected} == expected
 
 
 def test_history_shows_the_same_counts_when_the_plan_was_replayed(world: World) -> None:
@@ -230,6 +234,25 @@ def test_history_shows_the_same_counts_when_the_plan_was_replayed(world: World) 
 
     (entry,) = world.watermarks.history(JOB)
     assert (entry.change.metrics["rows_written"], entry.change.metrics["files_read"]) == (4, 1)
+
+
+def test_counts_are_those_of_one_run_when_its_commit_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.grow(3)
+    world.land("a.json")
+    with world.job("jr_1") as job:
+        rows, files = world.repairs(job), job.new_files(str(world.landing), transformation_ctx="files")
+        job.write(rows, f"{world.target}/repairs")
+        with monkeypatch.context() as patch, pytest.raises(CommitUnknownError):
+            patch.setattr(job.run, "commit", Mock(side_effect=CommitUnknownError(JOB, "jr_1")))
+            job.commit()
+
+    (entry,) = world.watermarks.history(JOB)
+    assert {name: entry.change.metrics[name] for name in ("rows_collected", "files_read", "bytes_read")} == {
+        "rows_collected": 3, "files_read": 1, "bytes_read": files.bytes
+    }  # fmt: skip
+    assert job.metrics.items() >= entry.change.metrics.items()
 
 
 # --- runs that go wrong ----------------------------------------------------------------------------------
@@ -387,7 +410,7 @@ def test_context_is_refused_when_its_name_is_taken(world: World, replay: bool, n
     assert world.version == 0
 
 
-@pytest.mark.parametrize("name", ["rows_written", "files_read", "bytes_read"])
+@pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("kind", ["rows", "files"])
 def test_context_is_refused_when_its_name_is_that_of_a_count(world: World, name: str, kind: str) -> None:
     plan: dict[str, Callable[[IncrementalJob], Any]] = {
@@ -399,9 +422,7 @@ def test_context_is_refused_when_its_name_is_that_of_a_count(world: World, name:
         plan[kind](job)
 
     assert caught.value.name == name
-    assert str(caught.value) == (
-        f"{name!r} is a reserved name (as are rows_written, files_read, bytes_read). Rename it."
-    )
+    assert str(caught.value) == f"{name!r} is a reserved name (as are {', '.join(METRICS)}). Rename it."
     assert world.version == 0
 
 

@@ -7,16 +7,18 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scripts.helpers import row_window
+from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import CursorError
-from scripts.helpers.row_window import RowWindow, _next_above, literal, plan_window
+from scripts.helpers.row_plan import plan_window
+from scripts.helpers.row_window import RowWindow
+from scripts.helpers.sql_dialects import SPARK
 from scripts.helpers.values import decode, encode
+from tests.doubles.listed_rows import SQL, ListedRows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)
@@ -48,6 +50,7 @@ CURSORS = st.one_of(
     whole_numbers(),
     decimals(),
 )
+TEXTS = st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.just("string"))
 
 
 def steps(value: Any, kind: str) -> Fraction:
@@ -71,6 +74,9 @@ def read_back(text: str, kind: str) -> Any:
     if kind == "date":
         (day,) = re.fullmatch(r"DATE '(\d{4}-\d\d-\d\d)'", text).groups()  # type: ignore[union-attr]
         return date.fromisoformat(day)
+    if kind == "string":
+        (hexadecimal,) = re.fullmatch(r"CAST\(X'([0-9a-f]*)' AS STRING\)", text).groups()  # type: ignore[union-attr]
+        return bytes.fromhex(hexadecimal).decode()
     (number,) = re.fullmatch(r"(-?\d+(?:\.\d+)?)(?:BD)?", text).groups()  # type: ignore[union-attr]
     assert text.endswith("BD") == kind.startswith("decimal")
     return Decimal(number)
@@ -80,35 +86,58 @@ def read_back(text: str, kind: str) -> Any:
 def test_next_above_is_one_step_up_when_value_is_of_any_type(cursor: tuple[Any, str]) -> None:
     value, kind = cursor
 
-    above = _next_above(value, kind)
+    above = CursorColumn("at", kind).next_above(value)
 
     assert type(above) is type(value)
     assert above > value
     assert steps(above, kind) - steps(value, kind) == 1
 
 
-@given(CURSORS)
+@given(whole_numbers() | decimals())
+def test_next_below_undoes_next_above_when_value_is_a_number(cursor: tuple[Any, str]) -> None:
+    value, kind = cursor
+    column = CursorColumn("at", kind)
+
+    assert column.next_above(column.next_below(value)) == value
+    assert steps(value, kind) - steps(column.next_below(value), kind) == 1
+
+
+@given(CURSORS | TEXTS)
 @example((Decimal("9" * 38), "decimal(38,0)"))
+@example(("' OR 1=1 --", "string"))
 def test_literal_reads_back_as_the_value_when_value_is_of_any_type(cursor: tuple[Any, str]) -> None:
     value, kind = cursor
 
-    text = literal(value, kind)
+    text = SPARK.literal(value, kind)
 
     assert read_back(text, kind) == value
 
 
-@given(CURSORS)
+@given(CURSORS | TEXTS)
 @example((Decimal("9" * 38), "decimal(38,0)"))
 def test_literal_reads_back_as_the_value_when_it_was_stored(cursor: tuple[Any, str]) -> None:
     value, kind = cursor
-    window = RowWindow("at", kind, value, value)
+    window = RowWindow((CursorColumn("at", kind),), (value,), (value,))
 
     stored = decode(*encode(window.to_plan()))
 
-    assert read_back(literal(stored["low"], kind), kind) == value
+    assert read_back(SPARK.literal(stored["low"], kind), kind) == value
 
 
-@given(CURSORS, st.sampled_from(["timestamp", "timestamp_ntz", "date", "int", "decimal(38,10)"]))
+@given(CURSORS | TEXTS)
+def test_value_comes_back_when_it_is_read_from_its_exact_text(cursor: tuple[Any, str]) -> None:
+    value, kind = cursor
+    column = CursorColumn("at", kind)
+    texts = [str(value)]
+    if kind == "timestamp":
+        texts = [str((value - EPOCH) // MICROSECOND), value.isoformat()]
+    elif kind == "timestamp_ntz":
+        texts = [value.replace(tzinfo=None).isoformat(" "), value.replace(tzinfo=None).isoformat()]
+
+    assert [column.from_text(text) for text in texts] == [value] * len(texts)
+
+
+@given(CURSORS, st.sampled_from(["timestamp", "timestamp_ntz", "date", "int", "decimal(38,10)", "string"]))
 def test_literal_is_refused_when_value_is_of_another_type(cursor: tuple[Any, str], kind: str) -> None:
     value, own = cursor
     family = {"timestamp_ntz": "timestamp", "tinyint": "int", "smallint": "int", "bigint": "int"}
@@ -116,65 +145,110 @@ def test_literal_is_refused_when_value_is_of_another_type(cursor: tuple[Any, str
         return
 
     with pytest.raises(CursorError, match=rf"a stored bound is a {type(value).__name__}, not a {re.escape(kind)}"):
-        literal(value, kind)
+        SPARK.literal(value, kind)
 
 
 @given(
-    st.text() | st.booleans() | st.floats() | st.none() | st.binary(),
+    st.booleans() | st.floats() | st.none() | st.binary() | st.just("\ud800") | st.integers(2**63 + 1),
     st.sampled_from(["timestamp", "timestamp_ntz", "date", *WHOLE, "decimal(38,10)", "string", "decimal(", ""]),
 )
 def test_literal_is_refused_when_value_is_no_cursor(value: Any, kind: str) -> None:
     with pytest.raises(CursorError, match="Reset the watermark by hand"):
-        literal(value, kind)
+        SPARK.literal(value, kind)
+
+
+@given(st.text(), st.sampled_from(["timestamp", "timestamp_ntz", "date", *WHOLE, "decimal(38,10)", "decimal(", ""]))
+def test_literal_is_refused_when_a_text_is_no_text_cursor(value: str, kind: str) -> None:
+    with pytest.raises(CursorError, match="Reset the watermark by hand"):
+        SPARK.literal(value, kind)
+
+
+@given(CURSORS, st.sampled_from(["low", "high"]), st.text() | st.booleans() | st.binary() | st.lists(st.integers()))
+def test_plan_is_refused_when_one_of_its_ends_was_tampered_with(cursor: tuple[Any, str], end: str, value: Any) -> None:
+    known, kind = cursor
+    plan = RowWindow((CursorColumn("at", kind),), (known,), (known,)).to_plan() | {end: value}
+
+    with pytest.raises(CursorError, match="Reset the watermark by hand"):
+        RowWindow.from_plan(plan, ["at"], "repairs")
 
 
 # --- tiling ------------------------------------------------------------------------------------------
 
+ID, AT, TEXT = CursorColumn("id", "int"), CursorColumn("at", "timestamp"), CursorColumn("key", "string")
+PRICE = CursorColumn("price", "decimal(10,2)")
+SMALL = st.integers(-3, 3)
+KINDS = {
+    "one": ((ID,), st.tuples(SMALL)),
+    "decimal": ((PRICE,), st.tuples(SMALL.map(lambda cents: Decimal(cents).scaleb(-2)))),
+    "text": ((TEXT,), st.tuples(st.text("\x01 aAZz\u00e9\U0001f600", max_size=3))),
+    "two": ((ID, CursorColumn("part", "int")), st.tuples(SMALL, SMALL)),
+    "three": ((ID, CursorColumn("part", "int"), TEXT), st.tuples(SMALL, SMALL, st.sampled_from(["", "a", "b"]))),
+}
+FALLING = {"one", "decimal", "two"}
 
-def inside(window: RowWindow, value: Any) -> bool:
-    return window.high is not None and (window.low is None or window.low <= value) and value < window.high
 
+@pytest.mark.parametrize(
+    ("name", "descending"), [(n, False) for n in sorted(KINDS)] + [(n, True) for n in sorted(FALLING)]
+)
+@given(data=st.data())
+def test_windows_tile_when_rows_come_in_any_order(name: str, descending: bool, data: Any) -> None:
+    """Each window starts where the last one ended, and takes exactly the rows between the two ends."""
+    columns, rows = KINDS[name]
+    source, state, taken, reached = ListedRows(columns), None, [], None
+    names = [column.name for column in columns]
+    for batch in data.draw(st.lists(st.lists(rows, max_size=5), max_size=5)):
+        source.listed = source.listed + batch
+        window = plan_window(source, names, now=EPOCH, state=state, descending=descending)
+        new = source.rows(window)
+        assert window.low == reached
+        beyond = [row for row in source.listed if reached is None or (row <= reached if descending else row >= reached)]
+        assert sorted(new) == sorted(beyond)
+        taken += new
+        state, reached = decode(*encode(window.state_after)), window.high
 
-def plan_after(state: Any, seen: list[Any], now: datetime, delay: timedelta, kind: str) -> RowWindow:
-    """Plan a window over a list instead of a DataFrame."""
-
-    def largest(*arguments: Any) -> Any:
-        low = arguments[3]
-        return max((value for value in seen if low is None or value >= low), default=None)
-
-    with patch.object(row_window, "cursor_type", lambda *_: kind), patch.object(row_window, "_largest", largest):
-        return plan_window(None, "at", now=now, state=state, delay=delay)  # type: ignore[arg-type]
+    late = [row for row in source.listed if row not in taken]
+    assert all(reached is not None and (row > reached if descending else row < reached) for row in late)
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=6), st.booleans()), max_size=8))
 def test_rows_are_taken_exactly_once_when_stamps_show_within_the_delay(runs: Any) -> None:
     """Rows show 0 to 5 minutes after their stamp, the delay is 5; a run may also not commit."""
     now, delay = datetime(2026, 10, 25, tzinfo=timezone.utc), timedelta(minutes=5)
-    rows: list[datetime] = []
-    taken: list[datetime] = []
+    source = ListedRows((AT,))
+    taken: list[Any] = []
     state, high = None, None
     for ages, commit in [*runs, ([], True), ([], True)]:
-        rows += [now - timedelta(minutes=age) for age in ages]
-        window = plan_after(state, rows, now, delay, "timestamp")
+        source.listed += [(now - timedelta(minutes=age),) for age in ages]
+        window = plan_window(source, ["at"], now=now, state=state, delay=delay)
         assert window.low == high
         if commit:
-            taken += [row for row in rows if inside(window, row)]
+            taken += source.rows(window)
             state = decode(*encode(window.state_after))
-            high = state["value"]
+            high = window.high or window.low
         now += timedelta(minutes=7)
 
-    assert sorted(taken) == sorted(rows)
+    assert sorted(taken) == sorted(source.listed)
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8))
 def test_rows_are_taken_exactly_once_when_their_numbers_rise_from_run_to_run(batches: list[list[int]]) -> None:
-    state = None
-    rows: list[Decimal] = []
-    taken: list[Decimal] = []
+    source, state = ListedRows((PRICE,)), None
+    taken: list[Any] = []
     for run, batch in enumerate(batches):
-        rows += [Decimal(100 * run + number).scaleb(-2) for number in batch]
-        window = plan_after(state, rows, EPOCH, timedelta(0), "decimal(10,2)")
-        taken += [row for row in rows if inside(window, row)]
+        source.listed += [(Decimal(100 * run + number).scaleb(-2),) for number in batch]
+        window = plan_window(source, ["price"], now=EPOCH, state=state, delay=timedelta(0))
+        taken += source.rows(window)
         state = decode(*encode(window.state_after))
 
-    assert sorted(taken) == sorted(rows)
+    assert sorted(taken) == sorted(source.listed)
+
+
+@given(st.tuples(SMALL, SMALL), st.tuples(SMALL, SMALL) | st.tuples(SMALL, st.none()), st.booleans())
+def test_first_column_alone_bounds_the_filter_when_the_cursor_is_compound(low: Any, high: Any, down: bool) -> None:
+    """So that an index or row groups on it are enough."""
+    columns, _ = KINDS["two"]
+    predicate = RowWindow(columns, low, high, descending=down).predicate(SQL)
+    first, last = ("<", ">") if down else (">", "<")
+
+    assert predicate.startswith(f'"id" {first}= {low[0]} AND (')
+    assert f' AND "id" {last}{"" if high[1] is None else "="} {high[0]} AND ' in predicate

@@ -20,6 +20,10 @@ BUILT = [
     (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
     (errors.UnknownVersionError("parking", 4, 9), ["'parking'", "Version 4", "at version 9", "history(job_id)"]),
     (
+        errors.UnknownContextError("parking", "parts", ["repairs"]),
+        ["'parking'", "'parts'", "It has: repairs", "Check the name", "set_watermark"],
+    ),
+    (
         errors.RunInProgressError("parking", "jr_1", LEASE_END),
         ["'parking'", "'jr_1'", "2026-03-16T16:00:00+00:00", "Start again"],
     ),
@@ -30,6 +34,8 @@ BUILT = [
     (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
     (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),
     (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
+    (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
+    (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),
     (errors.TableNotFoundError("t", "eu-west-2"), ["'t'", "'eu-west-2'", "terraform apply", "create_table()"]),
     (errors.TableSchemaError("t"), ["'t'", "'jobName' (S)", "'runId' (S)", "terraform/main.tf"]),
     (errors.AccessRefusedError("dynamodb:PutItem", "t"), ["dynamodb:PutItem", "'t'", "Allow it"]),
@@ -40,6 +46,10 @@ BUILT = [
     (
         errors.SourceChangedError("landed", "s3://a/", "s3://b/"),
         ["'landed'", "'s3://a/'", "'s3://b/'", "transformation_ctx of its own"],
+    ),
+    (
+        errors.SourceBehindError("public.repairs", "repairs", "clock"),
+        ["'public.repairs'", "clock is behind the watermark of context 'repairs'", "Read from the primary", "rewind"],
     ),
     (
         errors.ChangedObjectError("s3://b/", ["a.csv"], ["b.csv"]),
@@ -53,6 +63,7 @@ BUILT = [
         errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),
         ["'s3://b/'", "3 new objects", "'a.csv'", "Restore them", 'on_archived="skip"'],
     ),
+    (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
     (errors.LedgerError("s3://b/", "it is damaged."), ["'s3://b/'", "it is damaged."]),
     (errors.StoreUnavailableError("t", "put_item", "Throttled"), ["'t'", "put_item", "Throttled", "Try again later"]),
 ]
@@ -61,12 +72,12 @@ FAMILIES = [
     (
         errors.NothingThereError,
         LookupError,
-        ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError"],
+        ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError"],
     ),
     (
         errors.InvalidValueError,
         ValueError,
-        ["InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError"],
+        ["InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "KeyColumnError"],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
     (
@@ -75,7 +86,8 @@ FAMILIES = [
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
-            "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
+            "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
+            "SourceUnavailableError",
         ],
     ),
 ]  # fmt: skip

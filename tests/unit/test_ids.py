@@ -78,7 +78,7 @@ def test_job_id_follows_the_callers_rule_when_one_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"), [(new_token, "[0-9a-f]{16}"), (new_epoch, "e[0-9a-f]{8}"), (new_run_id, "jr_[0-9a-f]{64}")]
+    ("make", "shape"), [(new_token, "[0-9a-f]{16}"), (new_epoch, "e[0-9a-f]{16}"), (new_run_id, "jr_[0-9a-f]{64}")]
 )
 def test_new_ids_differ_and_keep_their_shape_when_made_often(make: Callable[[], str], shape: str) -> None:
     made = [make() for _ in range(100)]

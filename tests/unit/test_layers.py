@@ -13,8 +13,9 @@ HELPERS = SCRIPTS / "helpers"
 
 GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths", "date_folders", "s3_client"}]
 TABLE = [
-    *GROUND, {"spill"}, {"records"}, {"items"}, {"requests"}, {"store", "heartbeat"}, {"retention"}, {"run"},
-    {"lookups", "doctor"}, {"administration"}, {"watermarks"},
+    *GROUND, {"cursors"}, {"spill", "coverage"}, {"records"}, {"items"}, {"requests", "job_metrics"},
+    {"store", "heartbeat"},
+    {"retention"}, {"run"}, {"lookups", "doctor"}, {"administration"}, {"watermarks"},
 ]  # fmt: skip
 SOURCES = [
     *GROUND,
@@ -25,13 +26,21 @@ SOURCES = [
     {"listing_ranges"}, {"bucket_pages"}, {"object_listing"},
     {"ledger_files", "object_fetch", "s3_inventory", "s3_events", "spark_reading"},
     {"file_ledger", "fetched_lines", "unchanged"}, {"file_memory", "small_files"},
-    {"file_delta", "file_sources", "file_plans", "file_explain"}, {"file_choice"}, {"file_bookmark", "row_window"},
+    {"file_delta", "file_sources", "file_plans", "file_explain"}, {"file_choice"}, {"file_bookmark"},
     {"spark_bookmark"},
 ]  # fmt: skip
+ROWS = [
+    *GROUND, {"cursors"}, {"coverage"}, {"slices", "sql_dialects"},
+    {"row_window", "date_partitions", "sql_databases", "jdbc_errors"},
+    {"row_sources", "row_counts", "sql_enterprise"}, {"row_plan", "dataframe_rows", "jdbc_rows"},
+    {"missing_keys", "postgres_snapshot"},
+]  # fmt: skip
+SINKS = [{"spark_writing"}]
 PURE = {
     "errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests", "date_folders",
     "listing_page", "listing_cuts", "listing_ranges", "file_rules", "file_diff", "file_segments", "inventory_files",
-    "sorted_runs", "event_messages",
+    "sorted_runs", "event_messages", "cursors", "sql_dialects", "row_window", "date_partitions", "row_sources",
+    "row_plan", "coverage", "slices", "sql_databases", "sql_enterprise", "job_metrics",
 }  # fmt: skip
 S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
 BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}
@@ -58,13 +67,13 @@ def label(path: Path) -> str:
 def may_import() -> dict[str, set[str]]:
     """Return what each helper may import of the other helpers."""
     allowed: dict[str, set[str]] = {}
-    for tower in (TABLE, SOURCES):
+    for tower in (TABLE, SOURCES, ROWS, SINKS):
         below: set[str] = set()
         for layer in tower:
             for module in layer:
                 allowed[module] = set(below)
             below |= layer
-    return allowed | {"job": set(allowed)}
+    return allowed | {"job": set(allowed), "backfill": {*allowed, "job"}}
 
 
 def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]]:

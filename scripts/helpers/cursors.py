@@ -1,0 +1,223 @@
+"""Cursor columns and their values: the smallest step, the value next to one, and exact text. Pure.
+
+A timestamp, with or without zone, is held as an aware datetime in UTC; one without zone stands
+there for its wall clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone
+from decimal import Context, Decimal, InvalidOperation
+from typing import TypeVar, cast
+
+from dateutil.parser import isoparse
+
+from scripts.helpers.errors import CursorError
+
+Cursor = datetime | date | int | Decimal | str
+Tick = timedelta | Decimal | int
+Number = TypeVar("Number", int, Decimal)
+Bound = tuple[Cursor | None, ...]
+"""One end of a window: a value for each cursor column. None, after the first, is before everything."""
+
+EXACT = Context(prec=76)
+"""Room for the sum of two of Spark's decimals; the default context would round at 28 digits."""
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+OUTSIDE = (-(2**63) - 1, 2**63)
+"""One below the smallest whole number and one above the largest."""
+TIMES = ("timestamp", "timestamp_ntz", "date")
+MICROSECOND = timedelta(microseconds=1)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+ABOVE = "\x01"
+"""Appended to a text, it gives one just above it."""
+
+
+@dataclass(frozen=True)
+class CursorColumn:
+    """A column that rows are read by.
+
+    `type` is Spark's short name of its type, such as ``timestamp`` or ``decimal(10,2)``. `tick` is
+    the smallest step of its values: that of the type, unless the source says it is coarser, as for
+    a DATETIME of whole seconds. Texts have none.
+
+    Examples
+    --------
+    >>> CursorColumn("price", "decimal(10,2)").tick
+    Decimal('0.01')
+    >>> CursorColumn("id", "bigint").next_above(41)
+    42
+    """
+
+    name: str
+    type: str
+    tick: Tick | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Take the tick of the type where none is given; CursorError for a type without exact order."""
+        if self.tick is None and self.type != "string":
+            object.__setattr__(self, "tick", self._own_tick())
+
+    def _own_tick(self) -> Tick:
+        if self.type in WHOLE:
+            return 1
+        if self.type in TIMES:
+            return DAY if self.type == "date" else MICROSECOND
+        precision, scale = decimal_type(self.type)
+        if precision:
+            return Decimal(1).scaleb(-scale)
+        raise CursorError(
+            self.name,
+            f"a {self.type} has no exact order to resume from. Use a timestamp, date, integer or decimal column.",
+        )
+
+    @property
+    def is_time(self) -> bool:
+        """Tell whether it holds times or dates, which a clock bounds."""
+        return self.type in TIMES
+
+    @property
+    def is_number(self) -> bool:
+        """Tell whether it holds numbers."""
+        return not self.is_time and self.type != "string"
+
+    def next_above(self, value: Cursor) -> Cursor:
+        """Return the smallest value above this one that the column can hold; for a text, one just above it."""
+        return value + ABOVE if isinstance(value, str) else self.shifted(value, self.tick, 1)
+
+    def next_below(self, value: Cursor) -> Cursor:
+        """Return the largest number below this one that the column can hold."""
+        return self.shifted(value, self.tick, -1)
+
+    def shifted(self, value: Cursor, by: Tick | None, sign: int) -> Cursor:
+        """Return a value moved up (`sign` 1) or down (-1); OverflowError past what the type can hold.
+
+        A date moves by whole days, begun ones included. Numbers may end up one step outside.
+        """
+        if isinstance(by, timedelta) and isinstance(value, datetime):
+            return value + sign * by
+        if isinstance(by, timedelta) and isinstance(value, date):
+            return value - sign * (-by // DAY) * DAY
+        if isinstance(by, int) and isinstance(value, int):
+            return _in_range(value + sign * by, OUTSIDE[0], OUTSIDE[1])
+        if isinstance(by, int | Decimal) and isinstance(value, int | Decimal):
+            precision, scale = decimal_type(self.type)
+            limit = Decimal(1).scaleb(precision - scale)
+            return _in_range(EXACT.add(Decimal(value), sign * Decimal(by)), -limit, limit)
+        raise CursorError(self.name, f"a {self.type} cannot be moved by a {type(by).__name__}.")
+
+    def at(self, moment: datetime) -> datetime | date:
+        """Return a moment as the column holds it: without zone, it is the wall clock of the moment's own zone."""
+        if self.type == "date":
+            return moment.date()
+        return moment.astimezone(timezone.utc) if self.type == "timestamp" else moment.replace(tzinfo=timezone.utc)
+
+    def floor(self, moment: datetime) -> datetime | date:
+        """Round a clock down to the column's tick: no stamp made later is below what this returns.
+
+        Where a tick does not divide a second (SQL Server's DATETIME), a whole tick is taken off instead.
+        """
+        value, tick = self.at(moment), cast(timedelta, self.tick)
+        if not isinstance(value, datetime):
+            return value
+        return value - (tick if SECOND % tick and tick % SECOND else (value - EPOCH) % tick)
+
+    def check(self, value: object) -> Cursor:
+        """Return a stored bound; CursorError where it is not one of this column, as after tampering."""
+        return check_value(value, self.type, self.name)
+
+    def given(self, value: object, what: str) -> Cursor:
+        """Return a bound that the caller gives; CursorError that names the argument where it does not fit.
+
+        A datetime without zone is a wall clock and fits only a column without zone.
+        """
+        if isinstance(value, datetime) and self.type != "date":
+            if value.tzinfo is None and self.type == "timestamp":
+                raise CursorError(self.name, f"{what} is a datetime without zone. Give an aware one.")
+            value = value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        if isinstance(value, int) and not isinstance(value, bool) and self.type.startswith("decimal"):
+            value = Decimal(value)
+        try:
+            return self.check(value)
+        except CursorError:
+            raise CursorError(
+                self.name, f"{what} is a {type(value).__name__} that does not fit a {self.type}. Give one that does."
+            ) from None
+
+    def from_text(self, text: str) -> Cursor:
+        """Read the exact text of a value: a timestamp as ISO text with zone or whole microseconds since 1970.
+
+        CursorError for what Python cannot hold, such as the year 10000, infinity or NaN.
+        """
+        try:
+            return self._read(text)
+        except (ValueError, OverflowError, InvalidOperation) as error:
+            outside = "outside the years 1 to 9999" if self.is_time else f"no value of a {self.type}"
+            raise CursorError(self.name, f"its largest value is {outside}. Mend or filter that row.") from error
+
+    def _read(self, text: str) -> Cursor:
+        if self.type == "string":
+            return text
+        if self.type in WHOLE:
+            return int(text)
+        if self.type == "date":
+            return date.fromisoformat(text[:10] if re.fullmatch(r"[\d-]{10}[ T]00:00:00(\.0+)?", text) else text)
+        if not self.is_time:
+            number = Decimal(text)
+            if not number.is_finite():
+                raise ValueError("not a number")
+            return number
+        if self.type == "timestamp" and re.fullmatch(r"-?\d+", text):
+            return EPOCH + timedelta(microseconds=int(text))
+        moment = isoparse(re.sub(r"(\.\d{6})\d+", r"\1", text.replace(" ", "T", 1)))
+        if (moment.tzinfo is None) == (self.type == "timestamp"):
+            raise ValueError("a zone is missing, or one too many")
+        return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def decimal_type(kind: str) -> tuple[int, int]:
+    """Return precision and scale of ``decimal(p,s)``; none of any other type."""
+    found = re.fullmatch(r"decimal\((\d{1,2}),(\d{1,2})\)", kind)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
+    """Return a value that is a cursor of this type, or one step outside its range; CursorError if it is not.
+
+    Watermarks come from a table that others can write to: nothing else gets into a query.
+    """
+    if kind in ("timestamp", "timestamp_ntz") and isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    if kind == "date" and isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    if kind in WHOLE and type(value) is int and OUTSIDE[0] <= value <= OUTSIDE[1]:
+        return value
+    if kind == "string" and isinstance(value, str) and _is_unicode(value):
+        return value
+    precision, scale = decimal_type(kind)
+    if precision and isinstance(value, Decimal) and _fits(value, precision, scale):
+        return value
+    raise CursorError(
+        name or kind, f"a stored bound is a {type(value).__name__}, not a {kind}. Reset the watermark by hand."
+    )
+
+
+def _fits(value: Decimal, precision: int, scale: int) -> bool:
+    if not value.is_finite() or value.copy_abs() > Decimal(1).scaleb(precision - scale):
+        return False
+    unscaled = EXACT.scaleb(value, scale)
+    return unscaled == unscaled.to_integral_value()
+
+
+def _in_range(value: Number, smallest: Number, largest: Number) -> Number:
+    if smallest <= value <= largest:
+        return value
+    raise OverflowError
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a text has no half of a surrogate pair, which no database can take."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

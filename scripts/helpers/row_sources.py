@@ -1,0 +1,59 @@
+"""What a source of rows must offer, and what it tells before a window is fixed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from scripts.helpers.cursors import Bound, Cursor, CursorColumn
+from scripts.helpers.row_window import RowWindow
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one query found about the rows past the watermark.
+
+    Attributes
+    ----------
+    now
+        The source's own clock, aware, in the zone whose wall clock its columns without zone and its
+        dates are stamped with. None if it has no clock; then the job's clock counts.
+    largest, smallest
+        Largest and smallest cursor values among rows without NULL there; compound cursors compare
+        from the first column on. A source need only find the one it is asked for: the smallest of a
+        descending cursor, else the largest. None if there is no row.
+    nulls
+        Rows that have NULL in a cursor column.
+    ceiling
+        An exact upper bound: no row below it can appear any more. It needs no delay.
+    """
+
+    now: datetime | None = None
+    largest: Bound | None = None
+    smallest: Bound | None = None
+    nulls: int = 0
+    ceiling: Cursor | None = None
+
+
+class RowSource(Protocol):
+    """A table or query that `rows_since` reads."""
+
+    name: str
+    """For messages and logs; holds no credentials."""
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        """Return the cursor columns; CursorError for one that is missing or has no exact order.
+
+        Texts are refused unless `strings` is set.
+        """
+        ...
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
+        """Ask, in one query, about NULLs everywhere and about the rows at `low` or past it."""
+        ...
+
+    def rows(self, window: RowWindow) -> Any:
+        """Return the rows of a window as a DataFrame, lazily; the predicate reaches the source."""
+        ...

@@ -1,0 +1,378 @@
+"""DataFrames as sources of rows with real Spark: compound, falling and text cursors, NULLs, partitions, time zones."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.dataframe_rows import DataFrameRows, as_source
+from scripts.helpers.date_partitions import DatePartitions
+from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.row_plan import plan_window
+from scripts.helpers.row_window import RowWindow
+from scripts.helpers.values import decode, encode
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
+
+
+def table(spark: Any, names: str, *rows: str) -> Any:
+    """Make rows of SQL expressions."""
+    return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({row})' for row in rows)} AS source ({names})")
+
+
+def plan(source: Any, names: list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
+    """Plan the window after another one, by way of the real serializer."""
+    state = decode(*encode(before.state_after)) if before else None
+    given = {"now": NOW, "delay": timedelta(0), "state": state, "context": "repairs"} | options
+    return plan_window(as_source(source, "repairs"), names, **given)
+
+
+def ids(source: Any, window: RowWindow) -> list[int]:
+    stored = RowWindow.from_plan(
+        decode(*encode(window.to_plan())), [column.name for column in window.columns], "repairs"
+    )
+    return sorted(row.id for row in as_source(source, "repairs").rows(stored).collect())
+
+
+def physical(df: Any) -> str:
+    text: str = df._jdf.queryExecution().executedPlan().toString()
+    return text
+
+
+# --- cursors of several columns, falling ones, texts --------------------------------------------------
+
+
+def test_ties_are_split_by_the_second_column_when_the_cursor_is_compound(spark: Any) -> None:
+    rows = ["1, TIMESTAMP '2026-10-01 10:00:00'", "2, TIMESTAMP '2026-10-01 10:00:00'"]
+    before = table(spark, "id, at", *rows)
+    after = table(spark, "id, at", *rows, "3, TIMESTAMP '2026-10-01 10:00:00'", "1, TIMESTAMP '2026-10-02 10:00:00'")
+
+    first = plan(before, ["at", "id"])
+    second = plan(after, ["at", "id"], first)
+    third = plan(after, ["at", "id"], second)
+
+    assert (ids(after, first), ids(after, second), ids(after, third)) == ([1, 2], [1, 3], [])
+
+
+@pytest.mark.parametrize(
+    "kinds", ["timestamp, bigint", "date, timestamp", "decimal(10,2), date", "timestamp_ntz, decimal(38,10)"]
+)
+def test_last_of_each_column_is_exact_when_the_cursor_is_compound(spark: Any, kinds: str) -> None:
+    one, two = kinds.split(", ", 1)
+    values = {
+        "timestamp": ["'2026-10-25T00:30:00Z'", "'2026-10-25T01:30:00.000001Z'"],
+        "timestamp_ntz": ["'2026-10-25T01:30:00'", "'2026-10-25T01:30:00.000001'"],
+        "date": ["'2026-10-24'", "'2026-10-25'"],
+        "bigint": ["'-1'", "'9007199254740993'"],
+        "decimal(10,2)": ["'-0.01'", "'0.00'"],
+        "decimal(38,10)": ["'1'", "'1234567890123456789012345678.0123456789'"],
+    }
+    pairs = [(first, second) for first in values[one] for second in values[two]]
+    texts = [f"{number}, {first}, {second}" for number, (first, second) in enumerate(pairs)]
+    df = table(spark, "id, a, b", *texts).selectExpr("id", f"CAST(a AS {one}) a", f"CAST(b AS {two}) b")
+
+    windows: list[RowWindow] = []
+    for count in range(1, 5):
+        windows.append(plan(df.where(f"id < {count}"), ["a", "b"], windows[-1] if windows else None))
+
+    assert [ids(df, window) for window in windows] == [[0], [1], [2], [3]]
+
+
+def test_window_goes_down_when_the_cursor_is_descending(spark: Any) -> None:
+    df = table(spark, "id, at", "1, 10BD", "2, 9BD", "3, -99BD")
+
+    first = plan(df.where("id = 1"), ["at"], descending=True)
+    second = plan(df, ["at"], first, descending=True)
+    third = plan(df, ["at"], second, descending=True)
+
+    assert [ids(df, window) for window in (first, second, third)] == [[1], [2, 3], []]
+
+
+TEXTS = ["", "A", "a", "a\x01", "a'b", "a\\", "z", "é", "\uffff", "😀"]
+
+
+def test_texts_are_read_byte_by_byte_when_they_are_asked_for(spark: Any) -> None:
+    """As UTF-16, which Java compares by, the emoji would come before the last but one."""
+    df = spark.createDataFrame(list(enumerate(TEXTS)), "id int, at string")
+
+    windows: list[RowWindow] = []
+    for count in range(1, len(TEXTS) + 1):
+        windows.append(plan(df.where(f"id < {count}"), ["at"], windows[-1] if windows else None, strings=True))
+
+    assert [ids(df, window) for window in windows] == [[number] for number in range(len(TEXTS))]
+
+
+def test_column_is_refused_when_texts_are_not_asked_for(spark: Any) -> None:
+    df = table(spark, "id, at", "1, 'a'")
+
+    with pytest.raises(CursorError, match="Keys of fixed width, which rise byte by byte, are taken with strings=True"):
+        plan(df, ["at"])
+
+
+def test_text_watermark_is_a_text_when_it_was_made_to_be_sql(spark: Any) -> None:
+    df = table(spark, "id, at", "1, 'a'", "2, 'z'")
+    evil = plan(df, ["at"], strings=True).state_after | {"value": "y' OR '1'='1"}
+
+    window = plan(df, ["at"], state=evil, strings=True)
+
+    assert ids(df, window) == [2]
+
+
+def test_predicate_reaches_parquet_when_the_cursor_is_compound_or_a_text(spark: Any, tmp_path: Path) -> None:
+    table(spark, "id, at", "1, 'a'", "2, 'b'").write.parquet(str(tmp_path / "source"))
+    df = spark.read.parquet(str(tmp_path / "source"))
+    text = plan(df, ["at"], plan(df.where("id = 1"), ["at"], strings=True), strings=True)
+    both = plan(df, ["id", "at"], plan(df.where("id = 1"), ["id", "at"], strings=True), strings=True)
+
+    spark.conf.set("spark.sql.maxMetadataStringLength", "1000")
+    plans = [physical(DataFrameRows(df).rows(window)) for window in (text, both)]
+
+    spark.conf.unset("spark.sql.maxMetadataStringLength")
+    pushed = [plan[plan.index("PushedFilters: ") :].splitlines()[0] for plan in plans]
+    assert "GreaterThanOrEqual(at,a\x01)" in pushed[0]
+    assert "LessThan(at,b\x01)" in pushed[0]
+    assert "GreaterThanOrEqual(id,1)" in pushed[1]
+    assert "LessThanOrEqual(id,2)" in pushed[1]
+    assert [ids(df, window) for window in (text, both)] == [[2], [2]]
+
+
+# --- NULLs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nulls", "taken"), [("include", [[1, 2, 4], [2, 3, 4]]), ("exclude", [[1], [3]])])
+def test_rows_with_null_follow_the_policy_when_the_cursor_is_compound(
+    spark: Any, nulls: str, taken: list[list[int]]
+) -> None:
+    df = table(spark, "id, a, b", "1, 1, 1", "2, 1, NULL", "3, 2, 1", "4, NULL, 1")
+    first = plan(df.where("id <> 3"), ["a", "b"], nulls=nulls, sink="merge")
+
+    second = plan(df, ["a", "b"], first, nulls=nulls, sink="merge")
+
+    assert [ids(df.where("id <> 3"), first), ids(df, second)] == taken
+
+
+def test_rows_are_counted_when_there_is_null_in_any_column(spark: Any) -> None:
+    df = table(spark, "id, a, b", "1, 1, 1", "2, 1, NULL", "3, 2, 1", "4, NULL, 1")
+
+    with pytest.raises(CursorError, match="'a, b': 2 rows have NULL there"):
+        plan(df, ["a", "b"])
+
+
+# --- partitions by date ---------------------------------------------------------------------------------
+
+LAYOUTS = {
+    "int": ("year=%Y/month=%m/day=%d", "year", "true"),
+    "string": ("year=%Y/month=%m/day=%d", "year", "false"),
+    "one int": ("import_date=%Y%m%d", "import_date", "true"),
+    "one string": ("import_date=%Y%m%d", "import_date", "false"),
+    "date": ("import_date=%Y-%m-%d", "import_date", "true"),
+    "date as string": ("import_date=%Y-%m-%d", "import_date", "false"),
+}
+
+
+def days_of(count: int) -> list[date]:
+    return [date(2026, 9, 28) + timedelta(days=number) for number in range(count)]
+
+
+@pytest.fixture
+def by_day(spark: Any, tmp_path: Path) -> Iterator[Any]:
+    """Return a builder of a Parquet table of one row at noon of each day, in folders by date."""
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+    def make(layout: str, infer: str, count: int = 8) -> Any:
+        rows = [(number, day.isoformat() + "T12:00:00Z") for number, day in enumerate(days_of(count))]
+        df = spark.createDataFrame(rows, "id int, at string").selectExpr("id", "CAST(at AS timestamp) AS at")
+        names = []
+        for name, form in (part.split("=") for part in layout.split("/")):
+            pattern = form.replace("%Y", "yyyy").replace("%m", "MM").replace("%d", "dd")
+            df = df.selectExpr("*", f"date_format(at, '{pattern}') AS {name}")
+            names.append(name)
+        df.write.partitionBy(*names).parquet(str(tmp_path / "source"))
+        spark.conf.set(setting, infer)
+        return spark.read.parquet(str(tmp_path / "source"))
+
+    yield make
+    spark.conf.unset(setting)
+
+
+def partitions_read(df: Any) -> int:
+    """Return how many partitions Spark reads for a query, by its own count."""
+    scan = df._jdf.queryExecution().executedPlan()
+    df.collect()
+    while scan.children().size():
+        scan = scan.children().apply(0)
+    count: int = scan.metrics().apply("numPartitions").value()
+    return count
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_only_partitions_of_the_window_are_read_when_the_layout_is_told(spark: Any, by_day: Any, name: str) -> None:
+    layout, column, infer = LAYOUTS[name]
+    df = by_day(layout, infer)
+    source = DataFrameRows(df, partitions=DatePartitions(layout))
+    first = plan(source, ["at"], high=datetime(2026, 10, 1, tzinfo=timezone.utc))
+
+    second = plan(source, ["at"], first, high=datetime(2026, 10, 2, tzinfo=timezone.utc))
+    rows = source.rows(second)
+
+    filters = physical(rows).partition("PartitionFilters: [")[2].partition("]")[0]
+    assert f"{column}#" in filters
+    assert " at#" not in filters
+    assert partitions_read(rows) == 4
+    assert (ids(source, first), ids(source, second)) == ([0, 1, 2], [3])
+
+
+def test_planning_reads_new_partitions_only_when_the_layout_is_told(spark: Any, by_day: Any) -> None:
+    df = by_day("import_date=%Y%m%d", "true")
+    first = plan(df, ["at"], high=datetime(2026, 10, 3, tzinfo=timezone.utc))
+    asked: list[Any] = []
+
+    class Spy(DataFrameRows):
+        """Tells what it aggregates over."""
+
+        def _pruned(self, *arguments: Any) -> Any:
+            asked.append(super()._pruned(*arguments))
+            return asked[-1]
+
+    plan(Spy(df, partitions=DatePartitions("import_date=%Y%m%d")), ["at"], first)
+
+    assert partitions_read(asked[0]) == 4
+
+
+def test_same_rows_are_taken_with_and_without_partitions_when_windows_follow_each_other(by_day: Any) -> None:
+    layout = "year=%Y/month=%m/day=%d"
+    df = by_day(layout, "true")
+    pruned = DataFrameRows(df, partitions=DatePartitions(layout, timedelta(0)))
+    ends = [datetime(2026, 9, 29, 12, tzinfo=timezone.utc), datetime(2026, 10, 2, tzinfo=timezone.utc), None]
+
+    taken: list[list[int]] = []
+    before = None
+    for high in ends:
+        before = plan(pruned, ["at"], before, high=high)
+        assert ids(pruned, before) == ids(df, before)
+        taken.append(ids(pruned, before))
+
+    assert taken == [[0], [1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_rows_of_a_partition_without_date_are_taken_when_others_are_left_out(spark: Any, tmp_path: Path) -> None:
+    days = ["NULL", "'unknown'", "'2026-10-05'", "'2020-01-01'"]
+    rows = [f"{number}, TIMESTAMP '2026-10-05 12:00:00', {day}" for number, day in enumerate(days, 1)]
+    table(spark, "id, at, day", *rows).write.partitionBy("day").parquet(str(tmp_path / "source"))
+    source = DataFrameRows(spark.read.parquet(str(tmp_path / "source")), partitions=DatePartitions("day=%Y-%m-%d"))
+
+    window = plan(source, ["at"], initial_value=datetime(2026, 10, 5, tzinfo=timezone.utc))
+
+    assert ids(source, window) == [1, 2, 3]
+
+
+def test_all_partitions_are_read_when_rows_with_null_are_included(spark: Any, by_day: Any) -> None:
+    df = by_day("import_date=%Y%m%d", "true").selectExpr("id", "CASE WHEN id > 0 THEN at END AS at", "import_date")
+    source = DataFrameRows(df, partitions=DatePartitions("import_date=%Y%m%d"))
+    first = plan(source, ["at"], nulls="include", sink="merge")
+
+    second = plan(source, ["at"], first, nulls="include", sink="merge")
+
+    assert ids(source, second) == [0]
+
+
+def test_partitions_are_left_out_by_a_short_filter_when_the_window_is_a_thousand_years(by_day: Any) -> None:
+    layout = "year=%Y/month=%m/day=%d"
+    df = by_day(layout, "true", 3)
+    source = DataFrameRows(df, partitions=DatePartitions(layout))
+
+    window = plan(source, ["at"], initial_value=datetime(1026, 1, 1, tzinfo=timezone.utc))
+
+    assert ids(source, window) == [0, 1, 2]
+    assert len(physical(source.rows(window))) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "error", "text"),
+    [
+        ("id", "import_date=%Y%m%d", CursorError, "a int has no date to find partitions by. Leave out partitions."),
+        ("at", "day=%Y%m%d", SourceError, "there is no column 'day'. The source has: id, at, import_date."),
+    ],
+)
+def test_source_is_refused_when_partitions_do_not_fit_it(
+    by_day: Any, name: str, layout: str, error: type[Exception], text: str
+) -> None:
+    source = DataFrameRows(by_day("import_date=%Y%m%d", "true", 1), partitions=DatePartitions(layout))
+
+    with pytest.raises(error) as caught:
+        plan(source, [name], initial_value=1 if name == "id" else NOW)
+
+    assert text in str(caught.value)
+
+
+# --- Glue's DynamicFrame ----------------------------------------------------------------------------------
+
+
+class DynamicFrame:
+    """Stands in for Glue's class of this name: it has no columns and no `where` of its own."""
+
+    def __init__(self, df: Any) -> None:
+        self._df = df
+
+    def toDF(self) -> Any:  # noqa: N802
+        return self._df
+
+
+def test_rows_are_taken_when_the_source_is_a_dynamic_frame(spark: Any) -> None:
+    frame = DynamicFrame(table(spark, "id, at", "1, 10", "2, 20"))
+
+    first = plan(frame, ["at"], high=15)
+
+    assert (ids(frame, first), ids(frame, plan(frame, ["at"], first))) == ([1], [2])
+
+
+def test_source_is_used_as_it_is_when_it_is_one(spark: Any) -> None:
+    source = DataFrameRows(table(spark, "id, facts", "1, 10"))
+
+    assert as_source(source, "repairs") is source
+    assert isinstance(as_source(source.df, "repairs"), DataFrameRows)
+
+
+# --- the hour that comes twice ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_zones(spark: Any) -> Iterator[Any]:
+    """Return a function that puts the session and this process into time zones."""
+    session, process = spark.conf.get("spark.sql.session.timeZone"), os.environ.get("TZ")
+
+    def enter(session_zone: str, process_zone: str) -> None:
+        spark.conf.set("spark.sql.session.timeZone", session_zone)
+        os.environ["TZ"] = process_zone
+        time.tzset()
+
+    yield enter
+    spark.conf.set("spark.sql.session.timeZone", session)
+    os.environ.pop("TZ") if process is None else os.environ.update(TZ=process)
+    time.tzset()
+
+
+@pytest.mark.parametrize("process_zone", ["Europe/London", "UTC", "America/New_York"])
+@pytest.mark.parametrize("session_zone", ["Europe/London", "UTC", "Asia/Kathmandu"])
+def test_repeated_hour_is_read_right_when_zones_differ(
+    spark: Any, in_zones: Any, session_zone: str, process_zone: str
+) -> None:
+    """Both instants are 01:30 in London, where PySpark's own conversion is an hour off for one of them."""
+    in_zones(session_zone, process_zone)
+    texts = ["1, '2026-10-25T00:30:00Z'", "2, '2026-10-25T01:30:00Z'", "3, '2026-10-25T02:30:00Z'"]
+    df = table(spark, "id, at", *texts).selectExpr("id", "CAST(at AS timestamp) AS at")
+
+    windows: list[RowWindow] = []
+    for count in (1, 2, 3):
+        windows.append(plan(df.where(f"id <= {count}"), ["at"], windows[-1] if windows else None))
+
+    assert [window.high for window in windows] == [
+        (datetime(2026, 10, 25, hour, 30, 0, 1, tzinfo=timezone.utc),) for hour in (0, 1, 2)
+    ]
+    assert [ids(df, window) for window in windows] == [[1], [2], [3]]

@@ -1,0 +1,169 @@
+"""`rows_since` inside a job: options, sources of all kinds, replays, and the one line of the plan."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.dataframe_rows import DataFrameRows
+from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.doubles.listed_rows import ListedRows
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
+AT, ID = CursorColumn("at", "timestamp"), CursorColumn("id", "bigint")
+
+
+def ago(minutes: float) -> datetime:
+    return NOW - timedelta(minutes=minutes)
+
+
+def run(watermarks: Watermarks, source: Any, column: Any = "at", *, die: bool = False, **options: Any) -> list[Any]:
+    """Run the job once over one source; return what it took. To die is to do so once the plan is frozen."""
+    with IncrementalJob(watermarks, "repairs", clock=lambda: NOW) as job:
+        taken = job.rows_since(source, column, transformation_ctx="public", **options)
+        job.freeze()
+        if die:
+            raise ZeroDivisionError
+        found: list[Any] = taken if isinstance(taken, list) else sorted(tuple(row) for row in taken.collect())
+        return found
+
+
+def state(watermarks: Watermarks) -> Any:
+    return watermarks.latest("repairs").watermarks
+
+
+def test_rows_are_taken_once_when_the_source_is_one_of_its_own(watermarks: Watermarks) -> None:
+    source = ListedRows((AT,), [(ago(60),), (ago(1),)], NOW)
+    first = run(watermarks, source)
+    source.now = NOW + timedelta(hours=1)
+
+    assert (first, run(watermarks, source), run(watermarks, source)) == ([(ago(60),)], [(ago(1),)], [])
+
+
+def test_same_rows_come_again_when_the_run_died_after_rows_were_added(watermarks: Watermarks) -> None:
+    source = ListedRows((AT, ID), [(ago(60), 1), (ago(60), 3)], NOW)
+    with pytest.raises(ZeroDivisionError):
+        run(watermarks, source, ["at", "id"], die=True)
+    source.listed += [(ago(60), 2), (ago(50), 1)]
+
+    replay, after = run(watermarks, source, ["at", "id"]), run(watermarks, source, ["at", "id"])
+
+    assert replay == [(ago(60), 1), (ago(60), 3), (ago(60), 2)]
+    assert after == [(ago(50), 1)]
+
+
+def test_overlap_is_kept_in_the_plan_when_a_replay_has_other_options(watermarks: Watermarks) -> None:
+    source = ListedRows((ID,), [(1,), (5,)])
+    merge = {"sink": "merge", "lookback": 2}
+    run(watermarks, source, "id", **merge)
+    source.listed.append((9,))
+    with pytest.raises(ZeroDivisionError):
+        run(watermarks, source, "id", die=True, **merge)
+
+    assert run(watermarks, source, "id") == [(5,), (9,)]
+
+
+def test_watermark_is_stored_without_the_lookback_when_there_is_one(watermarks: Watermarks) -> None:
+    source = ListedRows((ID,), [(1,), (5,)])
+    for _ in range(2):
+        run(watermarks, source, "id", sink="merge", lookback=3)
+
+    assert state(watermarks)["public"]["value"] == 6
+
+
+def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
+    watermarks: Watermarks, caplog: Any
+) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.job")
+    source = ListedRows((ID, CursorColumn("part", "int")), [(777123, 1)])
+
+    run(watermarks, source, ["id", "part"], sink="merge")
+    run(watermarks, source, ["id", "part"], sink="merge", lookback=2, nulls="exclude", delay=timedelta(minutes=1))
+
+    first, second = (line for line in caplog.messages if "event=planned" in line)
+    assert first == (
+        "event=planned job=repairs context=public kind=rows column=id,part first_run=True empty=False replay=False "
+        "delay=0:05:00 lookback=None nulls=raise descending=False sink=merge"
+    )
+    assert second.endswith("replay=False delay=0:01:00 lookback=2 nulls=exclude descending=False sink=merge")
+    assert "777123" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"lookback": 3}, CursorError),
+        ({"high": 1}, CursorError),
+        ({"delay": -timedelta(1)}, CursorError),
+        ({"unknown": 3}, TypeError),
+    ],
+    ids=str,
+)
+def test_nothing_is_stored_when_an_option_is_refused(
+    watermarks: Watermarks, options: dict[str, Any], error: type[Exception]
+) -> None:
+    source = ListedRows((ID,), [(1,), (5,)])
+    run(watermarks, source, "id")
+    before = state(watermarks)
+    source.listed.append((9,))
+
+    with pytest.raises(error):
+        run(watermarks, source, "id", **options)
+
+    assert state(watermarks) == before
+    assert run(watermarks, source, "id") == [(9,)]
+
+
+def test_watermark_stays_and_rows_come_later_when_the_sources_clock_went_back(watermarks: Watermarks) -> None:
+    source = ListedRows((AT,), [(ago(60),)], NOW)
+    run(watermarks, source)
+    before = state(watermarks)
+    source.listed.append((ago(50),))
+    source.now = ago(500)
+
+    with pytest.raises(SourceBehindError, match=r"'public\.repairs': its clock is behind the watermark"):
+        run(watermarks, source)
+
+    assert state(watermarks) == before
+    source.now = NOW
+    assert run(watermarks, source) == [(ago(50),)]
+
+
+def test_nothing_is_taken_and_everything_next_time_when_the_replayed_plan_does_not_know_the_source(
+    watermarks: Watermarks,
+) -> None:
+    first, second = ListedRows((ID,), [(1,)]), ListedRows((AT,), [(ago(60),)], NOW)
+    with pytest.raises(ZeroDivisionError):
+        run(watermarks, first, "id", die=True)
+
+    taken = []
+    for _ in range(2):
+        with IncrementalJob(watermarks, "repairs", clock=lambda: NOW) as job:
+            job.rows_since(first, "id", transformation_ctx="public")
+            taken.append(job.rows_since(second, "at", transformation_ctx="other"))
+
+    assert taken == [[], [(ago(60),)]]
+
+
+def test_rows_of_a_dataframe_come_with_options_when_they_are_given(spark: Any, watermarks: Watermarks) -> None:
+    df = spark.sql("SELECT * FROM VALUES ('a', 1), ('b', 2), (NULL, 3) AS source (id, n)")
+    options = {"strings": True, "nulls": "include", "sink": "merge"}
+
+    first = [
+        row[1] for row in run(watermarks, df.where("n <> 2").select("id", "n"), "id", **options | {"nulls": "exclude"})
+    ]
+    second = sorted(row.n for row in _rows(watermarks, DataFrameRows(df), "id", **options))
+
+    assert (first, second) == ([1], [2, 3])
+
+
+def _rows(watermarks: Watermarks, source: Any, column: str, **options: Any) -> list[Any]:
+    with IncrementalJob(watermarks, "repairs", clock=lambda: NOW) as job:
+        rows: list[Any] = job.rows_since(source, column, transformation_ctx="public", **options).collect()
+        return rows

@@ -1,0 +1,245 @@
+"""Databases of the tests' own: started in a new directory on a free port of loopback, stopped by process id."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+SECONDS_TO_START = 60
+LINGUISTIC = ("--locale-provider=icu", "--icu-locale=en-US")
+"""A collation that sorts "a" before "B", which bytes do not."""
+_numbers = itertools.count(1)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def as_user(name: str) -> dict[str, Any]:
+    """Return how to start a process as a user: servers refuse to run as root."""
+    if os.getuid() != 0:
+        return {}
+    return {"user": name, "group": pwd.getpwnam(name).pw_gid, "extra_groups": []}
+
+
+def own_directory(user: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=f"{user}-"))
+    if os.getuid() == 0:
+        shutil.chown(folder, user, pwd.getpwnam(user).pw_gid)
+    return folder
+
+
+class Server:
+    """A running database server."""
+
+    url: str
+    properties: dict[str, str]
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self.folder, self.port = own_directory(user), free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, command: Sequence[str], is_up: Callable[[], bool]) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **as_user(self.user)
+            )
+        deadline = time.monotonic() + SECONDS_TO_START
+        while not is_up():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
+    def run(self, command: Sequence[str]) -> None:
+        done = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=False, **as_user(self.user)
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def log_since(self, before: str) -> str:
+        return self.log()[len(before) :]
+
+    def stop(self) -> None:
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+
+
+class PostgresServer(Server):
+    """PostgreSQL in a zone that no test expects, so that none can rely on it; it logs each statement."""
+
+    @staticmethod
+    def binaries() -> Path | None:
+        found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb")) or [shutil.which("initdb") or ""]
+        return Path(found[-1]).parent if found[-1] else None
+
+    def __init__(self) -> None:
+        super().__init__("postgres")
+        folder = self.binaries()
+        assert folder is not None
+        self.data = self.folder / "data"
+        self.run(
+            [
+                str(folder / "initdb"),
+                "--no-sync",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                *LINGUISTIC,
+                "--auth=trust",
+                "-D",
+                str(self.data),
+            ]
+        )
+        self.url = f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
+        self.properties = {"user": "postgres", "password": "not-a-secret"}
+        settings = {
+            "listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.folder, "fsync": "off",
+            "timezone": "America/New_York", "log_timezone": "UTC", "log_statement": "all", "log_destination": "stderr",
+            "autovacuum": "off", "max_connections": 60,
+        }  # fmt: skip
+        options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
+        self.command = [str(folder / "postgres"), "-D", str(self.data), *options]
+        self.start(self.command, self._is_up)
+
+    def _is_up(self) -> bool:
+        import psycopg
+
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def halt(self) -> None:
+        """End the server, with the connections there are; its data stays."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(20)
+
+    def resume(self) -> None:
+        self.start(self.command, self._is_up)
+
+    def connect(self) -> Any:
+        """Return a connection outside any transaction; ``with connection.transaction()`` begins one."""
+        import psycopg
+
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user="postgres", dbname="postgres", autocommit=True, connect_timeout=5
+        )
+
+    def sql(self, *statements: str) -> list[Any]:
+        """Run statements, each its own transaction; return the rows of the last."""
+        with self.connect() as connection:
+            for statement in statements:
+                cursor = connection.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def new_table(self, columns: str) -> str:
+        name = f"table_{next(_numbers)}"
+        self.sql(f"CREATE TABLE {name} ({columns})")
+        return name
+
+
+class MariaServer(Server):
+    """MariaDB in a zone that no test expects."""
+
+    @staticmethod
+    def binaries() -> Path | None:
+        found = shutil.which("mariadbd", path="/usr/sbin:/usr/bin:/usr/local/bin") if shutil.which("mariadb") else None
+        return Path(found) if found and shutil.which("mariadb-install-db") else None
+
+    def __init__(self) -> None:
+        super().__init__("mysql")
+        self.data = self.folder / "data"
+        common = ["--no-defaults", f"--datadir={self.data}"]
+        self.run(
+            [
+                "mariadb-install-db",
+                *common,
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+            ]
+        )
+        self.url = f"jdbc:mysql://127.0.0.1:{self.port}/shop"
+        self.properties = {"user": "reader", "password": "not-a-secret", "driver": "org.mariadb.jdbc.Driver"}
+        options = [
+            "--bind-address=127.0.0.1", f"--port={self.port}", f"--socket={self.folder}/socket", "--skip-log-bin",
+            f"--pid-file={self.folder}/pid", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M",
+            "--default-time-zone=-04:00", "--character-set-server=utf8mb4", "--skip-name-resolve",
+            "--performance-schema=OFF", "--sql-mode=STRICT_TRANS_TABLES",
+        ]  # fmt: skip
+        self.start([str(self.binaries()), *common, *options], self._is_up)
+        self.sql("CREATE DATABASE shop", database="")
+        self.sql("CREATE USER reader@'%' IDENTIFIED BY 'not-a-secret'", "GRANT SELECT ON shop.* TO reader@'%'")
+
+    def _client(self, database: str) -> list[str]:
+        return [
+            "mariadb",
+            "--no-defaults",
+            f"--socket={self.folder}/socket",
+            "--user=root",
+            "--batch",
+            *([database] if database else []),
+        ]
+
+    def _is_up(self) -> bool:
+        return subprocess.run([*self._client(""), "-e", "SELECT 1"], capture_output=True, check=False).returncode == 0
+
+    def sql(self, *statements: str, database: str = "shop") -> str:
+        """Run statements; return what the client prints."""
+        done = subprocess.run(
+            self._client(database), input=";\n".join(statements) + ";\n", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def new_table(self, columns: str) -> str:
+        name = f"table_{next(_numbers)}"
+        self.sql(f"CREATE TABLE {name} ({columns})")
+        return name
+
+
+class SQLiteFile:
+    """A database file."""
+
+    properties: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.url = path, f"jdbc:sqlite:{path}"
+
+    def sql(self, *statements: str) -> None:
+        with sqlite3.connect(self.path) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        connection.close()
+
+    def new_table(self, columns: str) -> str:
+        name = f"table_{next(_numbers)}"
+        self.sql(f"CREATE TABLE {name} ({columns})")
+        return name

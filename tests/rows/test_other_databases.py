@@ -1,0 +1,140 @@
+"""MariaDB and SQLite as sources: by either URL, with their own indexes and catalogues."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.jdbc_rows import JdbcTable
+from tests.rows.windows import plan, taken
+
+BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])
+
+
+def table_of(jdbc: Any, server: Any, name: str) -> JdbcTable:
+    return JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+
+@pytest.mark.parametrize("scheme", ["jdbc:mysql:", "jdbc:mariadb:"])
+@pytest.mark.parametrize("table", ["{}", "shop.{}"], ids=["table", "schema_and_table"])
+def test_values_are_those_of_the_table_when_the_url_names_either_driver(
+    jdbc: Any, maria: Any, scheme: str, table: str
+) -> None:
+    name = maria.new_table("id int PRIMARY KEY, `from` datetime(6), s varchar(9)")
+    maria.sql(f"INSERT INTO {name} VALUES (7, '2026-03-29 01:30:00', 'seven')")
+    url = maria.url.replace("jdbc:mysql:", scheme)
+    source = JdbcTable(jdbc, url, table.format(name), properties=maria.properties)
+
+    rows = source.rows(plan(source, "from")).selectExpr("id", "CAST(`from` AS string)", "s").collect()
+
+    assert [tuple(row) for row in rows] == [(7, "2026-03-29 01:30:00", "seven")]
+
+
+@BOTH
+@pytest.mark.parametrize("index", ["", "(id, at)", "(at, id)"])
+def test_warning_is_given_when_no_index_starts_with_the_cursor_column(
+    jdbc: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, database: str, index: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int, at bigint NOT NULL")
+    if index:
+        server.sql(f"CREATE INDEX index_of_{name} ON {name} {index}")
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_of(jdbc, server, name), "at")
+
+    assert ("event=no_index" in caplog.text) == (index != "(at, id)")
+
+
+@BOTH
+def test_nothing_is_warned_when_the_cursor_column_is_the_primary_key(
+    jdbc: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id integer PRIMARY KEY")
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_of(jdbc, server, name), "id")
+
+    assert "event=no_index" not in caplog.text
+
+
+@BOTH
+def test_view_is_read_when_it_is_the_source(jdbc: Any, request: pytest.FixtureRequest, database: str) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int NOT NULL")
+    server.sql(
+        f"INSERT INTO {name} VALUES (1), (2)", f"CREATE VIEW view_of_{name} AS SELECT * FROM {name} WHERE id > 1"
+    )
+    source = table_of(jdbc, server, f"view_of_{name}")
+
+    assert taken(source, plan(source, "id")) == [2]
+
+
+@BOTH
+@pytest.mark.parametrize("nulls", ["raise", "exclude", "include"])
+def test_rows_with_null_follow_the_policy_when_some_are_null(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, nulls: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int, at bigint")
+    server.sql(f"INSERT INTO {name} VALUES (1, 5), (2, NULL)")
+    source = table_of(jdbc, server, name)
+
+    if nulls == "raise":
+        with pytest.raises(CursorError, match="1 rows have NULL there"):
+            plan(source, "at")
+    else:
+        window = plan(source, "at", nulls=nulls, sink="merge")
+        assert taken(source, window) == ([1] if nulls == "exclude" else [1, 2])
+
+
+@pytest.mark.parametrize("declared", ["timestamp(6)", "datetime(3)", "date", "bigint", "decimal(20,4)"])
+def test_mariadb_uses_the_index_when_the_window_is_small(jdbc: Any, maria: Any, declared: str) -> None:
+    times = declared[0] in "td"
+    value = "'2026-01-01' + INTERVAL seq HOUR" if times and declared[1] in "ia" else "seq"
+    name = maria.new_table(f"id int PRIMARY KEY, at {declared} NOT NULL")
+    maria.sql(f"INSERT INTO {name} SELECT seq, {value} FROM seq_1_to_5000", f"CREATE INDEX i ON {name} (at)")
+    source = table_of(jdbc, maria, name)
+    first = plan(source, "at")
+    maria.sql(f"INSERT INTO {name} SELECT seq, {value} FROM seq_5001_to_5030", f"ANALYZE TABLE {name}")
+
+    second = plan(source, "at", first)
+
+    query = f"SELECT * FROM {name} WHERE {second.predicate(source.dialect)}"
+    header, explained = (
+        line.split("\t") for line in maria.sql("SET time_zone = '+00:00'", f"EXPLAIN {query}").splitlines()
+    )
+    found = dict(zip(header, explained, strict=True))
+    assert (found["type"], found["key"]) == ("range", "i")
+
+
+def test_sqlite_uses_the_index_when_rows_and_facts_are_asked(jdbc: Any, sqlite: Any) -> None:
+    name = sqlite.new_table("id INTEGER PRIMARY KEY, at BIGINT NOT NULL")
+    sqlite.sql(f"CREATE INDEX index_of_{name} ON {name} (at)", f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
+    source = table_of(jdbc, sqlite, name)
+    second = plan(source, "at", plan(source, "at"))
+
+    with sqlite3.connect(sqlite.path) as connection:
+        query = f"EXPLAIN QUERY PLAN SELECT * FROM {name} WHERE {second.predicate(source.dialect)}"
+        explained = str(connection.execute(query).fetchall())
+
+    assert f"INDEX index_of_{name} (at>? AND at<?)" in explained
+
+
+@BOTH
+@pytest.mark.parametrize("attack", ["x` OR 1=1 -- ", "x'; DROP TABLE victims; --", 'x" OR 1=1 --'])
+def test_names_never_become_sql_when_they_try_to(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, attack: str
+) -> None:
+    server = request.getfixturevalue(database)
+    source = table_of(jdbc, server, server.new_table("id int NOT NULL"))
+
+    with pytest.raises(CursorError, match="the source has no such column"):
+        plan(source, attack)
+    with pytest.raises(SourceError, match="there is no such table"):
+        plan(table_of(jdbc, server, attack), "id")
