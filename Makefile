@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench bench-files
+.PHONY: help demo test test-long lint bench bench-files bench-rows
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,14 @@ bench-files: .venv/bench ## listing, finding and reading files beside Spark, dlt
 	done; \
 	grep -h '^goal:' benchmarks/out/*.log; exit $$missed
 
+bench-rows: .venv/bench ## changed rows of PostgreSQL and Parquet beside a read of all and dlt; half an hour
+	$(BIN)/python -m benchmarks.rows
+
 # dlt has a Python of its own: its S3 client needs another botocore than boto3 does.
 .venv/bench: .venv/ready
 	$(BIN)/pip install --quiet --constraint .ci/constraints.txt --no-build-isolation --editable '.[bench]'
 	$(BIN)/python -m venv .venv/dlt
-	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow
+	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1'
 	touch $@
 
 .venv/ready: setup.cfg .ci/constraints.txt .ci/setup
