@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,10 @@ class DataFrameRows:
         every = window.high is None or window.nulls == "include"
         source = self.df if every else self._pruned(now, window.read_low, window.high)
         return source.where(window.predicate(SPARK))
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Leave Spark's errors as they are."""
+        return nullcontext()
 
     def _pruned(self, columns: tuple[CursorColumn, ...], low: Bound | None, high: Bound | None) -> DataFrame:
         """Leave out the partitions that hold nothing between two bounds."""

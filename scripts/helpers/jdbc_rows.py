@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timezone, tzinfo
 from functools import cached_property
@@ -148,7 +149,7 @@ class JdbcTable:
         ]
         predicate = window.predicate(self.dialect)
         relation = f"(SELECT {', '.join(['t.*', *shown])} FROM {self._table} t WHERE {predicate}) window_rows"
-        with typed_errors(self.name):
+        with self.typed_errors():
             if len(ranges) == 1:
                 found = self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
             else:
@@ -158,9 +159,13 @@ class JdbcTable:
         names = [name for name in found.columns if name not in hidden]
         return found.selectExpr(*(self._shown(name, casts) for name in [*names, *(set(casts) - set(names))]))
 
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Return what lets the database's errors come out as SourceError, without the driver's text."""
+        return typed_errors(self.name)
+
     def toDF(self) -> DataFrame:  # noqa: N802
         """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
-        with typed_errors(self.name):
+        with self.typed_errors():
             return self._spark.read.format("jdbc").options(**self._options, dbtable=self._table).load()
 
     # --- within ---------------------------------------------------------------------------------
@@ -303,7 +308,7 @@ class JdbcTable:
         """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression."""
         schema = ", ".join(f"{name} STRING" for name in names)
         reader = self._spark.read.format("jdbc").options(**self._options, query=query, customSchema=schema)
-        with typed_errors(self.name):
+        with self.typed_errors():
             return reader.load().collect()
 
 

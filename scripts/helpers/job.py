@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,7 @@ class IncrementalJob:
         self._states: dict[str, Any] = {}
         self._events: list[tuple[EventSource, list[str]]] = []
         self._checked: list[FileDelta] = []
+        self._sources: list[RowSource] = []
         self._counts = RowCounts()
 
     @classmethod
@@ -151,6 +152,7 @@ class IncrementalJob:
         """
         stored = self._replayed(transformation_ctx)
         rows = as_source(source, transformation_ctx)
+        self._sources.append(rows)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         if stored is not None:
             if stored == _NOTHING:
@@ -370,13 +372,16 @@ class IncrementalJob:
             return _NOTHING
         return stored
 
-    def _typed_errors(self) -> AbstractContextManager[None]:
-        """Let what executors raise while they read planned files come out of Spark's errors as it is."""
-        if all(planned["kind"] != "files" for planned in self._contexts.values()):
-            return nullcontext()
-        from scripts.helpers.small_files import typed_errors
+    def _typed_errors(self) -> ExitStack:
+        """Let what is raised while planned rows and files are read come out of Spark's errors as our own."""
+        stack = ExitStack()
+        if any(planned["kind"] == "files" for planned in self._contexts.values()):
+            from scripts.helpers.small_files import typed_errors
 
-        return typed_errors()
+            stack.enter_context(typed_errors())
+        for source in self._sources:
+            stack.enter_context(source.typed_errors())
+        return stack
 
     def _add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
         self._contexts[context] = planned

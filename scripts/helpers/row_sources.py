@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -56,4 +57,8 @@ class RowSource(Protocol):
 
     def rows(self, window: RowWindow) -> Any:
         """Return the rows of a window as a DataFrame, lazily; the predicate reaches the source."""
+        ...
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Return what lets an error of a read of the rows come out as a SourceError."""
         ...

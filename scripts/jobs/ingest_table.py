@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.jdbc_errors import typed_errors
 from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.postgres_snapshot import PostgresSnapshot
@@ -99,8 +97,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         nulls=arguments.nulls,
         sink=arguments.sink,
     )
-    with typed_errors(source.name) if isinstance(source, JdbcTable) else nullcontext():
-        job.write(rows, arguments.target)
+    job.write(rows, arguments.target)
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -74,6 +75,9 @@ class ListedRows:
 
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(SQL), self.listed)
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def _where(self, predicate: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         names = ", ".join(SQL.quote(column.name) for column in self.cursors)
