@@ -1,24 +1,21 @@
-"""`IncrementalJob`: begin, plan every source, work, and commit them all at once."""
+"""`IncrementalJob`: plan every source, work, and commit them all at once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers import coverage
+from scripts.helpers.batch import NOTHING, Batch
 from scripts.helpers.dataframe_rows import as_source
-from scripts.helpers.errors import PlanConflictError, ReservedNameError, SourceError
-from scripts.helpers.ids import BatchId, check_context, new_run_id, new_token
-from scripts.helpers.job_metrics import METRICS, files_read, fitting
-from scripts.helpers.row_counts import RowCounts, bytes_below
+from scripts.helpers.errors import PlanConflictError, SourceError
+from scripts.helpers.ids import new_token
 from scripts.helpers.row_plan import DEFAULT_DELAY, plan_window
 from scripts.helpers.row_window import RowWindow
-from scripts.helpers.run import Run
-from scripts.helpers.spark_writing import timestamps_with_statistics
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -33,13 +30,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH_COLUMN = "batch_id"
 CONNECTIONS = 32
 """Of the S3 client that lists, compares and checks."""
-_NOTHING: dict[str, Any] = {"kind": "nothing"}
 
 
-class IncrementalJob:
+class IncrementalJob(Batch):
     """One run of a job that takes only what is new from one or more sources.
 
     Entering begins the run. Each `rows_since` or `new_files` plans one source under the name of
@@ -93,17 +88,8 @@ class IncrementalJob:
         lease: timedelta = DEFAULT_LEASE,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        self.job_id, self.run_id = job_id, run_id or new_run_id()
-        self.spark = spark
-        self.metrics: dict[str, Any] = {}
-        self._watermarks, self._s3_client, self._lease, self._clock = watermarks, s3_client, lease, clock
-        self._run: Run | None = None
-        self._contexts: dict[str, Any] = {}
-        self._states: dict[str, Any] = {}
-        self._events: list[tuple[EventSource, list[str]]] = []
-        self._checked: list[FileDelta] = []
-        self._sources: list[RowSource] = []
-        self._counts = RowCounts()
+        super().__init__(watermarks, job_id, run_id, lease)
+        self.spark, self._s3_client, self._clock = spark, s3_client, clock
 
     @classmethod
     def from_args(
@@ -111,24 +97,6 @@ class IncrementalJob:
     ) -> IncrementalJob:
         """Make a job from resolved job arguments: ``JOB_NAME`` and, if there is one, ``JOB_RUN_ID``."""
         return cls(watermarks, args["JOB_NAME"], args.get("JOB_RUN_ID"), spark=spark, **options)
-
-    def __enter__(self) -> IncrementalJob:
-        """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
-        self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
-        self._run.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit on a clean exit if any source was planned; otherwise abort and keep the plan."""
-        if error is None and self._contexts:
-            try:
-                self.commit()
-            except BaseException as failure:
-                self.run.__exit__(type(failure), failure, None)
-                raise
-        self.run.__exit__(kind, error, trace)
-
-    # --- sources --------------------------------------------------------------------------------
 
     def rows_since(
         self,
@@ -155,7 +123,7 @@ class IncrementalJob:
         self._sources.append(rows)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         if stored is not None:
-            if stored == _NOTHING:
+            if stored == NOTHING:
                 nothing: DataFrame = rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
                 return nothing
             window = RowWindow.from_plan(stored, names, transformation_ctx)
@@ -216,7 +184,7 @@ class IncrementalJob:
         from scripts.helpers.s3_client import make_client
 
         stored = self._replayed(transformation_ctx)
-        if stored == _NOTHING:
+        if stored == NOTHING:
             return FileDelta(Location.parse(source))
         if self._s3_client is None and Location.parse(source).is_s3:
             self._s3_client = make_client(CONNECTIONS)
@@ -236,7 +204,7 @@ class IncrementalJob:
         else:
             if events is not None:
                 delta = bookmark.new_among(events.receive(bookmark.location), self._clock())
-                self._events.append((events, bookmark.left))
+                self._after_commit.append(partial(events.acknowledge, but=bookmark.left))
             else:
                 delta = bookmark.new_files(listing)
             self._add(transformation_ctx, bookmark.to_plan(delta), bookmark.state_after)
@@ -245,7 +213,7 @@ class IncrementalJob:
             self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, delta.has_more, self.run.replay,
         )  # fmt: skip
         if on_changed is not None:
-            self._checked.append(delta)
+            self._before_commit.append(partial(delta.unchanged, "error", self._s3_client))
         return delta
 
     def new_files_on_spark(self, source: str, *, transformation_ctx: str = "files", **options: Any) -> SparkFileDelta:
@@ -265,7 +233,7 @@ class IncrementalJob:
             **options,
         )
         if stored is not None:
-            delta = bookmark.delta_of({} if stored == _NOTHING else stored)
+            delta = bookmark.delta_of({} if stored == NOTHING else stored)
             self._add(transformation_ctx, stored, None)
         else:
             delta = bookmark.new_files()
@@ -275,118 +243,6 @@ class IncrementalJob:
             self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, self.run.replay,
         )  # fmt: skip
         return delta
-
-    # --- the batch ------------------------------------------------------------------------------
-
-    @property
-    def run(self) -> Run:
-        """The run of this job; PlanConflictError outside the ``with`` statement."""
-        if self._run is None:
-            raise PlanConflictError(self.job_id, "the run has not begun. Use the job in a `with` statement.")
-        return self._run
-
-    @property
-    def batch_id(self) -> BatchId:
-        """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
-        self.freeze()
-        return self.run.batch_id
-
-    def freeze(self) -> None:
-        """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
-        if self.run.plan is None:
-            if not self._contexts:
-                raise PlanConflictError(self.job_id, "no source is planned. Call rows_since or new_files first.")
-            self.run.freeze(self._contexts, {**self.run.watermarks, **self._states})
-
-    def write(self, df: DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
-        """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
-
-        A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
-        counted while they are written (Spark's Observation), without a second pass. Parquet
-        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of.
-
-        Raises
-        ------
-        FencedError
-            Another run took over; nothing is written.
-        """
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
-
-        if BATCH_COLUMN in (name.lower() for name in df.columns):
-            raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
-        folder = f"{path.rstrip('/')}/{BATCH_COLUMN}={self.batch_id}"
-        self.run.check()
-        written = Observation()
-        counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
-        with self._typed_errors(), timestamps_with_statistics(df, format):
-            counted.write.format(format).options(**options).mode("overwrite").save(folder)
-        rows = int(written.get["rows"])
-        for metric, number in (("rows_written", rows), ("bytes_written", bytes_below(df.sparkSession, folder) or 0)):
-            self.metrics[metric] = self.metrics.get(metric, 0) + number
-        return rows
-
-    def commit(self) -> str:
-        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit."""
-        if self.run.closed:
-            return "done"
-        self.freeze()
-        assert self.run.plan is not None
-        unread = set(self.run.plan.contexts) - set(self._contexts)
-        if unread:
-            raise PlanConflictError(
-                self.job_id,
-                f"the frozen plan holds {', '.join(sorted(unread))}, which this run did not ask for; a commit would "
-                "mark it as done. Run the code that made the plan, or discard the plan.",
-            )
-        for delta in self._checked:
-            delta.unchanged("error", self._s3_client)
-        self.metrics |= {**self._counts.metrics(), **files_read(self._contexts)}
-        outcome = self.run.commit(**fitting(self.metrics, self.run.plan.next))
-        for events, left in self._events:
-            events.acknowledge(but=left)
-        return outcome
-
-    # --- within ---------------------------------------------------------------------------------
-
-    def _replayed(self, context: str) -> Mapping[str, Any] | None:
-        """Return a context's part of the inherited plan; None where there is no plan yet.
-
-        A context that the inherited plan does not know takes nothing now and everything next time.
-        """
-        check_context(context)
-        if context in METRICS:
-            raise ReservedNameError(context, METRICS)
-        if context in self._contexts:
-            raise PlanConflictError(self.job_id, f"context {context!r} is planned already. Give each source its own.")
-        if self.run.plan is None:
-            return None
-        if not self.run.replay:
-            raise PlanConflictError(
-                self.job_id, f"context {context!r} comes after the plan is frozen. Plan all sources before writing."
-            )
-        stored: Mapping[str, Any] | None = self.run.planned(context)
-        if stored is None:
-            logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.job_id, context)
-            self._contexts[context] = _NOTHING
-            return _NOTHING
-        return stored
-
-    def _typed_errors(self) -> ExitStack:
-        """Let what is raised while planned rows and files are read come out of Spark's errors as our own."""
-        stack = ExitStack()
-        if any(planned["kind"] == "files" for planned in self._contexts.values()):
-            from scripts.helpers.small_files import typed_errors
-
-            stack.enter_context(typed_errors())
-        for source in self._sources:
-            stack.enter_context(source.typed_errors())
-        return stack
-
-    def _add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
-        self._contexts[context] = planned
-        if state is not None:
-            self._states[context] = state
 
 
 def _need_pyarrow(source: str) -> None:

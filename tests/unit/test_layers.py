@@ -73,7 +73,7 @@ def may_import() -> dict[str, set[str]]:
             for module in layer:
                 allowed[module] = set(below)
             below |= layer
-    return allowed | {"job": set(allowed), "backfill": {*allowed, "job"}}
+    return allowed | {"batch": set(allowed), "job": {*allowed, "batch"}, "backfill": {*allowed, "batch", "job"}}
 
 
 def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]]:
