@@ -1,8 +1,8 @@
 """dlt's `incremental` on a table of PostgreSQL: loads what is past the largest cursor it knows, to Parquet.
 
-Runs in a Python that has dlt and SQLAlchemy; prints one line of JSON. Its pyarrow backend, faster than its default.
+Runs in a Python that has dlt and SQLAlchemy; prints one line of JSON.
 
-    python -m benchmarks.dlt_rows postgresql://user@127.0.0.1:5432/postgres changed_1000000 folder
+    python -m benchmarks.dlt_rows postgresql://user@127.0.0.1:5432/postgres changed_1000000 folder --backend pyarrow
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("table")
     parser.add_argument("folder", help="where state and output lie")
+    parser.add_argument("--backend", default="sqlalchemy", choices=("sqlalchemy", "pyarrow"))
     given = parser.parse_args()
     os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"
     pipeline = dlt.pipeline(
@@ -33,7 +34,7 @@ def main() -> None:
     )  # fmt: skip
     started = time.perf_counter()
     rows = sql_table(
-        credentials=given.url, table=given.table, backend="pyarrow", chunk_size=CHUNK,
+        credentials=given.url, table=given.table, backend=given.backend, chunk_size=CHUNK,
         incremental=dlt.sources.incremental("last_modified"),
     )  # fmt: skip
     pipeline.run(rows, loader_file_format="parquet")
