@@ -28,6 +28,8 @@ bench-files: .venv/bench ## listing, finding and reading files beside Spark, dlt
 		$(BIN)/python -m benchmarks.$$part >benchmarks/out/$$part.log || missed=1; \
 		cat benchmarks/out/$$part.log; \
 	done; \
+	$(BIN)/python -m benchmarks.reading --objects 100000 --rounds 1 >benchmarks/out/reading-100000.log || missed=1; \
+	cat benchmarks/out/reading-100000.log; \
 	grep -h '^goal:' benchmarks/out/*.log; exit $$missed
 
 bench-rows: .venv/bench ## changed rows of PostgreSQL and Parquet beside a read of all and dlt; half an hour

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from scripts.helpers import items
-from scripts.helpers.coverage import is_rows, kept
+from scripts.helpers.coverage import is_rows, kept, record_id, region
 from scripts.helpers.doctor import Finding, examine
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -25,12 +25,13 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.ids import check_context, check_run_id, new_token
+from scripts.helpers.intervals import missing
 from scripts.helpers.lookups import Lookups
 from scripts.helpers.records import Head, LogEntry, Order
 from scripts.helpers.retention import expire_version
-from scripts.helpers.spill import cut, references, replaced, take_blobs
+from scripts.helpers.spill import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
 from scripts.helpers.store import BACKOFF_SECONDS
-from scripts.helpers.values import Spilled, as_stored
+from scripts.helpers.values import Spilled, as_stored, same_values
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Administration(Lookups):
         who: str | None = None,
     ) -> Head:
         """Go back to the watermarks of an earlier version or run; what came after is taken again.
+
+        So are rows past the watermark that a backfill has read: a WARNING names the record of it.
 
         Parameters
         ----------
@@ -95,7 +98,11 @@ class Administration(Lookups):
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
             return head.rewound(self._copied(head, entry, context), order, context)
 
-        return self._decide(job_id, change)
+        after = self._decide(job_id, change)
+        with suppress(WatermarkError):
+            for name in after.watermarks if context is None else [context]:
+                self._warn_of_backfills(after, name)
+        return after
 
     def reset(self, job_id: str, *, context: str | None = None, why: str, who: str | None = None) -> Head:
         """Forget a job's watermarks, or those of one context: the next run takes everything there.
@@ -142,13 +149,12 @@ class Administration(Lookups):
             self._store.write_chunks(job_id, chunks)
 
         def change(head: Head) -> Head:
-            if context is not None:
-                return head.declared(kept(values, head.watermarks.get(context), order.token), order, context)
+            states = values if context is None else {context: values}
             states = {
-                name: kept(value, head.watermarks.get(name), order.token) if is_rows(value) else value
-                for name, value in values.items()
+                name: kept(value, self._state_of(head, name), order.token) if is_rows(value) else value
+                for name, value in states.items()
             }
-            return head.declared(states, order)
+            return self._declared(head, states if context is None else {**head.watermarks, **states}, order)
 
         return self._decide(job_id, change, may_be_new=True)
 
@@ -163,11 +169,13 @@ class Administration(Lookups):
     ) -> Head:
         """Set the state of one context to what `change` makes of the present one, whoever else writes meanwhile.
 
+        The same state again is no change and makes no version.
+
         Parameters
         ----------
         change
             Gets the state, or None if there is none. It is called again for each write of others
-            that came in between, so it must do nothing else.
+            that came in between, so it must change nothing else.
 
         Raises
         ------
@@ -176,13 +184,17 @@ class Administration(Lookups):
         """
         order = self._order(who, why)
         self._check_context(context)
+
+        def changed(head: Head) -> Head:
+            before = self._state_of(head, context)
+            state = as_stored(change(before), limit=MAX_SPILL_BYTES)
+            if isinstance(before, Mapping) and same_values(dict(before), state):
+                return head
+            return self._declared(head, {**head.watermarks, context: state}, order)
+
         for race in range(RACES):
             with suppress(StaleError):
-                return self._decide(
-                    job_id,
-                    lambda head: head.declared(as_stored(change(head.watermarks.get(context))), order, context),
-                    may_be_new=True,
-                )
+                return self._decide(job_id, changed, may_be_new=True)
             self._store.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, BACKOFF_SECONDS * 2**race)))
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
@@ -283,11 +295,35 @@ class Administration(Lookups):
             if before is None and not may_be_new:
                 raise UnknownJobError(job_id, self.table_name)
             after = change(head)
+            if after is head:
+                return head
             current = self._store.swap(before, after)
             if current and current.identity == after.identity:
                 self._tidy_up(head, after)
                 return after
         raise StaleError(f"Job {job_id!r} changed {ATTEMPTS} times meanwhile; nothing was decided. Try again.")
+
+    def _declared(self, head: Head, watermarks: Mapping[str, Any], order: Order) -> Head:
+        """Set all watermarks by hand; what is too large for the head is written in chunks."""
+        fitting, chunks = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
+        if chunks:
+            if head.last is None:
+                self._store.swap(None, head)  # Chunks without a head would be taken for a damaged job.
+            self._store.write_chunks(head.job_id, chunks)
+        return head.declared(fitting, order)
+
+    def _warn_of_backfills(self, head: Head, context: str) -> None:
+        """Say that the next runs read rows again that a backfill has read."""
+        state = self._state_of(head, context)
+        if not is_rows(state):
+            return
+        record, gone_past = record_id(head.job_id, context, state), region(state)
+        covered = self.backfill_record(head.job_id, context, state).covered
+        if any(missing(interval, [gone_past]) for interval in covered):
+            logger.warning(
+                "event=backfilled_again job=%s context=%s record=%s: its history names the slices whose rows the next "
+                "runs read again", head.job_id, context, record,
+            )  # fmt: skip
 
     def _tidy_up(self, before: Head, after: Head) -> None:
         """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
-from scripts.helpers.coverage import (
-    Interval,
-    covered_by,
-    fitting,
-    merged,
-    missing,
-    record_id,
-    region,
-    span,
-    to_store,
-    types_of,
-)
+from scripts.helpers.backfill_record import BackfillRecord
+from scripts.helpers.coverage import covered_by, fitting, origin_of, record_id, region
 from scripts.helpers.dataframe_rows import as_source
-from scripts.helpers.errors import BoundsError, PlanConflictError, UnknownJobError
+from scripts.helpers.errors import BoundsError, NothingThereError, PlanConflictError, UnknownJobError
 from scripts.helpers.ids import BatchId, new_run_id
+from scripts.helpers.intervals import Interval, missing, overlap
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.row_plan import Sink
+from scripts.helpers.records import Head
+from scripts.helpers.row_options import DEFAULT_DELAY, Sink
 from scripts.helpers.row_window import check_source, check_types
+from scripts.helpers.slice_source import SliceSource
 from scripts.helpers.slices import given, slice_id
 from scripts.helpers.watermarks import Watermarks
 
@@ -39,11 +33,17 @@ class Backfill:
     The live watermark is neither moved nor does the live job notice. The slice is a job in the same
     table, its name made of the live job's and of the bounds, so it has a lease, a frozen plan, a
     replay and batch ids as any job; slices run at the same time, anywhere, and finish in any order.
-    What is done is recorded: `Watermarks.coverage` counts it, `Watermarks.gaps` no longer names it.
+    What is begun is recorded before anything is written, and what is done when it is committed:
+    `Watermarks.coverage` counts it, `Watermarks.gaps` no longer names it.
 
-    A slice that is done is done once: run again, it takes no rows, and records again what a crash
-    may have left unrecorded. Finish a slice under the bounds that it was begun with, and hand
-    slices that do not overlap to parallel runs (`slices` makes such).
+    A slice that is done is done once: run again, it takes no rows, and records what a crash may
+    have left unrecorded. A slice that is begun is finished under the same bounds and name;
+    `gaps` names them as a gap of its own, `Watermarks.unfinished` with the slice's job. Hand slices
+    that do not overlap to parallel runs (`slices` makes such).
+
+    Set the live watermark back, or `rewind` it, and the live job reads rows again that slices past
+    it have read. Reset the live job, and what slices have read counts no more; one at work then is
+    a PlanConflictError at its next write or commit.
 
     Parameters
     ----------
@@ -57,10 +57,15 @@ class Backfill:
         The live job's context.
     low, high
         Where to start, itself taken (None: the very beginning), and where to end, itself not taken:
-        no further than the live watermark. Tuples for compound cursors. What `gaps` returns fits.
+        no further than the live watermark, and for times no later than the source's clock less
+        `delay`. Tuples for compound cursors. None is the very end, for live jobs that descend. What
+        `gaps` returns fits.
+    delay
+        How long rows may come after their stamp; see `row_options.RowOptions`.
     sink
-        ``append`` refuses bounds of which something is covered already, as those rows would be
-        there twice; ``merge`` says that what is written replaces rows of the same key.
+        ``append`` refuses bounds of which something is covered already, or begun by another slice,
+        as those rows would be there twice; ``merge`` says that what is written replaces rows of the
+        same key.
     name
         Another name makes another backfill of the same bounds, after a correction at the source for
         instance.
@@ -92,17 +97,18 @@ class Backfill:
         transformation_ctx: str = "rows",
         low: Any,
         high: Any,
+        delay: timedelta = DEFAULT_DELAY,
         sink: Sink = "append",
         name: str = "backfill",
         **options: Any,
     ) -> None:
-        given(transformation_ctx, low, high)
+        given(transformation_ctx, low, high, endless=True)
         if sink not in get_args(Sink):
             raise BoundsError(transformation_ctx, f"sink={sink!r} is unknown. Use 'append' or 'merge'.")
         self.live_job_id, self.run_id, self.context = job_id, run_id or new_run_id(), transformation_ctx
         self.is_done = False
         self._watermarks, self._options = watermarks, options
-        self._ends, self._sink, self._name = (low, high), sink, name
+        self._ends, self._delay, self._sink, self._name = (low, high), delay, sink, name
         self._is_asked = False
         self._job: IncrementalJob | None = None
         self._live: Mapping[str, Any] = {}
@@ -116,25 +122,21 @@ class Backfill:
         UnknownJobError, UnknownContextError
             The live job has no watermark there.
         CursorError, BoundsError
-            The bounds do not fit the cursor, reach past the live watermark, or are covered in part.
+            The bounds do not fit the cursor, reach past the live watermark, or are covered or begun in part.
         RunInProgressError
             Another run works on this slice.
         """
-        self._live, covered = self._watermarks.covered(self.live_job_id, self.context)
-        low, high = self._ends
-        self._bounds = given(self.context, fitting(self._live, low, "low"), fitting(self._live, high, "high"))
+        self._live = live = self._watermarks.rows_state(self.live_job_id, self.context)
+        low, high = (fitting(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
+        self._bounds = given(self.context, low, high, endless=bool(live.get("descending")))
         if missing(self._bounds, [region(self._live)]):
             raise BoundsError(
                 self.context,
                 "they reach past the live watermark, and the live job will read those rows. End there at the latest.",
             )
         self.job_id = slice_id(self.live_job_id, self.context, self._live, self._bounds, self._name)
-        if self._sink == "append" and missing(self._bounds, covered) != [self._bounds] and not self._is_begun():
-            raise BoundsError(
-                self.context,
-                "a part of them is covered already, and sink='append' would keep those rows twice. Take what gaps() "
-                "returns, or write with a sink that merges by key and say sink='merge'.",
-            )
+        if not self._has_read(self._head(self.job_id)):
+            self._others(self._watermarks.backfill_record(self.live_job_id, self.context, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
         self.is_done = self.run.state(self.context) is not None
         logger.info(
@@ -167,19 +169,28 @@ class Backfill:
         ------
         SourceChangedError, CursorError
             The column is another one than the live job's, or has another type.
+        BoundsError
+            Rows of the slice may still come, or another slice has begun with some of them.
+        PlanConflictError
+            The live job was reset or set back meanwhile.
         """
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         check_source(self._live, names, self.context)
+        (low, high), options = self._bounds, {"sink": self._sink, "delay": self._delay} | options
         source = as_source(source, self.context)
         check_types(source.columns(names, bool(options.get("strings"))), self._live.get("type"))
-        low, high = span(self._bounds, len(names))
+        if self.is_done:
+            high, options = None, options | {"nulls": "raise"}
+        else:
+            self._check_live()
+            self._change_record(self._begun)
         taken = job.rows_since(
-            source,
+            SliceSource(source, self.context, high, self._delay, job._clock, self.is_done),
             cursor_column,
             transformation_ctx=self.context,
-            initial_value=low,
+            initial_value=low or None,
             high=high,
-            sink=self._sink,
+            settled=True,
             **options,
         )
         self._is_asked = True
@@ -187,18 +198,17 @@ class Backfill:
 
     def write(self, df: DataFrame, path: str, **options: Any) -> int:
         """Write the slice to ``path/batch_id=…/``, as `IncrementalJob.write` does; nothing if it is done."""
-        return 0 if self.is_done else self.job.write(df, path, **options)
+        if self.is_done:
+            return 0
+        self._check_live()
+        return self.job.write(df, path, **options)
 
     def commit(self) -> str:
         """Commit the slice, then record it as covered. Called by a clean exit."""
+        if not self.is_done:
+            self._check_live()
         outcome = self.job.commit()
-        self._watermarks.change_watermark(
-            record_id(self.live_job_id, self.context, self._live),
-            self._with_bounds,
-            context=self.context,
-            why=f"slice {self.job_id} is done",
-            who=self.run_id,
-        )
+        self._change_record(self._finished)
         return outcome
 
     @property
@@ -216,17 +226,90 @@ class Backfill:
     @property
     def batch_id(self) -> BatchId:
         """The id to key a sink by, as that of `IncrementalJob`."""
+        if not self.is_done:
+            self._check_live()
         return self.job.batch_id
 
-    def _is_begun(self) -> bool:
-        """Tell whether this very slice is planned or done. Read after the coverage, which it precedes."""
-        try:
-            head = self._watermarks.latest(self.job_id)
-        except UnknownJobError:
-            return False
-        return head.version > 0 or head.plan is not None
+    # --- within ---------------------------------------------------------------------------------
 
-    def _with_bounds(self, recorded: Mapping[str, Any] | None) -> dict[str, Any]:
-        names = {name: self._live.get(name) for name in ("cursor_column", "type")}
-        covered = merged([*(covered_by(recorded) if recorded else []), self._bounds])
-        return {"kind": "backfills", **names, "covered": to_store(covered, len(types_of(names)))}
+    def _head(self, job_id: str) -> Head:
+        """Return the head of a slice; an empty one if it was never begun."""
+        try:
+            return self._watermarks.latest(job_id)
+        except UnknownJobError:
+            return Head.first(job_id)
+
+    def _has_read(self, head: Head) -> bool:
+        """Tell whether a slice is planned or done, and owns its rows."""
+        return head.plan is not None or self.context in head.watermarks
+
+    def _check_live(self) -> None:
+        """Refuse to go on where the live job was reset or set back: its next runs read these rows themselves."""
+        try:
+            now = self._watermarks.rows_state(self.live_job_id, self.context)
+        except NothingThereError:
+            now = {}
+        is_other = not now or origin_of(now) != origin_of(self._live)
+        if self._sink == "append" and not is_other:
+            covered, before = (missing(self._bounds, covered_by(state)) for state in (now, self._live))
+            is_other = covered != before or bool(missing(self._bounds, [region(now)]))
+        if is_other:
+            raise PlanConflictError(
+                self.job_id,
+                f"job {self.live_job_id!r} was reset or set back while the slice was at work, so it reads the rows. "
+                "Delete what this batch has written, then take what gaps() returns.",
+            )
+
+    def _change_record(self, change: Callable[[BackfillRecord], BackfillRecord]) -> None:
+        def changed(stored: Any) -> Mapping[str, Any]:
+            before = BackfillRecord.read(stored)
+            after = change(before)
+            return stored if stored and after == before else after.to_store(self._live)
+
+        verb = "done" if change == self._finished else "begun"
+        self._watermarks.change_watermark(
+            record_id(self.live_job_id, self.context, self._live),
+            changed,
+            context=self.context,
+            why=f"slice {self.job_id} is {verb}",
+            who=self.run_id,
+        )
+
+    def _begun(self, record: BackfillRecord) -> BackfillRecord:
+        """Enter the slice in place of others that were left before they could read anything."""
+        gone = [] if self.run.replay else self._others(record)
+        if record.has_begun(self._name, self._bounds):
+            return record
+        return record.drop(gone).begin(self._name, self._bounds)
+
+    def _finished(self, record: BackfillRecord) -> BackfillRecord:
+        if record.is_covered(self._bounds) and not record.has_begun(self._name, self._bounds):
+            return record
+        return record.finish(self._name, self._bounds)
+
+    def _others(self, record: BackfillRecord) -> list[tuple[str, Interval]]:
+        """Return the slices within our bounds that were left before they read; refuse others, and what is covered."""
+        if self._sink != "append":
+            return []
+        if missing(self._bounds, [*covered_by(self._live), *record.covered]) != [self._bounds]:
+            raise BoundsError(
+                self.context,
+                "a part of them is covered already, and sink='append' would keep those rows twice. Take what gaps() "
+                "returns, or write with a sink that merges by key and say sink='merge'.",
+            )
+        others = [
+            (name, bounds)
+            for name, bounds in record.slices()
+            if overlap(bounds, self._bounds) and (name, bounds) != (self._name, self._bounds)
+        ]
+        for name, bounds in others:
+            job_id = slice_id(self.live_job_id, self.context, self._live, bounds, name)
+            head = self._head(job_id)
+            if head.claim is not None or self._has_read(head):
+                raise BoundsError(
+                    self.context,
+                    f"slice {job_id} (name={name!r}) has begun with a part of them, and sink='append' would keep those "
+                    "rows twice. Finish it with its own bounds, which unfinished() returns and gaps() keeps apart; or "
+                    "delete what it wrote and reset that job.",
+                )
+        return others

@@ -106,8 +106,9 @@ class Batch:
         with self._typed_errors(), timestamps_with_statistics(df, format):
             counted.write.format(format).options(**options).mode("overwrite").save(folder)
         rows = int(written.get["rows"])
-        for metric, number in (("rows_written", rows), ("bytes_written", bytes_below(df.sparkSession, folder) or 0)):
-            self.metrics[metric] = self.metrics.get(metric, 0) + number
+        for metric, number in (("rows_written", rows), ("bytes_written", bytes_below(df.sparkSession, folder))):
+            if number is not None:
+                self.metrics[metric] = self.metrics.get(metric, 0) + number
         return rows
 
     def commit(self) -> str:

@@ -31,7 +31,10 @@ OUTSIDE = (-(2**63) - 1, 2**63)
 TIMES = ("timestamp", "timestamp_ntz", "date")
 MICROSECOND = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
+LONGEST_TURN = 180
+"""Minutes that no zone exceeds when it turns its clocks back."""
 ABOVE = "\x01"
 """Appended to a text, it gives one just above it."""
 
@@ -113,14 +116,24 @@ class CursorColumn:
         """Return a moment as the column holds it: without zone, it is the wall clock of the moment's own zone."""
         if self.type == "date":
             return moment.date()
-        return moment.astimezone(timezone.utc) if self.type == "timestamp" else moment.replace(tzinfo=timezone.utc)
+        if self.type == "timestamp":
+            return moment.astimezone(timezone.utc)
+        return moment.replace(tzinfo=timezone.utc, fold=0)
+
+    def lowest(self, moment: datetime) -> datetime | date:
+        """Return the lowest stamp that can be made from a moment on: without zone, clocks may be about to turn back."""
+        if self.type == "timestamp":
+            return self.at(moment)
+        start = moment.astimezone(timezone.utc).replace(second=0, microsecond=0)
+        later = (start + minutes * MINUTE for minutes in range(1, LONGEST_TURN + 1))
+        return min([self.at(moment), *(self.at(turned.astimezone(moment.tzinfo)) for turned in later)])
 
     def floor(self, moment: datetime) -> datetime | date:
-        """Round a clock down to the column's tick: no stamp made later is below what this returns.
+        """Round a clock down to the column's tick: no stamp made from then on is below what this returns.
 
         Where a tick does not divide a second (SQL Server's DATETIME), a whole tick is taken off instead.
         """
-        value, tick = self.at(moment), cast(timedelta, self.tick)
+        value, tick = self.lowest(moment), cast(timedelta, self.tick)
         if not isinstance(value, datetime):
             return value
         return value - (tick if SECOND % tick and tick % SECOND else (value - EPOCH) % tick)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.cursors import Bound, Cursor, CursorColumn
 from scripts.helpers.date_partitions import DatePartitions
 from scripts.helpers.errors import CursorError
-from scripts.helpers.row_sources import Facts, RowSource
+from scripts.helpers.row_sources import Facts, RowSource, named_zone
 from scripts.helpers.row_window import RowWindow, check_types
 from scripts.helpers.sql_dialects import SPARK
 
@@ -31,6 +31,9 @@ class DataFrameRows:
     partitions
         How it is partitioned by date. Folders of other dates than those of the window are then not
         read, neither for rows nor to count NULLs; with ``nulls="include"`` all are.
+    zone
+        Zone whose wall clock columns without zone, and dates, are stamped with; by default that of
+        the job's clock, which is UTC unless you gave another.
     name
         For messages.
 
@@ -41,11 +44,17 @@ class DataFrameRows:
     """
 
     def __init__(
-        self, df: DataFrame | Any, *, partitions: DatePartitions | None = None, name: str = "DataFrame"
+        self,
+        df: DataFrame | Any,
+        *,
+        partitions: DatePartitions | None = None,
+        zone: str | None = None,
+        name: str = "DataFrame",
     ) -> None:
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self.df: DataFrame = df.toDF() if is_dynamic else df
         self.name, self._partitions = name, partitions
+        self._zone = None if zone is None else named_zone(zone, name)
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
@@ -77,7 +86,13 @@ class DataFrameRows:
         last = None
         if row[1] is not None:
             last = tuple(column.from_text(text) for column, text in zip(columns, row[1:], strict=True))
-        return Facts(nulls=row[0], smallest=last) if descending else Facts(nulls=row[0], largest=last)
+        return Facts(
+            largest=None if descending else last,
+            smallest=last if descending else None,
+            nulls=row[0],
+            zone=self._zone,
+            slack=None if self._partitions is None else self._partitions.slack,
+        )
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""

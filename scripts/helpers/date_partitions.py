@@ -22,7 +22,8 @@ class DatePartitions:
         Partition columns as strftime writes them, of ``%Y``, ``%m`` and ``%d``.
     slack
         How far the date of a row's partition may be from its cursor. The default covers time
-        zones; rows that are imported days after their stamp need those days.
+        zones; rows that are imported days after their stamp need those days, so a plan whose delay
+        and lookback together are longer is refused.
 
     Examples
     --------

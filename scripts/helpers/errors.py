@@ -332,7 +332,8 @@ class ArchivedObjectError(SourceError):
         super().__init__(
             source,
             f"{count:,} new objects are archived, such as {', '.join(map(repr, keys))}. Restore them and use "
-            'on_archived="take", or use on_archived="skip" or "skip_and_remember".',
+            'on_archived="take", or use on_archived="skip" or "skip_and_remember". An archive tier of '
+            "INTELLIGENT_TIERING shows only when it is read: restore such objects, or leave them out with exclude.",
         )
 
 

@@ -16,7 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from scripts.helpers.errors import ChangedObjectError, SourceError
+from scripts.helpers.errors import (
+    ArchivedObjectError,
+    ChangedObjectError,
+    LedgerError,
+    ModifiedObjectError,
+    SourceError,
+)
 from scripts.helpers.object_fetch import WORKERS, ObjectFetcher, Planned
 from scripts.helpers.object_listing import Location
 from scripts.helpers.s3_client import make_client
@@ -32,6 +38,9 @@ _DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 _UNKNOWN = ("zst", "snappy", "lz4")
 _MARK = "glue-watermarks error"
+_KINDS: dict[str, Callable[..., SourceError]] = {
+    kind.__name__: kind for kind in (ArchivedObjectError, ChangedObjectError, LedgerError, ModifiedObjectError)
+}
 
 
 @dataclass(frozen=True)
@@ -225,9 +234,11 @@ def _decompressed(location: Location, key: str, body: bytes) -> bytes:
 
 def marked(error: SourceError) -> str:
     """Write an error so that `unmarked` finds it in the text of Spark's own."""
-    facts: dict[str, Any] = {"source": error.source}
+    facts: dict[str, Any] = {"kind": type(error).__name__, "source": error.source}
     if isinstance(error, ChangedObjectError):
         facts |= {"overwritten": error.overwritten, "deleted": error.deleted}
+    elif isinstance(error, (ArchivedObjectError, ModifiedObjectError)):
+        facts |= {"keys": error.keys, "count": error.count}
     else:
         facts["detail"] = str(error).removeprefix(f"Source {error.source!r}: ")
     return f"{error}\n[{_MARK} {json.dumps(facts)}]"
@@ -239,6 +250,5 @@ def unmarked(text: str) -> SourceError | None:
     if found is None:
         return None
     facts = json.loads(found[1])
-    if "detail" in facts:
-        return SourceError(facts["source"], facts["detail"])
-    return ChangedObjectError(facts["source"], facts["overwritten"], facts["deleted"])
+    made: SourceError = _KINDS.get(facts.pop("kind"), SourceError)(**facts)
+    return made

@@ -39,6 +39,8 @@ class FileDelta:
         Number of objects that are not there any more.
     request_payer : bool
         Requests to the source are paid for by whoever makes them.
+    unpinned : set
+        Ways in which the files were read whatever their version, by this delta or a part of it.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class FileDelta:
     has_more: bool = False
     gone: int = 0
     request_payer: bool = False
+    unpinned: set[str] = field(default_factory=set)
 
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
@@ -68,6 +71,7 @@ class FileDelta:
     @property
     def paths(self) -> list[str]:
         """Full URIs with raw keys. Spark would glob them: `read` does not."""
+        self.unpinned.add("paths")
         return [self.location.uri(key) for key in self.table.column("key").to_pylist()]
 
     @property
@@ -86,7 +90,9 @@ class FileDelta:
         for index, key in enumerate(self.table.column("key").to_pylist()):
             parts.setdefault(by(key), []).append(index)
         return {
-            value: FileDelta(self.location, self.table.take(rows), request_payer=self.request_payer)
+            value: FileDelta(
+                self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned
+            )
             for value, rows in parts.items()
         }
 
@@ -101,8 +107,10 @@ class FileDelta:
     ) -> DataFrame:
         """Read exactly these files with Spark's own reader; see `spark_reading.read_files`.
 
-        For thousands of small text or JSON objects `read_small` is several times as fast.
+        It reads the latest version of each. For thousands of small text or JSON objects `read_small`
+        is several times as fast.
         """
+        self.unpinned.add("read")
         return read_files(
             spark, self.location, self.table, format, schema=schema, path_column=path_column, options=options
         )
@@ -117,7 +125,11 @@ class FileDelta:
         on_changed: OnChanged = "error",
         **options: Any,
     ) -> DataFrame:
-        """Read many small objects, fetched by the executors; see `small_files.read_small_files`."""
+        """Read many small objects, fetched by the executors; see `small_files.read_small_files`.
+
+        In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
+        committed as taken, if its old bytes are back before the commit.
+        """
         return read_small_files(
             spark, self.location, self.table, format, schema,
             path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
@@ -130,7 +142,11 @@ class FileDelta:
         ----------
         on_changed
             ``error`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
-            them: a file that was overwritten is new in the next batch.
+            them: a file that was overwritten is new in the next batch. Files whose VersionId is known
+            are an error only if that version is gone, unless `read` or `paths` was used, which do not go by it.
         """
-        found = check_unchanged(self.location, self.table, s3_client, on_changed, request_payer=self.request_payer)
+        pinned = on_changed == "error" and not self.unpinned
+        found = check_unchanged(
+            self.location, self.table, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
+        )
         return replace(self, table=found)

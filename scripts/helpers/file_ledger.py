@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from scripts.helpers.errors import LedgerError
+from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.file_diff import Known
 from scripts.helpers.file_segments import checksum, from_bytes, merged, merges, pack_json, to_bytes, unpack_json
 from scripts.helpers.identities import LEDGER, byte_order
@@ -18,6 +18,8 @@ FORMAT = 1
 FEW_FILES = 4
 """Names of more files than this are stored as one value: a watermark holds 1,000 entries at most."""
 MAX_NAMES_BYTES = 64 * 1024 * 1024
+MAX_TABLE_BYTES = 63 * 1024 * 1024
+"""Of a segment in the table: it has to fit into 64 MB as it is written there."""
 FILE_ROWS = 500_000
 """Rows of one file; a task of Spark reads only the files that can hold its keys."""
 
@@ -74,6 +76,11 @@ class FileLedger:
         """Make a segment of rows sorted by key. Files are written at once; bytes for the table wait for the freeze."""
         if self._files is None:
             data = to_bytes(rows)
+            if len(data) > MAX_TABLE_BYTES:
+                raise TooLargeError(
+                    f"What is remembered of {self._source!r}, {rows.num_rows:,} objects", len(data), MAX_TABLE_BYTES,
+                    "Give a ledger_uri: then it lies in files, for as many objects as you like.",
+                )  # fmt: skip
             return {"count": rows.num_rows, "sha256": checksum(data), "data": Blob(data)}
         parts = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
         return segment_of([self._files.put(part) for part in parts])
@@ -117,11 +124,25 @@ class FileLedger:
             if (after is None or byte_order(file["last"]) > byte_order(after))
             and (until is None or byte_order(file["first"]) <= byte_order(until))
         ]
-        return pa.concat_tables([LEDGER.empty_table(), *(from_bytes(self._files.get(file)) for file in wanted)])
+        return pa.concat_tables([LEDGER.empty_table(), *map(self._files.rows, wanted)])
 
     def in_files(self) -> list[dict[str, Any]]:
         """Return the segments with all their files named, as executors can be sent them."""
-        return [{"count": segment["count"], "files": files_of(segment)} for segment in self.segments]
+        return [{"count": segment["count"], "files": self.files(segment)} for segment in self.segments]
+
+    def files(self, segment: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the files of a segment; LedgerError if it is damaged, or lies in the table."""
+        if "data" in segment:
+            raise LedgerError(
+                self._source, "its file list lies in the table, and executors read files. Use new_files, or start a "
+                "new transformation_ctx.",
+            )  # fmt: skip
+        try:
+            return files_of(segment)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
+            ) from error
 
     def _table(self, index: int) -> pa.Table:
         if index not in self._tables:

@@ -70,8 +70,11 @@ def from_bytes(data: bytes) -> pa.Table:
     try:
         if data[:4] == b"PAR1":
             # Not read_table: that takes several times as long here, and leaves chunks that are copied to be joined.
-            return pq.ParquetFile(pa.BufferReader(data)).read().select(LEDGER.names).cast(LEDGER)
+            rows = pq.ParquetFile(pa.BufferReader(data)).read()
+            _check_columns(rows.column_names)
+            return rows.cast(LEDGER)
         columns = unpack_json(data, MAX_JSON_BYTES)
+        _check_columns(list(columns))
         count = len(columns["key"])
         wide = {name: column if isinstance(column, list) else [column] * count for name, column in columns.items()}
         arrays = [
@@ -83,6 +86,11 @@ def from_bytes(data: bytes) -> pa.Table:
         return pa.Table.from_arrays(arrays, schema=LEDGER)
     except (pa.ArrowException, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
+
+
+def _check_columns(names: Sequence[str]) -> None:
+    if list(names) != LEDGER.names:
+        raise ValueError(f"its columns are {', '.join(names)}")
 
 
 def checksum(data: bytes) -> str:

@@ -19,6 +19,10 @@ REASONS = {
     "3D": "does not exist under this name. Check the URL",
 }
 MAX_CAUSES = 20
+DRIVERS = re.compile(
+    r"\b(?:java\.sql|org\.postgresql|com\.mysql|org\.mariadb|com\.microsoft\.sqlserver|oracle|org\.sqlite)[\w.$]*Exception"
+)
+"""Exceptions of drivers, not those of Spark's own SQL."""
 
 
 @contextmanager
@@ -49,11 +53,9 @@ def _translated(source: str, error: Exception) -> SourceError | None:
         if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
             return SourceError(source, "Spark has no driver for it. Add its jar with spark.jars or --extra-jars.")
         state = _ask(cause, "getSQLState")
-        if state is not None or "SQL" in kind.rpartition(".")[2].replace("AnalysisException", ""):
+        if state is not None or DRIVERS.fullmatch(kind):
             return _from_state(source, state, kind.rpartition(".")[2])
-    lost = re.search(
-        r"\b(?:java\.sql|org\.postgresql|com\.mysql|org\.mariadb|oracle|org\.sqlite)[\w.]*Exception", str(error)
-    )
+    lost = DRIVERS.search(str(error))
     return _from_state(source, None, lost[0].rpartition(".")[2]) if lost else None
 
 

@@ -6,22 +6,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timezone, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from dateutil.parser import isoparse
 
 from scripts.helpers.cursors import Bound, Cursor, CursorColumn
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.jdbc_errors import typed_errors
-from scripts.helpers.row_sources import Facts
+from scripts.helpers.row_sources import Facts, named_zone
 from scripts.helpers.row_window import RowWindow, check_types
 from scripts.helpers.slices import slices
-from scripts.helpers.sql_databases import CATALOGUE, Database, MariaDB, MySQL, PostgreSQL, SQLite
+from scripts.helpers.sql_databases import CATALOGUE, Database, MariaDB, MySQL, PostgreSQL
 from scripts.helpers.sql_dialects import SPARK
 from scripts.helpers.sql_enterprise import Oracle, SQLServer
+from scripts.helpers.sql_sqlite import SQLite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +37,7 @@ DATABASES: dict[str, Database] = {
 }
 MANY = 100_000
 """A window of more rows is read by several queries; a smaller one costs less in one."""
-PER_CORE, MAX_PARTITIONS = 8, 128
+PER_CORE, MAX_PARTITIONS = 4, 128
 """Ranges are of equal width, not of equal count: several for each core even out what skew there is."""
 FETCH_SIZE = 10_000
 """Rows that a driver takes at a time; some take all at once unless told."""
@@ -59,7 +58,8 @@ class JdbcTable:
     Planning is one query, for the source's clock, the largest cursor and the count of NULLs.
     A window is read by one query, or by several side by side if it has more than `MANY` rows. Each
     query sees the data of its own moment: a row that is updated meanwhile is in the next window,
-    as its cursor moves past this one.
+    as its cursor moves past this one. Plan, read and replay are connections of their own: they must
+    reach one server, never an endpoint with several replicas behind it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class JdbcTable:
         Of the connection, such as ``user`` and ``password``; options of Spark's reader as well.
     partitions
         Ranges that a large window is cut into, and so connections at a time, up to the number of
-        cores. By default eight for each core; 1 for a single query. Give more where a few rows
+        cores. By default four for each core; 1 for a single query. Give more where a few rows
         lie far from the others, such as at a stamp of 1970.
     zone
         Zone whose wall clock the columns without zone are stamped with.
@@ -101,7 +101,7 @@ class JdbcTable:
             raise SourceError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
-        self._spark, self._parts, self._partitions, self._zone = spark, parts, partitions, self._zone_of(zone)
+        self._spark, self._parts, self._partitions, self._zone = spark, parts, partitions, named_zone(zone, self.name)
         self._options = {
             "driver": self._database.driver,
             "fetchsize": str(FETCH_SIZE),
@@ -110,6 +110,12 @@ class JdbcTable:
             "url": url,
         }
         if self._database.session:
+            if "sessioninitstatement" in map(str.lower, self._options):
+                raise SourceError(
+                    self.name,
+                    "sessionInitStatement is taken: it sets each session to UTC. Give settings in the URL, as "
+                    "sessionVariables.",
+                )
             self._options["sessionInitStatement"] = self._database.session
 
     def __repr__(self) -> str:
@@ -139,6 +145,7 @@ class JdbcTable:
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        self._forget()
         columns = tuple(self._column(column.name, strings=True) for column in window.columns)
         check_types(columns, [column.type for column in window.columns])
         ranges = self._ranges(window)
@@ -155,6 +162,7 @@ class JdbcTable:
             else:
                 options = dict(self._options)
                 found = self._spark.read.jdbc(options.pop("url"), relation, predicates=ranges, properties=options)
+        self._check_names(found)
         casts = dict(zip(texts, zip(hidden, (kind for _, kind in texts.values()), strict=True), strict=True))
         names = [name for name in found.columns if name not in hidden]
         return found.selectExpr(*(self._shown(name, casts) for name in [*names, *(set(casts) - set(names))]))
@@ -166,26 +174,21 @@ class JdbcTable:
     def toDF(self) -> DataFrame:  # noqa: N802
         """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
         with self.typed_errors():
-            return self._spark.read.format("jdbc").options(**self._options, dbtable=self._table).load()
+            found = self._spark.read.format("jdbc").options(**self._options, dbtable=self._table).load()
+        self._check_names(found)
+        return found
 
     # --- within ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def dialect(self) -> Database:
-        """How SQL is written for the database."""
-        return self._database
-
-    def _zone_of(self, zone: str) -> tzinfo:
-        if zone == "UTC":
-            return timezone.utc
-        try:
-            return ZoneInfo(zone)
-        except (ValueError, KeyError) as error:
-            raise SourceError(self.name, f"zone={zone!r} is unknown. Give a name such as 'Europe/London'.") from error
+        """How SQL is written for the table."""
+        return self._database.of_table({name: column.declared for name, column in self._catalogue.items()})
 
     def _forget(self) -> None:
         """Ask the catalogue again at the next need: each plan sees the table as it is."""
-        self.__dict__.pop("_catalogue", None)
+        for name in ("_catalogue", "dialect"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def _catalogue(self) -> dict[str, TableColumn]:
@@ -201,7 +204,7 @@ class JdbcTable:
 
     @property
     def _table(self) -> str:
-        return self.dialect.table(self._parts)
+        return self._database.table(self._parts)
 
     def _column(self, name: str, strings: bool) -> CursorColumn:
         if name not in self._catalogue:
@@ -219,7 +222,7 @@ class JdbcTable:
     def _warn_without_index(self, columns: tuple[CursorColumn, ...]) -> None:
         first = columns[0]
         indexed = self._catalogue[first.name].indexed
-        if indexed is False or (indexed and first.type == "string" and not self.dialect.indexes_texts):
+        if indexed is False or (indexed and not self.dialect.serves(first)):
             logger.warning(
                 "event=no_index source=%s column=%s: each run reads the whole table several times, however little is "
                 "new. Add an index on it",
@@ -241,9 +244,9 @@ class JdbcTable:
         found = []
         for column in columns:
             name = self.dialect.cursor(column)
-            source = f" FROM {self._table} WHERE {' AND '.join(filters)}" if filters else f" FROM {self._table}"
-            found.append(f"(SELECT {self.dialect.exact(f'{function}({name})', column.type)}{source})")
-            filters = [*filters, f"{name} = (SELECT {function}({name}){source})"]
+            source = f"FROM {self._table} WHERE {' AND '.join(filters)}" if filters else f"FROM {self._table}"
+            found.append(self.dialect.outermost(column, function, source))
+            filters = [*filters, f"{name} = (SELECT {function}({name}) {source})"]
         return found
 
     def _ranges(self, window: RowWindow) -> list[str]:
@@ -252,11 +255,11 @@ class JdbcTable:
         most = self._partitions or min(MAX_PARTITIONS, PER_CORE * self._spark.sparkContext.defaultParallelism)
         if most == 1 or window.high is None or first.type == "string":
             return [""]
-        predicate, name = window.predicate(self.dialect), self.dialect.cursor(first)
+        predicate = window.predicate(self.dialect)
         source = f"FROM {self._table} WHERE {predicate}"
         smallest, largest, count = self._ask(
-            smallest=f"(SELECT {self.dialect.exact(f'MIN({name})', first.type)} {source})",
-            largest=f"(SELECT {self.dialect.exact(f'MAX({name})', first.type)} {source})",
+            smallest=self.dialect.outermost(first, "MIN", source),
+            largest=self.dialect.outermost(first, "MAX", source),
             counted=f"({self.dialect.count_up_to(MANY + 1, self._table, predicate)})",
         )
         if int(count) <= MANY or smallest is None or smallest == largest:
@@ -274,6 +277,17 @@ class JdbcTable:
         lowest = f"({below[0]} OR {self.dialect.quote(column.name)} IS NULL)" if with_nulls else below[0]
         inner = [f"{low} AND {high}" for low, high in zip(above, below[1:], strict=False)]
         return [lowest, *inner, above[-1]]
+
+    def _check_names(self, df: DataFrame) -> None:
+        """Refuse names that would end where Spark quotes them and go on as SQL: it does not double quotes."""
+        quotes = {'"', "`", self._database.quotes[1]}
+        for name in df.columns:
+            if quotes & set(name):
+                raise SourceError(
+                    self.name,
+                    f"the name of its column {name!r} holds a quote, which Spark would send as SQL. Read it through a "
+                    "view that names the column otherwise.",
+                )
 
     def _as_text(self, columns: tuple[CursorColumn, ...]) -> dict[str, tuple[str, str]]:
         """Return the columns that are read as exact text: how it is written, and Spark's type of them."""

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scripts.helpers import coverage
 from scripts.helpers.batch import NOTHING, Batch
 from scripts.helpers.dataframe_rows import as_source
-from scripts.helpers.errors import PlanConflictError, SourceError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.ids import new_token
-from scripts.helpers.row_plan import DEFAULT_DELAY, plan_window
+from scripts.helpers.row_options import DEFAULTS, RowOptions, shown
+from scripts.helpers.row_plan import plan_window
 from scripts.helpers.row_window import RowWindow
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
@@ -115,9 +116,11 @@ class IncrementalJob(Batch):
         cursor_column
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
         **options
-            `delay`, `lookback`, `high`, `initial_value`, `nulls`, `descending`, `strings`, `sink`:
-            see `row_plan.RowOptions`. `plan_window` lists the errors.
+            `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
+            `sink`: see `row_options.RowOptions`. `plan_window` lists the errors. A replay takes the
+            options of its plan; a `sink` that does not fit them is a CursorError.
         """
+        chosen = RowOptions(**options)
         stored = self._replayed(transformation_ctx)
         rows = as_source(source, transformation_ctx)
         self._sources.append(rows)
@@ -127,6 +130,7 @@ class IncrementalJob(Batch):
                 nothing: DataFrame = rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
                 return nothing
             window = RowWindow.from_plan(stored, names, transformation_ctx)
+            chosen.check_replay(window)
         else:
             window = plan_window(
                 rows,
@@ -136,16 +140,16 @@ class IncrementalJob(Batch):
                 context=transformation_ctx,
                 **options,
             )
-        read = coverage.read_by(window.columns, window.low, window.high, window.descending)
+        read = coverage.read_by(window.columns, window.read_low, window.high, window.descending)
         before = self.run.state(transformation_ctx)
         state = coverage.with_coverage(window.state_after, before, read, new_token())
-        self._add(transformation_ctx, window.to_plan(), state)
+        planned = stored if stored is not None else window.to_plan() | chosen.to_plan()
+        self._add(transformation_ctx, planned, state)
         logger.info(
-            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s delay=%s lookback=%s "
-            "nulls=%s descending=%s sink=%s",
-            self.job_id, transformation_ctx, ",".join(names), window.low is None, window.is_empty, self.run.replay,
-            options.get("delay", DEFAULT_DELAY), window.lookback, window.nulls, window.descending,
-            options.get("sink", "append"),
+            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s lookback=%s nulls=%s "
+            "descending=%s %s",
+            self.job_id, transformation_ctx, ",".join(names), before is None, window.is_empty, self.run.replay,
+            window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
         )  # fmt: skip
         return self._counts.watch(transformation_ctx, rows.rows(window), window)
 
@@ -172,8 +176,9 @@ class IncrementalJob(Batch):
         on_changed
             A planned file that was overwritten or deleted before the commit is a ChangedObjectError
             that names it, and nothing is committed. The replay then raises the same at once, or with
-            ``skip`` leaves that file out: its new content is new in the next batch. None looks at
-            nothing again: for sources whose files never change, or that the job itself moves away.
+            ``skip`` leaves that file out: its new content is new in the next batch. ``skip`` is refused
+            where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
+            again: for sources whose files never change, or that the job itself moves away.
         **options
             See `file_rules.FileOptions`. `FileBookmark` lists the errors.
         """
@@ -182,6 +187,7 @@ class IncrementalJob(Batch):
         from scripts.helpers.file_delta import FileDelta
         from scripts.helpers.object_listing import Location
         from scripts.helpers.s3_client import make_client
+        from scripts.helpers.unchanged import check_on_changed
 
         stored = self._replayed(transformation_ctx)
         if stored == NOTHING:
@@ -196,6 +202,7 @@ class IncrementalJob(Batch):
             taken_by=(self.run.version + 1, self.run_id),
             **options,
         )
+        check_on_changed(on_changed, bookmark.location, bookmark.options)
         if stored is not None:
             delta = bookmark.from_plan(stored, transformation_ctx)
             if on_changed is not None:
@@ -216,8 +223,22 @@ class IncrementalJob(Batch):
             self._before_commit.append(partial(delta.unchanged, "error", self._s3_client))
         return delta
 
-    def new_files_on_spark(self, source: str, *, transformation_ctx: str = "files", **options: Any) -> SparkFileDelta:
-        """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`."""
+    def new_files_on_spark(
+        self,
+        source: str,
+        *,
+        transformation_ctx: str = "files",
+        on_changed: Literal["error"] | None = "error",
+        **options: Any,
+    ) -> SparkFileDelta:
+        """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`.
+
+        Parameters
+        ----------
+        on_changed
+            As that of `new_files`, without ``skip``: the executors look at all planned files again
+            before the commit, and first of all in a replay.
+        """
         _need_pyarrow(source)
         from scripts.helpers.spark_bookmark import SparkFileBookmark
 
@@ -232,16 +253,23 @@ class IncrementalJob(Batch):
             taken_by=(self.run.version + 1, self.run_id),
             **options,
         )
+        if on_changed not in ("error", None):
+            raise InvalidValueError(f"On Spark on_changed is 'error' or None, and not {on_changed!r}. Use new_files.")
         if stored is not None:
-            delta = bookmark.delta_of({} if stored == NOTHING else stored)
+            planned = None if stored == NOTHING else stored
+            delta = bookmark.delta_of(planned)
+            if on_changed is not None:
+                bookmark.check_unchanged(planned)
             self._add(transformation_ctx, stored, None)
         else:
-            delta = bookmark.new_files()
+            delta, planned = bookmark.new_files(), bookmark.plan
             self._add(transformation_ctx, bookmark.plan or {}, bookmark.state_after)
         logger.info(
             "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d on_spark=True replay=%s",
             self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, self.run.replay,
         )  # fmt: skip
+        if on_changed is not None:
+            self._before_commit.append(partial(bookmark.check_unchanged, planned))
         return delta
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import LedgerError
-from scripts.helpers.file_segments import checksum, to_bytes
+from scripts.helpers.file_segments import checksum, from_bytes, to_bytes
 from scripts.helpers.object_listing import Location
 from scripts.helpers.s3_client import make_client
 from scripts.helpers.spark_paths import is_hidden
@@ -72,6 +72,17 @@ class LedgerFiles:
             local.flush()
             os.fsync(local.fileno())
         os.replace(part, self.location.prefix + name)
+
+    def rows(self, file: Mapping[str, Any]) -> pa.Table:
+        """Read the rows of a file; LedgerError if they are not those that were written, or of another format."""
+        data = self.get(file)
+        try:
+            return from_bytes(data)
+        except ValueError as error:
+            raise LedgerError(
+                self.location.uri(str(file["file"])),
+                f"this version of the package does not write such files ({error}). Update the package.",
+            ) from error
 
     def get(self, file: Mapping[str, Any]) -> bytes:
         """Read a file; LedgerError if it is gone or not what was written."""

@@ -7,17 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers import items, requests
+from scripts.helpers.backfill_record import BackfillRecord
 from scripts.helpers.coverage import (
-    Interval,
-    Span,
+    MAX_NAME,
     covered_by,
     fitting,
     is_rows,
-    merged,
-    missing,
     record_id,
     region,
-    span,
+    served_by,
     types_of,
 )
 from scripts.helpers.errors import (
@@ -29,7 +27,9 @@ from scripts.helpers.errors import (
     UnknownRunError,
 )
 from scripts.helpers.ids import check_job_id, check_run_id, new_token
+from scripts.helpers.intervals import Interval, Span, cut_at, merged, missing, span
 from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.slices import slice_id
 from scripts.helpers.spill import lazy_blobs
 from scripts.helpers.store import Store
 from scripts.helpers.values import Spilled
@@ -147,7 +147,8 @@ class Lookups:
         ------
         UnknownJobError, UnknownContextError
         """
-        state, covered = self.covered(job_id, context)
+        state = self.rows_state(job_id, context)
+        covered = merged([*covered_by(state), *self.backfill_record(job_id, context, state).covered])
         return self._spans(state, covered)
 
     def gaps(self, job_id: str, context: str, start: Any = None) -> list[Span]:
@@ -161,12 +162,29 @@ class Lookups:
         Returns
         -------
         list of (low, high)
-            As of `coverage`, none of them past the live watermark; empty if nothing is missing.
+            As of `coverage`, none of them past the live watermark; empty if nothing is missing. Where a
+            slice is begun and not done, it is a gap of its own.
         """
-        state, covered = self.covered(job_id, context)
+        state = self.rows_state(job_id, context)
+        record = self.backfill_record(job_id, context, state)
         low, high = region(state)
         low = max(low, fitting(state, start, "start"))
-        return self._spans(state, missing((low, high), covered))
+        gaps = missing((low, high), [*covered_by(state), *record.covered])
+        return self._spans(state, cut_at(gaps, record.ends()))
+
+    def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, Span]]:
+        """Return the slices of a rows context that are begun and not done.
+
+        Returns
+        -------
+        dict
+            By the job of the slice: its name and its bounds, to finish it with `Backfill`.
+        """
+        state = self.rows_state(job_id, context)
+        return {
+            slice_id(job_id, context, state, bounds, name): (name, span(bounds, len(types_of(state))))
+            for name, bounds in self.backfill_record(job_id, context, state).slices()
+        }
 
     def exists(self, table_name: str | None = None) -> bool:
         """Tell whether a table exists, by default this one."""
@@ -179,7 +197,10 @@ class Lookups:
     # --- within ---------------------------------------------------------------------------------
 
     def _check(self, job_id: str) -> None:
-        check_job_id(job_id, self._job_id_rule)
+        """Check a name; of a job that serves another one, the name of that one, if it is there as a whole."""
+        served = served_by(job_id) if isinstance(job_id, str) else None
+        if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
+            check_job_id(served or job_id, self._job_id_rule)
 
     def _read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
         """Read the head, with the log complete up to it: (what is stored, what to change)."""
@@ -229,7 +250,7 @@ class Lookups:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")
         return head, {}
 
-    def _rows_state(self, job_id: str, context: str) -> dict[str, Any]:
+    def rows_state(self, job_id: str, context: str) -> dict[str, Any]:
         """Read the state of a rows context; UnknownContextError if there is none."""
         watermarks = self.latest(job_id).watermarks
         found: Any = self._resolved(job_id, {context: watermarks.get(context)})[context]
@@ -238,13 +259,15 @@ class Lookups:
             raise UnknownContextError(job_id, context, known)
         return dict(found)
 
-    def covered(self, job_id: str, context: str) -> tuple[dict[str, Any], list[Interval]]:
-        """Return the state of a rows context, and what live runs and backfills have covered."""
-        state = self._rows_state(job_id, context)
-        recorded = self._store.read_head(record_id(job_id, context, state))
-        backfilled = recorded.watermarks.get(context) if recorded else None
-        intervals = covered_by(state) + (covered_by(backfilled) if backfilled else [])
-        return state, merged(intervals)
+    def backfill_record(self, job_id: str, context: str, state: Mapping[str, Any]) -> BackfillRecord:
+        """Return what backfills have begun and covered in the life of a context that a state belongs to."""
+        record = record_id(job_id, context, state)
+        head = self._store.read_head(record)
+        return BackfillRecord.read(self._state_of(head, context) if head else None)
+
+    def _state_of(self, head: Head, context: str) -> Any:
+        """Return the state of one context, read back if it was spilled; None if there is none."""
+        return self._resolved(head.job_id, {context: head.watermarks.get(context)})[context]
 
     def _spans(self, state: Mapping[str, Any], intervals: list[Interval]) -> list[Span]:
         return [span(interval, len(types_of(state))) for interval in intervals]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scripts.helpers.errors import ChangedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
 from scripts.helpers.identities import local_etag
 
 if TYPE_CHECKING:
@@ -81,13 +81,17 @@ class ObjectFetcher:
         body: bytes = answer["Body"].read()
         return body
 
-    def look(self, planned: Planned) -> None:
-        """Check that the object of this key is now what was planned, without reading it. Raises as `fetch` does."""
+    def look(self, planned: Planned, pinned: bool = False) -> None:
+        """Check that the object of this key is now what was planned, without reading it. Raises as `fetch` does.
+
+        If `pinned`, it is enough that the planned version is still there, whatever came after it.
+        """
         if self._location.is_local:
             path = self._location.prefix + planned.key
             self._compare_file(planned, self._of_file(planned, lambda: os.stat(path)))
         else:
-            answer = self._call("head_object", Planned(planned.key, None, None, planned.size))
+            version = planned.version_id if pinned else None
+            answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
             if not planned.is_still(answer["ETag"].strip('"'), answer.get("VersionId")):
                 raise self._changed(planned)
 
@@ -108,8 +112,8 @@ class ObjectFetcher:
                 raise self._unreadable(planned, "NoSuchBucket") from None
             raise self._deleted(planned) from None
         except exceptions.BaseError as error:
-            code = re.search(r"<Code>(\w+)</Code>", str(error))
-            raise self._unreadable(planned, code[1] if code else type(error).__name__) from error
+            code = re.search(r"<Code>([\w.]+)</Code>", str(error))
+            raise self._unreadable(planned, code[1] if code else type(error).__name__, str(error)) from error
 
     def _call(self, operation: str, planned: Planned) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -127,7 +131,7 @@ class ObjectFetcher:
                 raise self._changed(planned) from None
             if code in ("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"):
                 raise self._deleted(planned) from None
-            raise self._unreadable(planned, code) from error
+            raise self._unreadable(planned, code, error.response["Error"].get("Message", "")) from error
         except BotoCoreError as error:
             raise self._unreadable(planned, type(error).__name__) from error
 
@@ -156,12 +160,13 @@ class ObjectFetcher:
     def _deleted(self, planned: Planned) -> ChangedObjectError:
         return ChangedObjectError(str(self._location), [], [planned.key])
 
-    def _unreadable(self, planned: Planned, reason: str) -> SourceError:
-        return SourceError(
-            str(self._location),
-            f"key {planned.key!r} cannot be read ({reason}). Check the login's s3:GetObject, the region, and that "
-            "the object is not archived.",
-        )
+    def _unreadable(self, planned: Planned, reason: str, text: str = "") -> SourceError:
+        if reason == "InvalidObjectState":
+            return ArchivedObjectError(str(self._location), [planned.key], 1)
+        remedy = "Check the login's s3:GetObject, the region, and that the object is not archived."
+        if reason.startswith("KMS.") or "kms:" in text:
+            remedy = "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
+        return SourceError(str(self._location), f"key {planned.key!r} cannot be read ({reason}). {remedy}")
 
 
 def _obstore_get(bucket: str, client: S3Client, request_payer: bool) -> Callable[..., Any] | None:

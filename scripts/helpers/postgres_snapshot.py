@@ -29,8 +29,12 @@ WRAP = 2**32
 class TransactionIds(PostgreSQL):
     """PostgreSQL where cursors are transaction ids: in columns of type xid8 or bigint, or `xmin`."""
 
-    def __init__(self, xid8: frozenset[str]) -> None:
+    def __init__(self, xid8: frozenset[str] = frozenset()) -> None:
         self._xid8 = xid8
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect that knows which columns are of type xid8."""
+        return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
 
     def cursor(self, column: CursorColumn) -> str:
         """Write a cursor column; the 32 bits of xmin with the epoch, from the next id, put before them."""
@@ -46,6 +50,16 @@ class TransactionIds(PostgreSQL):
             check_value(value, column.type)
             return f"{self.quote(column.name)} {sign} CAST('{value:d}' AS xid8)"
         return super().comparison(column, sign, value)
+
+    def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
+        """Return the query for the last value; PostgreSQL 13 and 14 have no MIN or MAX of an xid8."""
+        if column.name not in self._xid8:
+            return super().outermost(column, function, rows)
+        name, order = f"found.{self.quote(column.name)}", "DESC" if function == "MAX" else "ASC"
+        return (
+            f"(SELECT {self.exact(name, column.type)} FROM (SELECT {self.quote(column.name)} {rows}) found"
+            f" WHERE {name} IS NOT NULL ORDER BY {name} {order} LIMIT 1)"
+        )
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type; an id has 64 bits and would need centuries to use the last one."""
@@ -95,6 +109,7 @@ class PostgresSnapshot(JdbcTable):
         if not isinstance(database_of(url), PostgreSQL):
             raise SourceError(str(table), "only PostgreSQL has snapshots to read up to. Use JdbcTable with a delay.")
         super().__init__(spark, url, table, properties=properties, partitions=partitions)
+        self._database = TransactionIds()
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor column; CursorError if it holds no transaction ids."""
@@ -116,9 +131,7 @@ class PostgresSnapshot(JdbcTable):
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(columns)
-        name = self.dialect.quote(column.name)
-        table = f"{self._table} t WHERE t.{name} IS NOT NULL ORDER BY t.{name}"
-        last = f"(SELECT CAST(t.{name} AS text) FROM {table} DESC LIMIT 1)"
+        last = self.dialect.outermost(column, "MAX", f"FROM {self._table}")
         row = self._ask(
             ceiling=OLDEST,
             following=f"CAST({NEXT} AS text)",
@@ -134,16 +147,6 @@ class PostgresSnapshot(JdbcTable):
         return Facts(nulls=int(row[2]), ceiling=int(row[0]))
 
     # --- within ---------------------------------------------------------------------------------
-
-    def _forget(self) -> None:
-        """Ask the catalogue again at the next need."""
-        super()._forget()
-        self.__dict__.pop("dialect", None)
-
-    @cached_property
-    def dialect(self) -> Database:
-        """How SQL is written for the database."""
-        return TransactionIds(frozenset(name for name, column in self._catalogue.items() if column.declared == "xid8"))
 
     @cached_property
     def _catalogue(self) -> dict[str, TableColumn]:

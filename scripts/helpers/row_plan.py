@@ -4,100 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal
-from typing import Any, Literal, get_args
+from datetime import datetime, time, timedelta, timezone
+from typing import Any
 
-from scripts.helpers.cursors import EXACT, Bound, Cursor, CursorColumn, Tick
+from scripts.helpers.cursors import Bound, Cursor, CursorColumn, Tick
 from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.row_options import RowOptions
 from scripts.helpers.row_sources import Facts, RowSource
 from scripts.helpers.row_window import Nulls, RowWindow, check_source, check_types, precedes, read_bound
 
 logger = logging.getLogger(__name__)
-
-Sink = Literal["append", "merge"]
-
-DEFAULT_DELAY = timedelta(minutes=5)
-"""How far the upper bound of times stays behind the clock: a transaction that commits up to five
-minutes after the time it stamped on its rows is not missed. Kafka's JDBC source defaults to none,
-and its issues #172, #915 and #1015 are the rows that were lost."""
-
-
-@dataclass(frozen=True)
-class RowOptions:
-    """How `rows_since` chooses rows. The defaults lose nothing and repeat nothing.
-
-    Attributes
-    ----------
-    delay
-        Longest time between a row's stamp and the moment others can see the row. Times only.
-    lookback
-        How far before the watermark to read again, for rows that show later than `delay`: a
-        timedelta, or a number for numbers. Rows come twice, so it needs a sink that merges.
-    high
-        The upper bound, not itself taken, instead of the one that the source gives; no delay is
-        kept from it. A tuple for compound cursors.
-    initial_value
-        Where a first run starts, itself taken; None for everything.
-    nulls
-        Rows with NULL in a cursor column: ``raise`` with their count, ``include`` all of them each
-        time (needs a sink that merges), or ``exclude`` them, with a WARNING that counts them.
-    descending
-        The numbers fall from row to row.
-    strings
-        Take texts as cursors. They compare byte by byte: right for keys of fixed width only.
-    sink
-        ``merge`` if what is written replaces rows of the same key.
-    """
-
-    delay: timedelta = DEFAULT_DELAY
-    lookback: Tick | None = None
-    high: Any = None
-    initial_value: Any = None
-    nulls: Nulls = "raise"
-    descending: bool = False
-    strings: bool = False
-    sink: Sink = "append"
-
-    def check(self, columns: tuple[CursorColumn, ...]) -> None:
-        """Refuse what cannot be meant, before the source is asked; CursorError names option and remedy."""
-        first = columns[0]
-        if self.nulls not in get_args(Nulls):
-            raise CursorError(first.name, f"nulls={self.nulls!r} is unknown. Use 'raise', 'include' or 'exclude'.")
-        if self.sink not in get_args(Sink):
-            raise CursorError(first.name, f"sink={self.sink!r} is unknown. Use 'append' or 'merge'.")
-        if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
-            raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
-        numbers = [column for column in columns if column.is_number]
-        if self.descending and len(numbers) < len(columns):
-            raise CursorError(first.name, "descending=True is for numbers only. Leave it out.")
-        self._check_lookback(first)
-        if self.sink == "append" and (self.lookback or self.nulls == "include"):
-            why = f"lookback={self.lookback}" if self.lookback else "nulls='include'"
-            raise CursorError(
-                first.name,
-                f"{why} reads rows again, and sink='append' would keep them twice. Write them with a sink that merges "
-                "by key and say sink='merge', or leave the option out.",
-            )
-
-    def _check_lookback(self, first: CursorColumn) -> None:
-        given = self.lookback
-        if given is None:
-            return
-        fitting: type | tuple[type, ...] = (int, Decimal) if first.type.startswith("decimal") else int
-        fitting = timedelta if first.is_time else fitting
-        finite = not isinstance(given, Decimal) or given.is_finite()
-        if first.type == "string" or isinstance(given, bool) or not isinstance(given, fitting) or not finite:
-            raise CursorError(
-                first.name,
-                f"lookback={given!r} does not fit a {first.type}. Give a timedelta for times and dates, a number for "
-                "numbers, none for texts.",
-            )
-        if isinstance(given, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(given, first.tick):
-            raise CursorError(first.name, f"lookback={given} is finer than a {first.type}. Give whole steps of it.")
-        if given != abs(given):
-            raise CursorError(first.name, f"lookback={given!r} is below 0. Give how far to read back.")
 
 
 def plan_window(
@@ -111,11 +27,11 @@ def plan_window(
 ) -> RowWindow:
     """Find the window of rows that are new, by one query over the rows past the watermark.
 
-    The upper bound is one tick above the source's largest value, so that a lagging replica or a
-    late import loses no row; for times it is also no later than the clock less the delay, rounded
-    down to the column's tick, so that a stamp which is still being written to is left for later.
-    Numbers and texts have no clock: a row that shows after one with a larger number is lost unless
-    a lookback covers it, or the source has a ceiling.
+    The upper bound is one tick above the source's largest value: while nothing newer is there, a
+    lagging replica or a late import loses no row. For times it is also no later than the clock less
+    the delay, rounded down to the column's tick; rows that come behind newer ones are safe for as
+    long as the delay lasts. Numbers and texts have no clock: a row that shows after one with a
+    larger number is lost unless a lookback covers it, or the source has a ceiling.
 
     Parameters
     ----------
@@ -130,7 +46,7 @@ def plan_window(
     context
         Name of the source inside its job, for messages.
     **options
-        See `RowOptions`.
+        See `row_options.RowOptions`.
 
     Raises
     ------
@@ -145,7 +61,7 @@ def plan_window(
     chosen = RowOptions(**options)
     columns = source.columns(names, chosen.strings)
     chosen.check(columns)
-    low = _low(columns, state, chosen, context)
+    low, start = _ends(columns, state, chosen, context)
     given = None if chosen.high is None else _given(columns, chosen.high, "high")
     if given is not None and low is not None and precedes(given, low, descending=chosen.descending):
         raise CursorError(
@@ -153,26 +69,30 @@ def plan_window(
         )
     facts = source.facts(columns, low, chosen.descending)
     _check_nulls(columns, facts.nulls, chosen.nulls, context)
-    clock = facts.now or now
+    _check_slack(columns[0], facts.slack, chosen)
+    _check_text(columns, facts.smallest if chosen.descending else facts.largest, "its last value")
+    clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
     if columns[0].is_time:
         _check_clock(source, columns[0], clock, low, state is None, given, context)
-    if given is not None:
-        high: Bound | None = given
-    elif facts.ceiling is not None:
-        high = _ceiling(source, columns, facts.ceiling, low, context)
-    else:
-        high = _high(columns, facts, clock, chosen, context)
-        if high is None or (low is not None and precedes(high, low, descending=chosen.descending)):
-            high = low
-    lookback = chosen.lookback or None
-    return RowWindow(columns, low, high, None if state is None else lookback, chosen.nulls, chosen.descending)
+    high = given
+    if facts.ceiling is not None:
+        high = _up_to(given, _ceiling(source, columns, facts.ceiling, low, context), columns, chosen, "its ceiling")
+    elif given is None or not (columns[0].is_time or chosen.settled):
+        last = _high(columns, facts, clock, chosen, context)
+        if last is None or (low is not None and precedes(last, low, descending=chosen.descending)):
+            last = low
+        high = _up_to(given, last, columns, chosen, "one step past the last row")
+    lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
+    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start)
 
 
-def _low(
+def _ends(
     columns: tuple[CursorColumn, ...], state: Mapping[str, Any] | None, options: RowOptions, context: str
-) -> Bound | None:
+) -> tuple[Bound | None, Bound | None]:
+    """Return the watermark, and where the first run was told to start."""
     if state is None:
-        return None if options.initial_value is None else _given(columns, options.initial_value, "initial_value")
+        start = None if options.initial_value is None else _given(columns, options.initial_value, "initial_value")
+        return start, start
     check_source(state, [column.name for column in columns], context)
     check_types(columns, state.get("type"))
     if bool(state.get("descending")) != options.descending:
@@ -180,7 +100,7 @@ def _low(
         raise CursorError(
             columns[0].name, f"its order was {before}. Give the other order a transformation_ctx of its own."
         )
-    return read_bound(state.get("value"), columns)
+    return read_bound(state.get("value"), columns), read_bound(state.get("start"), columns)
 
 
 def _given(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound:
@@ -191,7 +111,19 @@ def _given(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound
             columns[0].name, f"{what} has {len(values)} values for {len(columns)} columns. Give one each."
         )
     found = [column.given(value, what) for column, value in zip(columns, values, strict=False)]
-    return (*found, *[None] * (len(columns) - len(found)))
+    bound: Bound = (*found, *[None] * (len(columns) - len(found)))
+    _check_text(columns, bound, what)
+    return bound
+
+
+def _check_text(columns: tuple[CursorColumn, ...], bound: Bound | None, what: str) -> None:
+    for column, value in zip(columns, bound or (), strict=False):
+        if isinstance(value, str) and not value.isascii():
+            raise CursorError(
+                column.name,
+                f"{what} has letters beyond ASCII, which databases put in different orders. Use a column of ASCII keys "
+                "of fixed width, or a timestamp, date, integer or decimal column.",
+            )
 
 
 def _check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, context: str) -> None:
@@ -204,6 +136,19 @@ def _check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, c
         )
     if count and policy == "exclude":
         logger.warning("event=nulls_excluded context=%s column=%s rows=%d", context, names, count)
+
+
+def _check_slack(column: CursorColumn, slack: timedelta | None, options: RowOptions) -> None:
+    """Refuse partitions that may be left out although late rows are still to come into them."""
+    late = timedelta(0) if options.high is not None else options.delay
+    if isinstance(options.lookback, timedelta):
+        late += options.lookback
+    if slack is not None and late > slack:
+        raise CursorError(
+            column.name,
+            f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches. "
+            "Give DatePartitions a slack of at least delay and lookback together.",
+        )
 
 
 def _check_clock(
@@ -219,8 +164,9 @@ def _check_clock(
     wall: Any = column.at(clock)
     if low is not None and wall < low[0] and not first_run:
         raise SourceBehindError(source.name, context, "clock")
-    for what, bound in (("initial_value", low), ("high", given)):
-        if bound is not None and wall < bound[0]:
+    lowest: Any = column.lowest(clock)
+    for what, bound in (("initial_value", low if first_run else None), ("high", given)):
+        if bound is not None and lowest < bound[0]:
             raise CursorError(
                 column.name,
                 f"{what} is past the source's clock, and rows that come until then would be lost. Give one that has "
@@ -246,7 +192,8 @@ def _high(
     if stamp > first.at(clock):
         logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, first.name)
     try:
-        cap: Any = first.floor(clock - options.delay)
+        moment = clock.astimezone(timezone.utc) - options.delay
+        cap: Any = first.floor(moment.astimezone(clock.tzinfo))
     except OverflowError:
         raise CursorError(first.name, f"delay={options.delay} reaches before the year 1. Give a shorter one.") from None
     if stamp >= cap:
@@ -263,6 +210,34 @@ def _just_past(columns: tuple[CursorColumn, ...], last: Bound, descending: bool)
         return (*last[:-1], column.next_below(value) if descending else column.next_above(value))
     except OverflowError:
         return (*_just_past(columns[:-1], last[:-1], descending), None)
+
+
+def _up_to(
+    given: Bound | None, limit: Bound | None, columns: tuple[CursorColumn, ...], options: RowOptions, what: str
+) -> Bound | None:
+    """Return the bound that the caller gives, if it is not past the limit; else the limit itself."""
+    if given is None:
+        return limit
+    if limit is None or precedes(limit, given, descending=options.descending):
+        raise CursorError(
+            columns[0].name,
+            f"high is past {what}, and rows that come below it later would be lost. Leave it out, or give one that is "
+            "not.",
+        )
+    return given
+
+
+def _lookback(column: CursorColumn, low: Bound | None, lookback: Tick | None, clock: datetime) -> Tick | None:
+    """Return how far to read back; on a wall clock more than asked, where it was put forward meanwhile."""
+    if low is None or not lookback or not isinstance(lookback, timedelta) or column.type == "timestamp":
+        return lookback or None
+    end: Any = low[0]
+    wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
+    try:
+        moment = wall.replace(tzinfo=clock.tzinfo).astimezone(timezone.utc) - lookback
+        return max(lookback, wall - moment.astimezone(clock.tzinfo).replace(tzinfo=None))
+    except OverflowError:
+        return lookback
 
 
 def _ceiling(

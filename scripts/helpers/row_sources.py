@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 from scripts.helpers.cursors import Bound, Cursor, CursorColumn
+from scripts.helpers.errors import SourceError
 from scripts.helpers.row_window import RowWindow
 
 
@@ -29,6 +31,11 @@ class Facts:
         Rows that have NULL in a cursor column.
     ceiling
         An exact upper bound: no row below it can appear any more. It needs no delay.
+    zone
+        The zone of columns without zone and of dates, where the source has no clock to say it by.
+        None is that of the job's clock.
+    slack
+        How far the folder of a row may be from its cursor, where folders are left out by date.
     """
 
     now: datetime | None = None
@@ -36,6 +43,8 @@ class Facts:
     smallest: Bound | None = None
     nulls: int = 0
     ceiling: Cursor | None = None
+    zone: tzinfo | None = None
+    slack: timedelta | None = None
 
 
 class RowSource(Protocol):
@@ -62,3 +71,13 @@ class RowSource(Protocol):
     def typed_errors(self) -> AbstractContextManager[None]:
         """Return what lets an error of a read of the rows come out as a SourceError."""
         ...
+
+
+def named_zone(zone: str, source: str) -> tzinfo:
+    """Return a time zone by its name; SourceError if there is none of it."""
+    if zone == "UTC":
+        return timezone.utc
+    try:
+        return ZoneInfo(zone)
+    except (ValueError, KeyError) as error:
+        raise SourceError(source, f"zone={zone!r} is unknown. Give a name such as 'Europe/London'.") from error

@@ -23,6 +23,7 @@ class RowWindow:
     `low` is None on a first run: everything before `high`. `high` is None while there is no row at
     all; then the watermark stays as it is. A compound cursor has a value for each column and
     compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
+    `start` is where the first run was told to start: a lookback goes no further.
 
     Examples
     --------
@@ -40,6 +41,7 @@ class RowWindow:
     lookback: Tick | None = None
     nulls: Nulls = "raise"
     descending: bool = False
+    start: Bound | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -50,15 +52,19 @@ class RowWindow:
 
     @property
     def read_low(self) -> Bound | None:
-        """Where reading starts: `low` less the lookback. None is the very beginning."""
-        if self.low is None or not self.lookback or self.low[0] is None:
+        """Where reading starts: `low` less the lookback, but not before `start`. None is the very beginning."""
+        if self.low is None or not self.lookback:
             return self.low
-        first = self.columns[0]
+        low, first = self.low[0], self.columns[0]
+        assert low is not None
         try:
-            moved = first.shifted(self.low[0], self.lookback, 1 if self.descending else -1)
+            moved = first.shifted(low, self.lookback, 1 if self.descending else -1)
         except OverflowError:
-            return None
-        return (moved, *(None for _ in self.columns[1:]))
+            return self.start
+        bound: Bound = (moved, *(None for _ in self.columns[1:]))
+        if self.start is not None and precedes(bound, self.start, descending=self.descending):
+            return self.start
+        return bound
 
     def predicate(self, dialect: Dialect) -> str:
         """Return the filter, of typed literals only."""
@@ -99,7 +105,8 @@ class RowWindow:
         options: dict[str, Any] = {"lookback": _lookback_to_store(self.lookback)} if self.lookback else {}
         if self.nulls != "raise":
             options["nulls"] = self.nulls
-        return {**self._identity, "low": self._stored(self.low), "high": self._stored(self.high), **options}
+        bounds = {"low": self._stored(self.low), "high": self._stored(self.high)}
+        return {**self._identity, **bounds, **self._begun, **options}
 
     @classmethod
     def from_plan(cls, plan: Mapping[str, Any], names: Sequence[str], context: str) -> RowWindow:
@@ -116,12 +123,18 @@ class RowWindow:
             _lookback_from_store(plan.get("lookback"), columns[0]),
             plan.get("nulls", "raise"),
             plan.get("descending") is True,
+            read_bound(plan.get("start"), columns),
         )
 
     @property
     def state_after(self) -> dict[str, Any]:
         """What the watermark of this context is once the window is processed."""
-        return {**self._identity, "value": self._stored(self.low if self.high is None else self.high)}
+        value = self._stored(self.low if self.high is None else self.high)
+        return {**self._identity, "value": value, **self._begun}
+
+    @property
+    def _begun(self) -> dict[str, Any]:
+        return {} if self.start is None else {"start": self._stored(self.start)}
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -175,11 +188,13 @@ def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
             columns[0].name,
             f"a stored bound has {len(values)} values, not {len(columns)}. Reset the watermark by hand.",
         )
-    first = columns[0].check(values[0])
-    rest = (
-        None if value is None else column.check(value) for column, value in zip(columns[1:], values[1:], strict=True)
-    )
-    return (first, *rest)
+    known = len(values) if None not in values[1:] else values.index(None, 1)
+    if any(value is not None for value in values[known:]):
+        raise CursorError(
+            columns[known].name, "a stored bound has no value there, but one after it. Reset the watermark by hand."
+        )
+    found = (column.check(value) for column, value in zip(columns, values[:known], strict=False))
+    return (*found, *[None] * (len(columns) - known))
 
 
 def _as_list(stored: object) -> list[Any]:

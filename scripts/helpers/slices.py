@@ -7,26 +7,24 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.coverage import Interval, Point, Span, digest, point
+from scripts.helpers.coverage import derived_id, origin_of
 from scripts.helpers.cursors import DAY, EXACT, MICROSECOND, Cursor
 from scripts.helpers.errors import BoundsError
+from scripts.helpers.intervals import Interval, Point, Span, point
 
 MAX_SLICES = 10_000
+MAX_DIGITS = 76
+"""Of a number on either side of its point: twice what a decimal column can hold."""
 
 
-def given(context: str, low: Any, high: Any) -> Interval:
+def given(context: str, low: Any, high: Any, *, endless: bool = False) -> Interval:
     """Return bounds as an interval; BoundsError if they are none.
 
-    Times with a zone become UTC; those without stay what they are.
+    Times with a zone become UTC; those without stay what they are. Only if `endless` may `high` be None.
     """
-    start, end = _normal(point(low)), _normal(point(high))
-    for name, bound in (("low", start), ("high", end)):
-        for value in bound:
-            if isinstance(value, bool | float) or not isinstance(value, Cursor):
-                raise BoundsError(
-                    context,
-                    f"{name} is a {type(value).__name__}. Give a time, a date, a whole number, a Decimal or text.",
-                )
+    start, end = _checked(context, "low", low), _checked(context, "high", high)
+    if endless and not end:
+        return start, None
     if not end:
         raise BoundsError(
             context, "high is missing. A backfill ends somewhere; low may be None for the very beginning."
@@ -70,11 +68,27 @@ def slices(low: Any, high: Any, n: int) -> list[Span]:
     return list(zip(cuts, [*cuts[1:], last], strict=True))
 
 
-def _normal(end: Point) -> Point:
-    def one(value: Cursor) -> Cursor:
-        return value.astimezone(timezone.utc) if isinstance(value, datetime) and value.tzinfo else value
+def _checked(context: str, name: str, bound: Any) -> Point:
+    """Return one end, of values that compare and can be cut."""
+    end = point(bound)
+    for value in end:
+        if isinstance(value, bool | float) or not isinstance(value, Cursor):
+            raise BoundsError(
+                context, f"{name} is a {type(value).__name__}. Give a time, a date, a whole number, a Decimal or text."
+            )
+        if isinstance(value, Decimal) and not _is_number(value):
+            raise BoundsError(context, f"{name} is no number that a column can hold. Give one of fewer digits.")
+    try:
+        return tuple(
+            value.astimezone(timezone.utc) if isinstance(value, datetime) and value.tzinfo else value for value in end
+        )
+    except OverflowError:
+        raise BoundsError(context, f"{name} is outside the years 1 to 9999 in UTC. Give a nearer time.") from None
 
-    return tuple(map(one, end))
+
+def _is_number(value: Decimal) -> bool:
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and exponent >= -MAX_DIGITS and value.adjusted() < MAX_DIGITS
 
 
 def _family(value: Cursor) -> str:
@@ -105,10 +119,10 @@ def _moved(low: Any, step: Any, count: int) -> Any:
 def slice_id(job_id: str, context: str, state: Mapping[str, Any], bounds: Interval, name: str) -> str:
     """Return the job that reads one slice: the same for the same bounds, and no value can be read from it."""
     ends = [[_text(value) for value in end or ()] for end in bounds]
-    return f"{job_id}-backfill-{digest(context, state.get('origin', ''), name, repr(ends))}"
+    return derived_id(job_id, "backfill", context, origin_of(state), name, repr(ends))
 
 
 def _text(value: Cursor) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
-    return repr(value) if isinstance(value, str) else f"{Decimal(value).normalize(EXACT):f}"
+    return repr(value) if isinstance(value, str) else f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"

@@ -8,24 +8,29 @@ those files come to the driver. It is the code of `FileBookmark`, so the answer 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.bucket_pages import BucketPages
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError
+from scripts.helpers.fetched_lines import marked
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.file_ledger import files_of, segment_of
-from scripts.helpers.file_plans import plan_of
+from scripts.helpers.file_plans import check_source, plan_of
 from scripts.helpers.identities import GONE, LEDGER, TAKEN
+from scripts.helpers.ledger_files import LedgerFiles
 from scripts.helpers.listing_cuts import find_cuts
 from scripts.helpers.object_listing import Location
 from scripts.helpers.s3_client import make_client
+from scripts.helpers.small_files import typed_errors
+from scripts.helpers.unchanged import find_changed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
+NAMED_CHANGES = 1_000
+"""Most keys of changed objects that a task names; more than a few tell nobody more."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class SparkFileDelta:
     ----------
     files : DataFrame
         One row per file, with the columns of `FileDelta.table`; read from the ledger when it is used.
+        A file of the ledger that is damaged fails the Spark job; `small_files.typed_errors` makes that a
+        LedgerError, as `job.write` does.
     count, bytes, gone : int
         Number of new files, their size, and the number of objects that are not there any more.
     """
@@ -63,8 +72,8 @@ class SparkFileBookmark:
 
     The executors need this package (``--py-files`` or ``--extra-py-files`` with the wheel), boto3 and
     pyarrow, and find their own AWS credentials. Options that need all files at one place are
-    refused: mode windowed, max_files, max_bytes, ready_marker, layout, and on_modified or
-    on_archived ``error`` come as an error of the Spark job.
+    refused: mode windowed, max_files, max_bytes, ready_marker, layout. Sources are S3 and local
+    directories.
 
     Parameters
     ----------
@@ -84,7 +93,7 @@ class SparkFileBookmark:
         taken_by: tuple[int, str] = (0, ""),
         **options: Any,
     ) -> None:
-        self._spark, self._taken_by = spark, taken_by
+        self._spark, self._context, self._taken_by = spark, context, taken_by
         self._local = FileBookmark(source, state=state, context=context, taken_by=taken_by, **options)
         self.location = self._local.location
         chosen = self._local.options
@@ -93,6 +102,10 @@ class SparkFileBookmark:
         ]  # fmt: skip
         if chosen.mode != "exact":
             refused.append("mode")
+        if not self.location.is_local and not self.location.is_s3:
+            raise SourceError(
+                str(self.location), f"executors do not list {self.location.scheme}://. Use new_files for it."
+            )
         if refused:
             raise InvalidValueError(f"On Spark {', '.join(refused)} cannot be used. Use FileBookmark instead.")
         if chosen.ledger_uri is None:
@@ -103,15 +116,13 @@ class SparkFileBookmark:
         self.state_after: dict[str, Any] | None = None
 
     def new_files(self) -> SparkFileDelta:
-        """List the source on the executors and return what is new. SourceError or a Spark error if any range fails."""
+        """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
         ranges, started = self._ranges()
         task = _Task(
             str(self.location), self._sent_state(), self._taken_by, started.isoformat(),
             {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
         )  # fmt: skip
-        parts = self._spark.sparkContext.parallelize(ranges, len(ranges))
-        rows = self._spark.createDataFrame(parts, "first string, last string")
-        found = [json.loads(row["share"]) for row in rows.mapInArrow(task, "share string").collect()]
+        found = self._executed(task, [json.dumps(bounds) for bounds in ranges])
         files = sorted((file for share in found for file in share["files"]), key=lambda file: file["first"])
         count, size, gone = (sum(share[name] for share in found) for name in ("count", "bytes", "gone"))
         segment = segment_of(files) if files else None
@@ -120,33 +131,77 @@ class SparkFileBookmark:
         self.state_after = self._local.following(started, segments=segments)
         return self.delta_of(self.plan)
 
-    def delta_of(self, plan: Mapping[str, Any]) -> SparkFileDelta:
-        """Return the delta of a frozen plan."""
-        files = files_of(plan["files"]) if plan.get("files") else []
-        frame = self._read(files).where(f"status = '{TAKEN}'")
-        count, size, gone = (int(plan.get(name, 0)) for name in ("count", "bytes", "gone"))
+    def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:
+        """Return the delta of a frozen plan; None has no files. SourceChangedError if it is that of another source."""
+        frame = self._read(self._files_of(plan))
+        count, size, gone = (int((plan or {}).get(name, 0)) for name in ("count", "bytes", "gone"))
         return SparkFileDelta(self.location, frame, count, size, gone)
+
+    def check_unchanged(self, plan: Mapping[str, Any] | None) -> None:
+        """Let executors compare the planned objects with what is there now.
+
+        A task looks at the objects of one file of the ledger: at each by itself, or where there are many
+        by listing from the first key to the last. It is the latest version that counts.
+
+        Raises
+        ------
+        ChangedObjectError
+            Names what was overwritten or deleted: of each file of the ledger up to 1,000 keys.
+        LedgerError, SourceError
+            The ledger or the source could not be read.
+        """
+        task = _Look(self._taken, str(self.location), self._local.options.request_payer)
+        found = self._executed(task, [json.dumps(file) for file in self._files_of(plan)])
+        overwritten, deleted = (sorted(key for share in found for key in share[how]) for how in _Look.HOW)
+        if overwritten or deleted:
+            raise ChangedObjectError(str(self.location), overwritten, deleted)
+
+    @property
+    def _taken(self) -> _Taken:
+        return _Taken(str(self._ledger_location))
+
+    def _files_of(self, plan: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        if plan is None:
+            return []
+        check_source(plan, self.location, self._context)
+        return self._local.ledger.files(plan["files"]) if plan.get("files") else []
+
+    def _executed(self, task: Callable[..., Any], parts: Sequence[str]) -> list[dict[str, Any]]:
+        """Give each part to a task of its own and return the shares of all."""
+        if not parts:
+            return []
+        with typed_errors():
+            shares = self._frame(parts).mapInArrow(task, "share string").collect()
+        return [json.loads(row["share"]) for row in shares]
+
+    def _frame(self, parts: Sequence[str]) -> DataFrame:
+        spread = self._spark.sparkContext.parallelize([(part,) for part in parts], len(parts))
+        return self._spark.createDataFrame(spread, "part string")
 
     def _sent_state(self) -> dict[str, Any] | None:
         """Return the state as executors can be sent it: with names of files, not with chunks of the table."""
         return {**self._state, "segments": self._local.ledger.in_files()} if self._state else None
 
     def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """Read what is taken from files of the ledger, each of which is proven whole."""
         from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
         types = {"size": LongType(), "version": LongType(), "modified": TimestampType()}
         schema = StructType([StructField(name, types.get(name, StringType())) for name in LEDGER.names])
         if not files:
             return self._spark.createDataFrame([], schema)
-        paths = [self._ledger_location.uri(file["file"]) for file in files]
-        return self._spark.read.schema(schema).parquet(*paths)
+        return self._frame([json.dumps(file) for file in files]).mapInArrow(self._taken, schema)
 
     def _ranges(self) -> tuple[list[tuple[str | None, str | None]], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
-        if self.location.is_local:
+        if self.location.is_local or self.location.is_unordered:
             return [(None, None)], datetime.now().astimezone()
         wanted = TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism
-        pages = BucketPages(str(self.location), make_client(1), self.location.bucket, self.location.prefix)
+        options = self._local.options
+        pages = BucketPages(
+            str(self.location), make_client(1), self.location.bucket, self.location.prefix,
+            versioned=options.versioned, request_payer=options.request_payer,
+        )  # fmt: skip
         cuts = find_cuts(pages, wanted)
         assert pages.date is not None
         return list(zip([None, *cuts], [*cuts, None], strict=True)), pages.date
@@ -168,11 +223,11 @@ class _Task:
     started: str
     options: Mapping[str, Any]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                share = json.dumps(self._share(row["first"], row["last"]))
-                yield pa.RecordBatch.from_arrays([pa.array([share], pa.string())], ["share"])
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, last in _parts(batches):
+            with _marked_errors():
+                share = self._share(first, last)
+            yield _as_batch(share)
 
     def _share(self, after: str | None, until: str | None) -> dict[str, Any]:
         bookmark = FileBookmark(
@@ -186,3 +241,63 @@ class _Task:
             "bytes": pc.sum(taken.column("size")).as_py() or 0,
             "gone": pc.sum(pc.equal(rows.column("status"), GONE)).as_py() or 0,
         }
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What an executor does with a file of the ledger: read it, prove it, and show what is taken."""
+
+    ledger_uri: str
+
+    def rows(self, file: Mapping[str, Any]) -> pa.Table:
+        rows = LedgerFiles(self.ledger_uri, _client()).rows(file)
+        return rows.filter(pc.equal(rows.column("status"), TAKEN))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for file in _parts(batches):
+            with _marked_errors():
+                rows = self.rows(file)
+            yield from rows.to_batches()
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What an executor does before the commit: compare the objects of a file of the ledger with what is there."""
+
+    HOW: ClassVar[tuple[str, str]] = ("overwritten", "deleted")
+
+    taken: _Taken
+    source: str
+    request_payer: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for file in _parts(batches):
+            with _marked_errors():
+                share = self._share(file)
+            yield _as_batch(share)
+
+    def _share(self, file: Mapping[str, Any]) -> dict[str, list[str]]:
+        rows = self.taken.rows(file)
+        found = find_changed(
+            Location.parse(self.source), rows, _client(), request_payer=self.request_payer,
+            between=(str(file["first"])[:-1], str(file["last"])),
+        )  # fmt: skip
+        return {how: keys[:NAMED_CHANGES] for how, keys in zip(self.HOW, found, strict=True)}
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    for batch in batches:
+        yield from map(json.loads, batch.column(0).to_pylist())
+
+
+def _as_batch(share: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([json.dumps(share)], pa.string())], ["share"])
+
+
+@contextmanager
+def _marked_errors() -> Iterator[None]:
+    """Raise our own errors so that `typed_errors` finds them in Spark's."""
+    try:
+        yield
+    except SourceError as error:
+        raise RuntimeError(marked(error)) from error

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from scripts.helpers.cursors import Cursor, CursorColumn, Tick
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.sql_dialects import Dialect
 
 FIRST, LAST = "0001-01-01", "9999-12-31"
-WHOLE_TYPES = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int"}
-TEXT_TYPES = ("char", "text", "clob", "string")
+WHOLE_TYPES = ("tinyint", "smallint", "mediumint", "int", "integer")
+TEXT_TYPES = ("char", "text", "clob")
 CATALOGUE = NAME, TYPE, INDEXED, NULLABLE = "column_name", "declared", "indexed", "nullable"
 """Columns of a catalogue query."""
 
@@ -77,8 +77,16 @@ class Database(Dialect):
     """Time at which the statement started, or before: ISO text in UTC."""
     from_nothing = ""
     """What follows a SELECT that reads no table."""
-    indexes_texts = False
-    """Whether an index serves texts that are compared byte by byte."""
+    encoding = "utf-8"
+    """What the hex digits of a text stand for."""
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect for a table, if how its columns are declared changes what is written."""
+        return self
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index on a cursor column serves what it is compared as."""
+        return column.type != "string"
 
     def table(self, parts: Sequence[str]) -> str:
         """Quote a table's name, part by part."""
@@ -108,8 +116,28 @@ class Database(Dialect):
         raise NotImplementedError
 
     def value(self, text: str, column: CursorColumn) -> Cursor:
-        """Read what `exact` wrote."""
-        return bytes.fromhex(text).decode() if column.type == "string" else column.from_text(text)
+        """Read what `exact` wrote; CursorError for what the column's type cannot hold."""
+        if column.type == "string":
+            return self._text_of(text, column.name)
+        found = column.from_text(text)
+        try:
+            return column.check(found)
+        except CursorError:
+            raise CursorError(
+                column.name,
+                f"its last value does not fit the {column.type} that it is read as. Read it through a view that casts "
+                "it to a decimal of its own precision and scale.",
+            ) from None
+
+    def _text_of(self, digits: str, name: str) -> str:
+        try:
+            return bytes.fromhex(digits).decode(self.encoding)
+        except ValueError:
+            raise CursorError(name, "its largest value is no text. Mend or filter that row.") from None
+
+    def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
+        """Return the query for the exact text of the last value (MIN or MAX) in rows: ``FROM`` and what follows it."""
+        return f"(SELECT {self.exact(f'{function}({self.cursor(column)})', column.type)} {rows})"
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type and the tick of a declared type; None where there is no exact order."""
@@ -140,7 +168,10 @@ class PostgreSQL(Database):
     name = "PostgreSQL"
     driver = "org.postgresql.Driver"
     now = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
-    indexes_texts = True
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index serves; one of texts that sorts by bytes does."""
+        return True
 
     def bytes_as_text(self, digits: str) -> str:
         """Write a text."""
@@ -168,14 +199,16 @@ class PostgreSQL(Database):
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type and the tick of a declared type."""
         found = Declared.parse(declared)
+        if found.text.endswith("[]"):
+            return None
         if found.base == "timestamp":
             return "timestamp" if found.has_zone else "timestamp_ntz", found.tick(6)
         if found.base == "numeric":
-            return _with_tick(found.decimal("decimal(38,18)"))
-        if found.text in ("character varying", "text", "character") or found.text.startswith("character"):
+            return with_tick(found.decimal("decimal(38,18)"))
+        if found.base in ("text", "character"):
             return "string", None
         simple = {"date": "date", "smallint": "int", "integer": "int", "bigint": "bigint"}
-        return _with_tick(simple.get(found.text))
+        return with_tick(simple.get(found.text))
 
     def read_as_text(self, declared: str) -> str | None:
         """Return Spark's type where the driver shifts values: without zone, in the hour that summer time skips."""
@@ -233,13 +266,13 @@ class MySQL(Database):
         if found.base in ("datetime", "timestamp"):
             return "timestamp" if found.base == "timestamp" else "timestamp_ntz", found.tick(0)
         if found.base == "decimal":
-            return _with_tick(found.decimal("decimal(10,0)"))
+            return with_tick(found.decimal("decimal(10,0)"))
         if found.base == "bigint":
-            return _with_tick("decimal(20,0)" if "unsigned" in found.text else "bigint")
+            return with_tick("decimal(20,0)" if "unsigned" in found.text else "bigint")
         if found.base in WHOLE_TYPES:
-            return _with_tick("bigint" if "unsigned" in found.text else "int")
+            return with_tick("bigint" if "unsigned" in found.text else "int")
         if found.base == "date":
-            return _with_tick("date")
+            return with_tick("date")
         return ("string", None) if found.base.endswith(TEXT_TYPES) else None
 
     def catalogue(self, parts: Sequence[str]) -> str:
@@ -266,49 +299,10 @@ class MariaDB(MySQL):
     session = "SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"
 
 
-class SQLite(Database):
-    """SQLite. Its times are texts or numbers: a text in ISO form can be read with ``strings=True``."""
-
-    name = "SQLite"
-    driver = "org.sqlite.JDBC"
-    now = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'"
-    indexes_texts = True
-
-    def bytes_as_text(self, digits: str) -> str:
-        """Write a text."""
-        return f"CAST(x'{digits}' AS TEXT)"
-
-    def binary(self, name: str) -> str:
-        """Write a text column so that it compares byte by byte."""
-        return f"{name} COLLATE BINARY"
-
-    def exact(self, expression: str, kind: str) -> str:
-        """Write the exact text of a value."""
-        return f"hex({expression})" if kind == "string" else f"CAST({expression} AS TEXT)"
-
-    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        """Return Spark's type of a declared type, by SQLite's rules of affinity."""
-        lower = declared.lower()
-        if "int" in lower:
-            return _with_tick("bigint")
-        texts = (*TEXT_TYPES, "date", "time")
-        return ("string", None) if any(word in lower for word in texts) else None
-
-    def catalogue(self, parts: Sequence[str]) -> str:
-        """Return the query for a table's columns."""
-        table = self.text(parts[-1])
-        return (
-            f"SELECT c.name AS {NAME}, c.type AS {TYPE}, CASE WHEN m.type <> 'table' THEN NULL"
-            " WHEN c.pk = 1 OR EXISTS (SELECT 1 FROM pragma_index_list(m.name) l, pragma_index_info(l.name) i"
-            f" WHERE l.partial = 0 AND i.seqno = 0 AND i.cid = c.cid) THEN 1 ELSE 0 END AS {INDEXED},"
-            f' CASE WHEN c."notnull" = 1 THEN 0 ELSE 1 END AS {NULLABLE}'
-            f" FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') AND m.name = {table}"
-        )
-
-
 def _between(expression: str, first: str, last: str) -> str:
     return f"CASE WHEN {expression} < {first} THEN {first} WHEN {expression} > {last} THEN {last} ELSE {expression} END"
 
 
-def _with_tick(kind: str | None) -> tuple[str, Tick | None] | None:
+def with_tick(kind: str | None) -> tuple[str, Tick | None] | None:
+    """Return a type with the tick that it has by itself."""
     return None if kind is None else (kind, None)

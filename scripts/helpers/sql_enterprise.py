@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
-from scripts.helpers.cursors import Cursor, CursorColumn, Tick
+from scripts.helpers.cursors import Tick
 from scripts.helpers.errors import SourceError
 from scripts.helpers.sql_databases import INDEXED, NAME, NULLABLE, TYPE, WHOLE_TYPES, Database, Declared
 from scripts.helpers.sql_dialects import wall_text
@@ -21,6 +21,7 @@ class SQLServer(Database):
     quotes = ("[", "]")
     driver = "com.microsoft.sqlserver.jdbc.SQLServerDriver"
     now = "CONVERT(char(26), SYSUTCDATETIME(), 121) + '+00:00'"
+    encoding = "utf-16-le"
 
     def timestamp(self, value: datetime) -> str:
         """Write an instant."""
@@ -52,10 +53,6 @@ class SQLServer(Database):
             return f"CONVERT(char(10), {expression}, 23)"
         return f"CONVERT(varchar(max), {expression}, 2)" if kind == "string" else f"CONVERT(varchar(50), {expression})"
 
-    def value(self, text: str, column: CursorColumn) -> Cursor:
-        """Read what `exact` wrote."""
-        return bytes.fromhex(text).decode("utf-16-le") if column.type == "string" else super().value(text, column)
-
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type and the tick of a declared type."""
         found = Declared.parse(declared)
@@ -66,7 +63,6 @@ class SQLServer(Database):
             "datetimeoffset": ("timestamp", found.tick(6)),
             "date": ("date", None),
             "bigint": ("bigint", None),
-            "money": ("decimal(19,4)", None),
         }
         if found.base in times:
             return times[found.base]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers import items, requests
 from scripts.helpers.administration import Administration
+from scripts.helpers.coverage import served_by
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
 from scripts.helpers.ids import JOB_ID_RULE, check_run_id, new_token
 from scripts.helpers.records import Head, Plan
@@ -204,6 +205,6 @@ class Watermarks(Administration):
             with suppress(WatermarkError):
                 run.abort()
             raise
-        if not after.watermarks:
+        if not after.watermarks and served_by(job_id) is None:
             logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
         return run

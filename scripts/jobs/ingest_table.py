@@ -6,13 +6,15 @@ import argparse
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.dataframe_rows import DataFrameRows
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.postgres_snapshot import PostgresSnapshot
-from scripts.helpers.row_plan import DEFAULT_DELAY, Sink
+from scripts.helpers.row_options import DEFAULT_DELAY, Sink
+from scripts.helpers.row_sources import RowSource
 from scripts.helpers.row_window import Nulls
 from scripts.jobs import session
 
@@ -56,6 +58,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="append",
         help="merge: who reads the target keeps the latest row of each key (default: %(default)s)",
     )
+    parser.add_argument(
+        "--initial-value",
+        metavar="VALUE",
+        help="where a first run starts, itself taken: a value of the first cursor column, times as in "
+        "2026-01-31T10:00:00+00:00",
+    )
+    parser.add_argument("--high", metavar="VALUE", help="where this batch ends, itself not taken; without any delay")
+    parser.add_argument(
+        "--strings", action="store_true", help="the cursor column may hold texts: ASCII keys of fixed width"
+    )
+    parser.add_argument("--descending", action="store_true", help="the numbers of the cursor column fall")
+    parser.add_argument(
+        "--zone",
+        default="UTC",
+        metavar="NAME",
+        help="zone of the times without zone and the dates, such as Europe/London (default: %(default)s)",
+    )
     database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
     database.add_argument(
@@ -94,29 +113,49 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         arguments.cursor_column,
         delay=timedelta(seconds=arguments.delay_seconds),
         lookback=lookback or None,
+        initial_value=value_of(source, arguments, "initial_value"),
+        high=value_of(source, arguments, "high"),
         nulls=arguments.nulls,
+        descending=arguments.descending,
+        strings=arguments.strings,
         sink=arguments.sink,
     )
     job.write(rows, arguments.target)
     return False
 
 
-def source_of(spark: SparkSession, arguments: argparse.Namespace) -> Any:
-    """Return the table: a DataFrame of files, or a database's."""
+def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
+    """Return a bound, read as the type of the first cursor column says; None if it is not given."""
+    text = getattr(arguments, name)
+    if text is None:
+        return None
+    (column,) = source.columns(arguments.cursor_column[:1], arguments.strings)
+    unfit = CursorError(
+        column.name,
+        f"--{name.replace('_', '-')} is no {column.type}. Write a timestamp as 2026-01-31T10:00:00+00:00, one without "
+        "zone as 2026-01-31T10:00:00, a date as 2026-01-31.",
+    )
+    if column.is_time and "-" not in text[1:]:
+        raise unfit
+    try:
+        return column.from_text(text)
+    except CursorError as error:
+        raise unfit from error
+
+
+def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
+    """Return the table: files, or a database's."""
     if not arguments.source.startswith("jdbc:"):
-        return spark.read.format(arguments.format).load(arguments.source)
+        files = spark.read.format(arguments.format).load(arguments.source)
+        return DataFrameRows(files, zone=arguments.zone, name=arguments.source)
     if not arguments.jdbc_table:
         raise SourceError("JDBC", "no table is named. Pass --jdbc-table.")
-    given = {"user": arguments.jdbc_user_from, "password": arguments.jdbc_password_from}
-    properties = {name: os.environ[variable] for name, variable in given.items() if variable in os.environ}
-    table = PostgresSnapshot if arguments.snapshot else JdbcTable
-    return table(
-        spark,
-        arguments.source,
-        arguments.jdbc_table,
-        properties=properties | arguments.jdbc_options,
-        partitions=arguments.partitions,
-    )
+    login = {"user": arguments.jdbc_user_from, "password": arguments.jdbc_password_from}
+    properties = {name: os.environ[variable] for name, variable in login.items() if variable in os.environ}
+    given = {"properties": properties | arguments.jdbc_options, "partitions": arguments.partitions}
+    if arguments.snapshot:
+        return PostgresSnapshot(spark, arguments.source, arguments.jdbc_table, **given)
+    return JdbcTable(spark, arguments.source, arguments.jdbc_table, zone=arguments.zone, **given)
 
 
 if __name__ == "__main__":

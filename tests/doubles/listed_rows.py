@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -56,6 +56,8 @@ class ListedRows:
     listed: list[tuple[Any, ...]] = field(default_factory=list)
     now: datetime | None = None
     ceiling: Any = None
+    zone: tzinfo | None = None
+    slack: timedelta | None = None
     name: str = "public.repairs"
     asked: list[Bound | None] = field(default_factory=list)
 
@@ -69,9 +71,9 @@ class ListedRows:
         whole = [row for row in self.listed if None not in row]
         past = whole if low is None else self._where(probe.at_or_past(low, SQL), whole)
         nulls = len(self.listed) - len(whole)
-        if descending:
-            return Facts(self.now, None, min(past, default=None), nulls, self.ceiling)
-        return Facts(self.now, max(past, default=None), None, nulls, self.ceiling)
+        last = min(past, default=None) if descending else max(past, default=None)
+        ends = (None, last) if descending else (last, None)
+        return Facts(self.now, *ends, nulls, self.ceiling, self.zone, self.slack)
 
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(SQL), self.listed)

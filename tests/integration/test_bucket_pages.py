@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from typing import Any
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import SourceError
+from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
 from scripts.helpers.s3_client import make_client
 from tests.conftest import REGION
@@ -48,9 +53,12 @@ def own_s3(endpoint: str) -> Any:
 
 
 class Wire:
-    """Keeps the requests that a client sends, and answers them with what `answers` holds, if anything."""
+    """Keeps the requests that a client sends, and answers them with what `answers` holds, if anything.
 
-    def __init__(self, client: Any, *answers: tuple[int, str], names_region: bool = False) -> None:
+    None lets the server answer.
+    """
+
+    def __init__(self, client: Any, *answers: tuple[int, str] | None, names_region: bool = False) -> None:
         self.requests: list[Any] = []
         self.names_region = names_region
         self._answers = list(answers)
@@ -58,9 +66,10 @@ class Wire:
 
     def _send(self, request: Any, **_: Any) -> AWSResponse | None:
         self.requests.append(request)
-        if not self._answers:
+        answer = self._answers.pop(0) if self._answers else None
+        if answer is None:
             return None
-        status, text = self._answers.pop(0)
+        status, text = answer
         raw = io.BytesIO()
         raw.stream = lambda **_: iter([text.encode()])  # type: ignore[attr-defined]
         headers = {"x-amz-bucket-region": "us-west-2"} if status == 301 and self.names_region else {}
@@ -110,6 +119,26 @@ def test_all_keys_are_listed_as_they_are_when_every_page_holds_one(in_process: t
     found = [row["key"] for row in rows(client, f"s3://{bucket}/d/", workers=3)]
 
     assert found == sorted(keys, key=str.encode)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.sets(
+        st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x01\n\r %+/&<"), min_size=1, max_size=8),
+        min_size=1, max_size=6,
+    )
+)  # fmt: skip
+def test_any_keys_are_listed_as_they_were_put_when_they_go_through_s3(
+    in_process: tuple[Any, str], keys: set[str]
+) -> None:
+    client, bucket = in_process
+    for found in client.list_objects_v2(Bucket=bucket).get("Contents", []):
+        client.delete_object(Bucket=bucket, Key=found["Key"])
+    put(client, bucket, *(f"d/{key}" for key in keys))
+
+    listed = [row["key"] for row in rows(client, f"s3://{bucket}/d/")]
+
+    assert listed == sorted(keys, key=str.encode)
 
 
 def test_bucket_is_listed_without_a_client_when_aws_is_mocked(in_process: tuple[Any, str]) -> None:
@@ -257,6 +286,62 @@ def test_listing_is_complete_when_s3_asks_to_slow_down_at_first(
     assert found == ["one", "two"]
     assert len(wire.requests) == 4
     assert len(pauses) == 3
+
+
+def test_listing_is_complete_when_s3_asks_to_slow_down_at_the_second_page(
+    endpoint: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"{number:02}" for number in range(12)]
+    put(s3, bucket, *(f"d/{key}" for key in keys))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    pauses: list[float] = []
+    monkeypatch.setattr("botocore.endpoint.time.sleep", pauses.append)
+    client = make_client(1)
+    small_pages(client, 6)
+    slow_down = (503, ERROR.format("SlowDown"))
+    wire = Wire(client, None, slow_down, slow_down)
+
+    found = [row["key"] for row in rows(client, f"s3://{bucket}/d/", workers=1)]
+
+    assert found == keys
+    assert ["continuation-token" in request.url for request in wire.requests] == [False, True, True, True]
+    assert len(pauses) == 2
+
+
+def test_listing_began_with_its_first_page_when_the_clock_of_s3_goes_on(own_s3: Any, bucket: str) -> None:
+    put(own_s3, bucket, *(f"d/{number}" for number in range(6)))
+    small_pages(own_s3, 2)
+    minutes = iter(range(45, 60))
+
+    def tick(response_dict: dict[str, Any], **_: Any) -> None:
+        response_dict["headers"]["date"] = f"Mon, 16 Mar 2026 15:{next(minutes)}:00 GMT"
+
+    own_s3.meta.events.register("before-parse.s3.ListObjectsV2", tick)
+    listing = Listing(Location.parse(f"s3://{bucket}/d/"), own_s3)
+
+    shown = sum(interval.rows.num_rows for interval in listing)
+
+    assert shown == 6
+    assert next(minutes) >= 48
+    assert listing.started == datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+
+
+def test_key_comes_in_the_next_batch_when_it_appeared_behind_the_cursor(own_s3: Any, s3: Any, bucket: str) -> None:
+    put(s3, bucket, "d/b", "d/c", "d/d", "d/e")
+    small_pages(own_s3, 2)
+
+    def appear(request: Any, **_: Any) -> None:
+        if re.search("continuation-token", request.url):
+            put(s3, bucket, "d/a")
+
+    own_s3.meta.events.register("before-send.s3.ListObjectsV2", appear)
+    source = f"s3://{bucket}/d/"
+    first = FileBookmark(source, s3_client=own_s3)
+
+    taken = [file.key for file in first.new_files().files]
+    after = [file.key for file in FileBookmark(source, state=first.state_after, s3_client=s3).new_files().files]
+
+    assert (taken, after) == (["b", "c", "d", "e"], ["a"])
 
 
 def test_listing_raises_source_error_when_s3_never_stops_to_slow_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, LedgerError
+from scripts.helpers import file_ledger
+from scripts.helpers.errors import InvalidValueError, LedgerError, TooLargeError
+from scripts.helpers.file_segments import checksum
 from scripts.helpers.identities import LEDGER
 from tests.doubles.buckets import SOURCE, Bucket, Job, keys_of
 
@@ -280,6 +283,53 @@ def test_ledger_error_names_the_file_and_nothing_changes_when_it_is_damaged(
 
     assert name in caught.value.source
     assert (files.names(), job.state) == (before, state)
+
+
+@pytest.mark.parametrize(
+    ("change", "columns"),
+    [
+        (lambda table: table.append_column("owner", pa.array(["x"])), [*COLUMNS, "owner"]),
+        (lambda table: table.drop_columns(["run_id"]), COLUMNS[:-1]),
+    ],
+    ids=["more", "fewer"],
+)
+def test_ledger_error_says_to_update_when_a_newer_package_wrote_other_columns(
+    make_job: Callable[..., Job], files: Files, change: Callable[[pa.Table], pa.Table], columns: list[str]
+) -> None:
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+    (name,) = files.names()
+    out = io.BytesIO()
+    pq.write_table(change(pq.read_table(io.BytesIO(files.read(name)))), out)
+    files.write(name, out.getvalue())
+    assert job.state is not None
+    job.state["segments"][0]["files"][0].update(length=len(out.getvalue()), sha256=checksum(out.getvalue()))
+    state = job.state
+
+    with pytest.raises(LedgerError) as caught:
+        job.take()
+
+    assert name in caught.value.source
+    assert f"(its columns are {', '.join(columns)}). Update the package." in str(caught.value)
+    assert (files.names(), job.state) == ([name], state)
+
+
+def test_error_names_ledger_uri_when_the_table_has_no_room_for_what_is_remembered(
+    make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_ledger, "MAX_TABLE_BYTES", 1_000)
+    job = Job()
+    job.bucket.put(*(f"{number}.csv" for number in range(300)))
+
+    with pytest.raises(TooLargeError) as caught:
+        job.take()
+
+    assert caught.value.limit == 1_000
+    assert f"What is remembered of {SOURCE!r}, 300 objects: {caught.value.size:,} bytes" in str(caught.value)
+    assert "Give a ledger_uri: then it lies in files" in str(caught.value)
+    assert job.state is None
+    assert len(make_job(job.bucket).take()) == 300
 
 
 def test_ledger_error_asks_for_the_uri_when_it_is_not_given_any_more(make_job: Callable[..., Job]) -> None:

@@ -12,12 +12,12 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from scripts.helpers import unchanged
-from scripts.helpers.errors import ChangedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
 from scripts.helpers.identities import LISTED
 from scripts.helpers.object_fetch import ObjectFetcher, Planned
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
 from scripts.helpers.s3_client import make_client
-from scripts.helpers.unchanged import check_unchanged
+from scripts.helpers.unchanged import check_unchanged, find_changed
 
 STRANGE = [
     "a b",
@@ -160,6 +160,28 @@ def refuse(**_: Any) -> Any:
     return AWSResponse("", 403, {}, None), {"Error": {"Code": "403", "Message": "Forbidden"}}
 
 
+@pytest.mark.parametrize("one_by_one", [1_000, 0], ids=["heads", "listing"])
+def test_other_keys_are_not_looked_at_when_planned_ones_are_between_two(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, one_by_one: int
+) -> None:
+    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", one_by_one)
+    landing = Landing(f"s3://{bucket}/landing/", s3)
+    for number in range(20):
+        landing.put(f"{number:02}", b"1")
+    plan = landing.plan().slice(5, 4)
+    landing.put("06", b"other")
+    landing.delete("08")
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=3))
+    asked: list[str] = []
+    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+
+    found = find_changed(landing.location, plan, client, between=("0", "08"))
+
+    assert found == (["06"], ["08"])
+    assert len(asked) <= 4
+
+
 # --- fetching ---------------------------------------------------------------------------------------------
 
 
@@ -212,6 +234,56 @@ def test_fetch_raises_source_error_when_there_is_no_bucket(s3: Any) -> None:
         with pytest.raises(SourceError, match=r"key 'a' cannot be read \(NoSuchBucket\)") as caught:
             fetcher.fetch(Planned("a", "1", None, 1))
         assert not isinstance(caught.value, ChangedObjectError)
+
+
+def test_fetch_raises_archived_error_with_the_key_when_an_object_is_archived(
+    fetcher: ObjectFetcher, s3: Any, bucket: str
+) -> None:
+    put = s3.put_object(Bucket=bucket, Key="landing/a", Body=b"1", StorageClass="GLACIER")
+
+    with pytest.raises(ArchivedObjectError) as caught:
+        fetcher.fetch(Planned("a", put["ETag"].strip('"'), None, 1))
+
+    assert caught.value.keys == ["a"]
+    assert "An archive tier of INTELLIGENT_TIERING shows only when it is read" in str(caught.value)
+
+
+DENIED = "User is not authorized to perform: kms:Decrypt on the resource associated with this ciphertext"
+KMS_REMEDY = "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "remedy"),
+    [
+        ("AccessDenied", DENIED, KMS_REMEDY),
+        ("KMS.DisabledException", "is disabled", KMS_REMEDY),
+        ("AccessDenied", "Access Denied", "Check the login's s3:GetObject, the region, and that"),
+    ],
+)
+def test_fetch_says_what_to_allow_when_s3_refuses(
+    fetcher: ObjectFetcher, monkeypatch: pytest.MonkeyPatch, code: str, message: str, remedy: str
+) -> None:
+    if fetcher._fast is None:
+        answer = AWSResponse("", 403, {}, None), {"Error": {"Code": code, "Message": message}}
+        assert fetcher._client is not None
+        fetcher._client.meta.events.register("before-call.s3.GetObject", lambda **_: answer)
+    else:
+        text = f"403 Forbidden: <Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        fetcher._fast = raise_from_obstore(text)
+
+    with pytest.raises(SourceError) as caught:
+        fetcher.fetch(Planned("a", "1", None, 1))
+
+    assert f"key 'a' cannot be read ({code}). {remedy}" in str(caught.value)
+
+
+def raise_from_obstore(text: str) -> Any:
+    from obstore.exceptions import PermissionDeniedError
+
+    def get(*_: Any, **__: Any) -> None:
+        raise PermissionDeniedError(text)
+
+    return get
 
 
 def test_fetch_raises_error_when_a_file_is_written_while_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.backfill_record import BackfillRecord
+from scripts.helpers.coverage import record_id, with_coverage
+from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import (
     BoundsError,
     CursorError,
@@ -23,8 +27,11 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.slices import slices
+from scripts.helpers.slices import MAX_SLICES, slices
+from scripts.helpers.values import Spilled
 from scripts.helpers.watermarks import Watermarks
+from tests.doubles.dynamodb import FakeDynamoDB
+from tests.doubles.listed_rows import ListedRows
 
 JOB, CONTEXT = "parking", "repairs"
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint"}
@@ -201,8 +208,8 @@ def test_slice_is_in_the_history_of_its_own_job_when_done(world: World) -> None:
     assert backfill.job_id.startswith("parking-backfill-")
     assert (entry.change.run_id, entry.change.metrics["rows_collected"]) == ("jr_1", 4)
     (record,) = [job for job in world.jobs if job.startswith("parking-coverage-")]
-    (recorded,) = world.watermarks.history(record)
-    assert (recorded.change.who, recorded.change.why) == ("jr_1", f"slice {backfill.job_id} is done")
+    recorded = [(entry.change.who, entry.change.why) for entry in world.watermarks.history(record)]
+    assert recorded == [("jr_1", f"slice {backfill.job_id} is {verb}") for verb in ("done", "begun")]
 
 
 def test_slice_takes_nothing_and_writes_nothing_when_it_was_done_before(world: World) -> None:
@@ -240,11 +247,11 @@ def test_slice_replays_its_plan_when_a_run_of_it_died(world: World) -> None:
 def test_slice_is_recorded_by_the_next_run_when_the_one_that_committed_died_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: object, **__: object) -> None:
+    def die(*_: object) -> None:
         raise KilledError
 
     world.declare(10)
-    monkeypatch.setattr(Watermarks, "change_watermark", die)
+    monkeypatch.setattr(Backfill, "_finished", die)
     with pytest.raises(KilledError):
         world.fill(3, 7)
     monkeypatch.undo()
@@ -296,24 +303,21 @@ def test_sink_has_each_row_once_when_the_live_job_goes_on_while_slices_finish_in
         second_is_done.set()
         total = first.result(60) + second.result() + live
 
-    assert between == [(None, 500)]
+    assert between == [(None, 0), (0, 500)]
     assert world.watermarks.gaps(JOB, CONTEXT, start=0) == []
     assert world.coverage == [(0, 1_101)]
     assert (total, world.written) == (1_100, list(range(1, 1_101)))
 
 
-def test_every_slice_is_recorded_when_many_finish_at_once(world: World) -> None:
-    world.declare(1_000)
-    bounds = slices(0, 1_000, 12)
-
-    def read(pair: tuple[int, int]) -> None:
-        with world.backfill(*pair) as backfill:
-            backfill.rows(world.source, "id")
+def test_every_slice_is_recorded_when_many_finish_at_once() -> None:
+    """On a table in memory whose conditional writes are atomic, which those of moto are not among threads."""
+    listed = Listed(Watermarks("table", FakeDynamoDB("table")))  # type: ignore[arg-type]
+    listed.declare(1_000)
 
     with ThreadPoolExecutor(12) as pool:
-        list(pool.map(read, reversed(bounds)))
+        list(pool.map(lambda pair: listed.fill(*pair), reversed(slices(0, 1_000, 12))))
 
-    assert world.coverage == [(0, 1_000)]
+    assert listed.coverage == [(0, 1_000)]
 
 
 def test_instants_tile_when_bounds_of_times_are_cut(world: World) -> None:
@@ -333,6 +337,432 @@ def test_instants_tile_when_bounds_of_times_are_cut(world: World) -> None:
 
     assert (sum(taken), len(taken), min(taken)) == (24, 7, 3)
     assert world.watermarks.gaps(JOB, CONTEXT, start=start) == []
+
+
+# --- slices that are begun -------------------------------------------------------------------------------------
+
+
+class Listed:
+    """Rows in a list, the live job's watermark, and a sink keyed by batch, without Spark."""
+
+    def __init__(self, watermarks: Watermarks, rows: int = 20, kind: str = "bigint") -> None:
+        self.watermarks = watermarks
+        self.sink: dict[str, Any] = {}
+        self.source = ListedRows((CursorColumn("id", kind),), [(number,) for number in range(rows)])
+
+    def declare(self, value: Any, **more: Any) -> None:
+        state = STATE | {"type": self.source.cursors[0].type, "value": value} | more
+        self.watermarks.set_watermark(JOB, state, context=CONTEXT, why="start from here")
+
+    def backfill(self, low: Any, high: Any, **options: Any) -> Backfill:
+        options = {"transformation_ctx": CONTEXT, "clock": self.watermarks._clock} | options
+        return Backfill(self.watermarks, JOB, low=low, high=high, **options)
+
+    def take(self, backfill: Backfill, **options: Any) -> None:
+        rows: Any = backfill.rows(self.source, "id", **options)
+        self.sink[str(backfill.batch_id)] = rows
+
+    def fill(self, low: Any, high: Any, *, die: bool = False, **options: Any) -> None:
+        with self.backfill(low, high, **options) as backfill:
+            self.take(backfill)
+            if die:
+                raise KilledError
+
+    def live(self, **options: Any) -> None:
+        with IncrementalJob(self.watermarks, JOB, clock=self.watermarks._clock) as job:
+            rows: Any = job.rows_since(self.source, "id", transformation_ctx=CONTEXT, **options)
+            self.sink[str(job.batch_id)] = rows
+
+    @property
+    def gaps(self) -> list[Any]:
+        return self.watermarks.gaps(JOB, CONTEXT)
+
+    @property
+    def coverage(self) -> list[Any]:
+        return self.watermarks.coverage(JOB, CONTEXT)
+
+    @property
+    def unfinished(self) -> Any:
+        return self.watermarks.unfinished(JOB, CONTEXT)
+
+    @property
+    def written(self) -> list[Any]:
+        return sorted(row[0] for rows in self.sink.values() for row in rows)
+
+
+@pytest.fixture
+def listed(watermarks: Watermarks) -> Listed:
+    made = Listed(watermarks)
+    made.declare(20)
+    return made
+
+
+def test_gaps_finish_what_is_begun_when_a_slice_wrote_and_died(listed: Listed) -> None:
+    with pytest.raises(KilledError):
+        listed.fill(0, 10, die=True)
+    gaps = listed.gaps
+
+    for low, high in gaps:
+        listed.fill(low, high)
+
+    assert gaps == [(None, 0), (0, 10), (10, 20)]
+    assert (listed.gaps, listed.written) == ([], list(range(20)))
+    assert listed.unfinished == {}
+
+
+def test_slice_is_begun_until_it_is_done_when_asked_for(listed: Listed) -> None:
+    with listed.backfill(0, 10, name="first half") as backfill:
+        listed.take(backfill)
+        begun = listed.unfinished
+
+    assert begun == {backfill.job_id: ("first half", (0, 10))}
+    assert listed.unfinished == {}
+
+
+@pytest.mark.parametrize("is_alive", [True, False], ids=["works", "died"])
+def test_slice_is_refused_when_another_one_has_begun_with_a_part_of_it(listed: Listed, is_alive: bool) -> None:
+    first = listed.backfill(0, 10)
+    with pytest.raises(KilledError), first:
+        listed.take(first)
+        if not is_alive:
+            raise KilledError
+        with pytest.raises(BoundsError, match=rf"slice {first.job_id} \(name='backfill'\) has begun"):
+            listed.fill(5, 15)
+        raise KilledError
+    with pytest.raises(BoundsError, match=rf"slice {first.job_id} .*unfinished\(\).*reset that job"):
+        listed.fill(5, 15)
+
+    listed.fill(10, 15)
+
+    assert listed.coverage == [(10, 15)]
+
+
+def test_slice_is_refused_when_another_one_begins_between_its_checks(listed: Listed) -> None:
+    first, second = listed.backfill(0, 10), listed.backfill(5, 15)
+
+    with second:
+        with first:
+            listed.take(first)
+            with pytest.raises(BoundsError, match=f"slice {first.job_id} "):
+                second.rows(listed.source, "id")
+        with pytest.raises(BoundsError, match="a part of them is covered already"):
+            second.rows(listed.source, "id")
+
+    assert listed.written == list(range(10))
+    assert listed.coverage == [(0, 10)]
+
+
+def test_one_of_two_is_refused_when_both_begin_at_once(listed: Listed) -> None:
+    first, second = listed.backfill(0, 10), listed.backfill(5, 15)
+
+    with first, second:
+        listed.take(second)
+        with pytest.raises(BoundsError, match=f"slice {second.job_id} "):
+            first.rows(listed.source, "id")
+
+    assert listed.written == list(range(5, 15))
+
+
+def test_slice_keeps_nobody_out_when_it_ended_before_it_could_read(listed: Listed) -> None:
+    with pytest.raises(KilledError), listed.backfill(0, 10) as backfill:
+        backfill.rows(listed.source, "id")
+        raise KilledError
+
+    listed.fill(5, 15)
+
+    assert (listed.written, listed.unfinished) == (list(range(5, 15)), {})
+    with pytest.raises(BoundsError, match="covered already"):
+        listed.fill(0, 10)
+
+
+def test_slice_keeps_nobody_out_when_its_job_was_reset(listed: Listed) -> None:
+    with pytest.raises(KilledError), listed.backfill(0, 10) as backfill:
+        listed.take(backfill)
+        raise KilledError
+    listed.sink.clear()
+    listed.watermarks.reset(backfill.job_id, why="what it wrote is deleted")
+
+    listed.fill(5, 15)
+
+    assert (listed.written, listed.coverage) == (list(range(5, 15)), [(5, 15)])
+    with pytest.raises(BoundsError, match="covered already"):
+        listed.fill(0, 10)
+
+
+def test_slice_is_taken_beside_another_one_when_the_sink_merges(listed: Listed) -> None:
+    with pytest.raises(KilledError):
+        listed.fill(0, 10, die=True)
+
+    listed.fill(5, 15, sink="merge")
+    listed.fill(0, 10)
+
+    assert listed.coverage == [(0, 15)]
+
+
+def test_record_holds_as_many_slices_as_there_can_be_when_none_touch(listed: Listed) -> None:
+    random, ends = Random(1), [0]
+    for _ in range(2 * MAX_SLICES - 1):
+        ends.append(ends[-1] + random.randrange(1, 2**40))
+    listed.declare(2**62)
+    state = listed.watermarks.rows_state(JOB, CONTEXT)
+    many = BackfillRecord([((low,), (high,)) for low, high in zip(ends[::2], ends[1::2], strict=True)])
+    record = many.to_store(state)
+    listed.watermarks.change_watermark(record_id(JOB, CONTEXT, state), lambda _: record, context=CONTEXT, why="a test")
+
+    listed.fill(2**61, 2**61 + 1)
+
+    assert len(record["covered"]) > 64 * 1024
+    assert listed.coverage == [*zip(ends[::2], ends[1::2], strict=True), (2**61, 2**61 + 1)]
+
+
+def test_coverage_stays_when_a_value_is_set_over_a_state_too_large_for_its_item(listed: Listed) -> None:
+    every = [(number,) for number in sorted(Random(1).sample(range(2**62), 40_000))]
+    large = with_coverage(STATE | {"value": 2**62}, None, zip(every[::2], every[1::2], strict=True), "o1")
+    listed.watermarks.change_watermark(JOB, lambda _: large, context=CONTEXT, why="a test")
+    assert isinstance(listed.watermarks.latest(JOB).watermarks[CONTEXT], Spilled)
+
+    listed.declare(2**62 + 5, descending=False)
+
+    assert len(listed.coverage) == 20_000
+    assert listed.gaps[-1] == (every[-1][0], 2**62 + 5)
+
+
+# --- how late a slice may end --------------------------------------------------------------------------------------
+
+
+def stamps(watermarks: Watermarks, kind: str, value: Any) -> Listed:
+    made = Listed(watermarks, 0, kind)
+    made.declare(value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "high", "delay", "wait"),
+    [
+        ("timestamp", timedelta(0), None, "0:05:00"),
+        ("timestamp", timedelta(minutes=-5, microseconds=1), None, "0:00:01"),
+        ("timestamp", timedelta(seconds=-2), timedelta(seconds=3), "0:00:01"),
+        ("timestamp_ntz", timedelta(minutes=-1), None, "0:04:00"),
+    ],
+)
+def test_slice_is_refused_when_its_rows_may_still_come(
+    watermarks: Watermarks, clock: Any, kind: str, high: timedelta, delay: timedelta | None, wait: str
+) -> None:
+    made, options = stamps(watermarks, kind, clock.now), {} if delay is None else {"delay": delay}
+
+    with pytest.raises(BoundsError, match=f"Run it again {wait} from now, or end earlier") as caught:
+        made.fill(None, clock.now + high, **options)
+
+    assert "2026" not in str(caught.value)
+    assert made.coverage == []
+    clock.move(minutes=5)
+    made.fill(None, clock.now - timedelta(minutes=5), **options)
+
+
+def test_slice_of_dates_is_refused_when_its_last_day_is_not_over(watermarks: Watermarks, clock: Any) -> None:
+    made = stamps(watermarks, "date", date(2026, 3, 17))
+
+    with pytest.raises(BoundsError, match="Run it again 8:20:00 from now"):
+        made.fill(None, date(2026, 3, 17))
+    made.fill(None, date(2026, 3, 16))
+    clock.move(hours=8, minutes=20)
+    made.fill(date(2026, 3, 16), date(2026, 3, 17))
+
+    assert made.gaps == []
+
+
+def test_clock_of_the_source_counts_when_it_has_one(watermarks: Watermarks, clock: Any) -> None:
+    made = stamps(watermarks, "timestamp", clock.now)
+    high = clock.now - timedelta(minutes=10)
+    made.source.now = clock.now - timedelta(minutes=9)
+
+    with pytest.raises(BoundsError, match="Run it again 0:04:00 from now"):
+        made.fill(None, high)
+
+
+def test_slice_is_finished_when_it_was_begun_with_a_shorter_delay(watermarks: Watermarks, clock: Any) -> None:
+    made = stamps(watermarks, "timestamp", clock.now)
+    with pytest.raises(KilledError):
+        made.fill(None, clock.now, delay=timedelta(0), die=True)
+
+    made.fill(None, clock.now)
+
+    assert made.gaps == []
+
+
+def test_delay_is_refused_when_it_reaches_before_all_times(watermarks: Watermarks, clock: Any) -> None:
+    made = stamps(watermarks, "timestamp", clock.now)
+
+    with pytest.raises(BoundsError, match="reaches before the year 1"):
+        made.fill(None, clock.now, delay=timedelta.max)
+
+
+# --- the live job meanwhile ------------------------------------------------------------------------------------
+
+
+def reset_live(listed: Listed) -> None:
+    listed.watermarks.reset(JOB, context=CONTEXT, why="the target was lost")
+
+
+def declare_anew(listed: Listed) -> None:
+    reset_live(listed)
+    listed.declare(20)
+
+
+def rewind_live(listed: Listed) -> None:
+    listed.watermarks.rewind(JOB, to_version=1, why="a test")
+
+
+def rewind_and_read(listed: Listed) -> None:
+    rewind_live(listed)
+    listed.live()
+
+
+@pytest.mark.parametrize("change", [reset_live, declare_anew, rewind_live, rewind_and_read])
+@pytest.mark.parametrize("before", ["rows", "write", "batch", "commit"])
+def test_slice_commits_nothing_when_the_live_job_is_reset_or_set_back_meanwhile(
+    watermarks: Watermarks, change: Callable[[Listed], None], before: str
+) -> None:
+    listed = Listed(watermarks)
+    listed.declare(5)
+    listed.declare(15)
+
+    backfill = listed.backfill(5, 15)
+    with pytest.raises(PlanConflictError, match=r"was reset or set back .* Delete what this batch has written"):
+        with backfill:
+            if before == "rows":
+                change(listed)
+            rows: Any = backfill.rows(listed.source, "id")
+            if before == "commit":
+                assert backfill.batch_id
+            change(listed)
+            if before == "write":
+                backfill.write(rows, "nowhere")
+            if before == "batch":
+                assert backfill.batch_id
+
+    assert watermarks.latest(backfill.job_id).version == 0
+
+
+def test_slice_is_a_gap_again_when_the_live_job_is_declared_anew(listed: Listed) -> None:
+    with pytest.raises(PlanConflictError), listed.backfill(0, 20) as backfill:
+        listed.take(backfill)
+        declare_anew(listed)
+    listed.sink.clear()
+
+    for low, high in listed.gaps:
+        listed.fill(low, high)
+
+    assert listed.written == list(range(20))
+
+
+def test_rewind_warns_of_rows_that_come_again_when_a_backfill_has_read_them(
+    watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed = Listed(watermarks)
+    listed.declare(5)
+    listed.declare(15)
+    listed.fill(5, 10)
+    record = record_id(JOB, CONTEXT, watermarks.rows_state(JOB, CONTEXT))
+
+    watermarks.rewind(JOB, to_version=2, why="nothing comes again")
+    assert "backfilled_again" not in caplog.text
+    watermarks.rewind(JOB, to_version=1, why="a test")
+
+    assert f"event=backfilled_again job={JOB} context={CONTEXT} record={record}: " in caplog.text
+    assert listed.gaps == [(None, 5)]
+
+
+def test_what_a_lookback_reads_is_covered_when_a_jump_came_before(listed: Listed) -> None:
+    listed.declare(10)
+
+    listed.live(lookback=5, sink="merge")
+
+    assert (listed.coverage, listed.gaps) == ([(5, 20)], [(None, 5)])
+    assert listed.written == list(range(5, 20))
+
+
+# --- cursors that descend ----------------------------------------------------------------------------------------
+
+
+def test_gap_without_an_end_is_filled_when_the_live_job_descends(watermarks: Watermarks) -> None:
+    listed = Listed(watermarks, 10)
+    listed.declare(3, descending=True)
+    gaps = listed.gaps
+
+    for low, high in gaps:
+        listed.fill(low, high)
+
+    assert gaps == [(4, None)]
+    assert (listed.gaps, listed.written) == ([], [4, 5, 6, 7, 8, 9])
+    listed.fill(4, None)
+    assert listed.written == [4, 5, 6, 7, 8, 9]
+
+
+def test_gap_without_an_end_is_filled_when_there_is_no_row(watermarks: Watermarks) -> None:
+    listed = Listed(watermarks, 0)
+    listed.declare(3, descending=True)
+
+    listed.fill(4, None)
+
+    assert (listed.gaps, listed.written) == ([], [])
+
+
+def test_everything_above_counts_as_covered_when_a_descending_state_is_from_before_coverage_was_kept(
+    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.administration.kept", lambda values, *_: dict(values))
+    listed = Listed(watermarks)
+    listed.declare(5, descending=True)
+    monkeypatch.undo()
+
+    assert (listed.coverage, listed.gaps) == ([(6, None)], [])
+
+
+# --- slices that are done ----------------------------------------------------------------------------------------
+
+
+def test_record_stays_as_it_is_when_a_slice_that_is_done_runs_again(listed: Listed) -> None:
+    listed.fill(0, 10)
+    record = record_id(JOB, CONTEXT, listed.watermarks.rows_state(JOB, CONTEXT))
+    versions = len(listed.watermarks.history(record))
+
+    listed.fill(0, 10)
+
+    assert len(listed.watermarks.history(record)) == versions == 2
+
+
+def test_slice_asks_for_nothing_when_it_is_done(listed: Listed) -> None:
+    listed.source.listed.append((None,))
+    with listed.backfill(0, 10, sink="merge") as backfill:
+        listed.take(backfill, nulls="include")
+    listed.source.asked.clear()
+
+    with listed.backfill(0, 10, sink="merge") as backfill:
+        rows: Any = backfill.rows(listed.source, "id", nulls="include")
+    with listed.backfill(0, 10, sink="merge") as backfill:
+        rows += backfill.rows(listed.source, "id")
+
+    assert (rows, listed.source.asked) == ([], [])
+
+
+def test_log_does_not_say_that_everything_is_read_when_a_slice_begins(
+    listed: Listed, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed.fill(0, 10)
+
+    assert "event=first_run" not in caplog.text
+
+
+@pytest.mark.parametrize("ask", ["gaps", "coverage"])
+def test_state_is_refused_when_somebody_altered_its_value(
+    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    monkeypatch.setattr("scripts.helpers.administration.kept", lambda values, *_: dict(values))
+    watermarks.set_watermark(JOB, STATE | {"value": "x"}, context=CONTEXT, why="a test")
+
+    with pytest.raises(CursorError, match=r"Reset the watermark by hand\."):
+        getattr(watermarks, ask)(JOB, CONTEXT)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------

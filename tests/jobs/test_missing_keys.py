@@ -15,6 +15,10 @@ def frame(spark: Any, rows: list[tuple[Any, ...]], schema: str = "id int, site s
     return spark.createDataFrame(rows, schema)
 
 
+def store_of(spark: Any) -> Any:
+    return spark._jsparkSession.sharedState().statusStore()
+
+
 def found(df: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in df.collect()), key=repr)
 
@@ -56,10 +60,18 @@ def test_only_the_key_columns_are_read_when_sources_are_wide(spark: Any, tmp_pat
         frame(spark, [(1, "a")]).write.parquet(f"{tmp_path}/{side}")
     sides = [spark.read.parquet(f"{tmp_path}/{side}") for side in ("source", "target")]
 
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+    before = store_of(spark).executionsCount()
+
     plan = missing_keys(*sides, "id")._jdf.queryExecution().executedPlan().toString()
 
-    assert plan.count("ReadSchema: struct<id:int>") == 2
+    assert plan.count("ReadSchema: struct<id:int>") == 1
     assert "site" not in plan
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+    ran = store_of(spark).executionsList(int(before), 100)
+    plans = [ran.apply(number).physicalPlanDescription() for number in range(ran.size())]
+    assert any("ReadSchema: struct<id:int>" in text for text in plans)
+    assert not any("site" in text for text in plans)
 
 
 def test_names_are_taken_as_they_are_when_they_are_odd_or_in_another_case(spark: Any) -> None:
@@ -67,6 +79,46 @@ def test_names_are_taken_as_they_are_when_they_are_odd_or_in_another_case(spark:
     target = frame(spark, [(1, "a"), (2, "a")], "`a.b``c` int, site string")
 
     assert found(missing_keys(source, target, ["a.b`c", "Site"])) == [(2, "a")]
+
+
+def test_row_that_came_after_the_call_is_no_false_find_when_both_sides_grow(spark: Any, tmp_path: Path) -> None:
+    for side in ("source", "target"):
+        frame(spark, [(1, "a"), (2, "a")]).write.parquet(f"{tmp_path}/{side}")
+    source, target = (read_late(spark, f"{tmp_path}/{side}") for side in ("source", "target"))
+    frame(spark, [(9, "a")]).write.mode("append").parquet(f"{tmp_path}/target")
+
+    gone = missing_keys(source, target, "id")
+    for side in ("source", "target"):
+        frame(spark, [(3, "a")]).write.mode("append").parquet(f"{tmp_path}/{side}")
+    frame(spark, [(4, "a")]).write.mode("append").parquet(f"{tmp_path}/target")
+
+    assert found(gone) == [(9,)]
+
+
+def read_late(spark: Any, folder: str) -> Any:
+    """Return a DataFrame that looks for its files each time it is read, as a database looks for its rows."""
+
+    def ids(_: int) -> list[tuple[int]]:
+        import pyarrow.parquet
+
+        return [(number,) for number in pyarrow.parquet.read_table(folder)["id"].to_pylist()]
+
+    return spark.createDataFrame(spark.sparkContext.parallelize([0], 1).flatMap(ids), "id int")
+
+
+@pytest.mark.parametrize("schema", ["id struct<map_id:int>", "id array<struct<variant:int>>"])
+def test_keys_are_taken_when_only_their_names_are_those_of_types(spark: Any, schema: str) -> None:
+    assert found(missing_keys(frame(spark, [], schema), frame(spark, [], schema), "id")) == []
+
+
+def test_case_counts_when_spark_is_told_so(spark: Any) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        gone = missing_keys(frame(spark, [], "id int, ID int"), frame(spark, [(1, 2)], "id int, ID int"), "ID")
+
+        assert found(gone) == [(2,)]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 class DynamicFrame:
@@ -92,10 +144,23 @@ def test_frames_of_glue_are_taken_when_given(spark: Any) -> None:
         ("id int", "other int", "id", r"Key column 'id': the target has no such column\. It has: other\."),
         ("other int", "id int", "id", r"Key column 'id': the source has no such column\. It has: other\."),
         ("id int, ID int", "id int", "Id", "the source has 2 such column"),
+        ("id int, ID int", "id int", "id", "the source has 2 such column"),
+        ("id int", "id int, id int", "id", "the target has 2 such column"),
         ("id bigint", "id int", "id", r"it is a int in the target and a bigint in the source\. Cast one of them\."),
         ("id map<int,int>", "id map<int,int>", "id", r"a map<int,int> cannot be compared\. Choose another key\."),
+        ("id struct<a:array<map<int,int>>>", "id struct<a:array<map<int,int>>>", "id", "cannot be compared"),
     ],
-    ids=["none", "not in the target", "not in the source", "twice", "types", "maps"],
+    ids=[
+        "none",
+        "not in the target",
+        "not in the source",
+        "twice",
+        "twice, one as it is",
+        "the same twice",
+        "types",
+        "maps",
+        "maps within",
+    ],
 )
 def test_keys_are_refused_when_the_sides_do_not_fit(spark: Any, source: str, target: str, keys: Any, told: str) -> None:
     with pytest.raises(KeyColumnError, match=told):

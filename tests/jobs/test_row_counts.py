@@ -265,3 +265,12 @@ def test_history_prints_counts_and_no_cursor_when_shown(world: World) -> None:
     (entry,) = world.watermarks.history(JOB)
     assert "rows_collected=3" in repr(entry)
     assert "maximum" not in repr(entry)
+
+
+def test_bytes_are_left_out_when_the_file_system_does_not_tell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.helpers.batch.bytes_below", lambda *_: None)
+
+    counted = world.write(world.ids(3))
+
+    assert counted["rows_written"] == 3
+    assert "bytes_written" not in counted

@@ -12,6 +12,7 @@ from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.dataframe_rows import DataFrameRows
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.row_options import shown
 from scripts.helpers.watermarks import Watermarks
 from tests.doubles.listed_rows import ListedRows
 
@@ -66,7 +67,65 @@ def test_overlap_is_kept_in_the_plan_when_a_replay_has_other_options(watermarks:
     with pytest.raises(ZeroDivisionError):
         run(watermarks, source, "id", die=True, **merge)
 
-    assert run(watermarks, source, "id") == [(5,), (9,)]
+    assert run(watermarks, source, "id", sink="merge") == [(5,), (9,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"lookback": 2}, "lookback=2 reads rows again"), ({"nulls": "include"}, "nulls='include' reads rows again")],
+    ids=["lookback", "nulls"],
+)
+def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
+    watermarks: Watermarks, options: dict[str, Any], why: str
+) -> None:
+    source = ListedRows((ID,), [(1,), (5,)])
+    merge = options | {"sink": "merge"}
+    run(watermarks, source, "id", **merge)
+    with pytest.raises(ZeroDivisionError):
+        run(watermarks, source, "id", die=True, **merge)
+    before = watermarks.latest("repairs")
+
+    with pytest.raises(CursorError) as caught:
+        run(watermarks, source, "id")
+
+    assert f"{why}, and sink='append' would keep them twice." in str(caught.value)
+    assert "say sink='merge', or discard the plan." in str(caught.value)
+    assert (watermarks.latest("repairs").plan, state(watermarks)) == (before.plan, before.watermarks)
+    run(watermarks, source, "id", **merge)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),
+        ({"delay": 300}, CursorError, "delay=300 is no time"),
+        ({"lookback": 3}, CursorError, "say sink='merge', or leave the option out"),
+        ({"unknown": 3}, TypeError, "unknown"),
+    ],
+    ids=str,
+)
+def test_replay_is_refused_when_an_option_cannot_be_meant(
+    watermarks: Watermarks, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    source = ListedRows((ID,), [(1,), (5,)])
+    with pytest.raises(ZeroDivisionError):
+        run(watermarks, source, "id", die=True)
+
+    with pytest.raises(error, match=text):
+        run(watermarks, source, "id", **options)
+
+    assert run(watermarks, source, "id") == [(1,), (5,)]
+
+
+def test_lookback_goes_no_further_than_the_initial_value_when_runs_follow_each_other(watermarks: Watermarks) -> None:
+    source = ListedRows((ID,), [(1,), (5,)])
+    options = {"lookback": 9, "sink": "merge", "initial_value": 5}
+    taken = [run(watermarks, source, "id", **options)]
+    source.listed.append((9,))
+
+    taken += [run(watermarks, source, "id", **options) for _ in range(2)]
+
+    assert taken == [[(5,)], [(5,), (9,)], [(5,), (9,)]]
 
 
 def test_watermark_is_stored_without_the_lookback_when_there_is_one(watermarks: Watermarks) -> None:
@@ -89,10 +148,34 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
     first, second = (line for line in caplog.messages if "event=planned" in line)
     assert first == (
         "event=planned job=repairs context=public kind=rows column=id,part first_run=True empty=False replay=False "
-        "delay=0:05:00 lookback=None nulls=raise descending=False sink=merge"
+        "lookback=None nulls=raise descending=False delay=0:05:00 sink=merge high=no initial_value=no settled=no "
+        "strings=no"
     )
-    assert second.endswith("replay=False delay=0:01:00 lookback=2 nulls=exclude descending=False sink=merge")
+    assert second.endswith(
+        "replay=False lookback=2 nulls=exclude descending=False delay=0:01:00 sink=merge high=no initial_value=no "
+        "settled=no strings=no"
+    )
     assert "777123" not in caplog.text
+
+
+def test_line_of_the_plan_says_the_plans_options_when_it_is_replayed(watermarks: Watermarks, caplog: Any) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.job")
+    source = ListedRows((ID,), [(777123,)])
+    options = {"high": 777124, "initial_value": 777000, "strings": True, "delay": timedelta(hours=1)}
+    with pytest.raises(ZeroDivisionError):
+        run(watermarks, source, "id", die=True, **options)
+
+    run(watermarks, source, "id", sink="merge")
+
+    first, replay = (line for line in caplog.messages if "event=planned" in line)
+    assert replay == first.replace("replay=False", "replay=True")
+    assert "delay=1:00:00 sink=append high=yes initial_value=yes settled=no strings=yes" in replay
+    assert "777" not in caplog.text
+
+
+@pytest.mark.parametrize("kept", [None, 7, "delay=0\nevent=planned", "x" * 300], ids=["none", "number", "line", "long"])
+def test_options_are_not_shown_when_the_plan_keeps_none_or_was_tampered_with(kept: object) -> None:
+    assert shown(kept) == "options=unknown"
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_object_is_read_when_obstore_cannot_name_its_key(
     spark: Any, s3: Any, bucket: str, name: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
-    landing = Landing(spark, f"s3://{bucket}/landing/", s3)
+    landing = Read(spark, f"s3://{bucket}/landing/", s3)
     etag = s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=b'{"id": 1}')["ETag"].strip('"')
     table = pa.Table.from_pylist([{"key": name, "etag": etag, "size": 9}], LISTED)
 
@@ -275,7 +275,7 @@ def test_read_gives_the_planned_version_when_the_bucket_keeps_versions(
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    landing = Landing(spark, f"s3://{bucket}/landing/", s3)
+    landing = Read(spark, f"s3://{bucket}/landing/", s3)
     put = s3.put_object(Bucket=bucket, Key="landing/a.json", Body=b'{"id": 1}')
     planned = {"key": "a.json", "etag": put["ETag"].strip('"'), "version_id": put["VersionId"], "size": 9}
     landing.put("a.json", b'{"id": 2}')

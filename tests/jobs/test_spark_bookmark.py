@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from moto.s3.models import S3Backend
 
-from scripts.helpers.errors import InvalidValueError, LedgerError
+from scripts.helpers import spark_bookmark
+from scripts.helpers.errors import (
+    ChangedObjectError,
+    InvalidValueError,
+    LedgerError,
+    ModifiedObjectError,
+    SourceChangedError,
+    SourceError,
+)
 from scripts.helpers.file_bookmark import FileBookmark
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.s3_client import make_client
+from scripts.helpers.small_files import typed_errors
 from scripts.helpers.spark_bookmark import SparkFileBookmark
+from scripts.helpers.watermarks import Watermarks
 from tests.conftest import missing_component, spark_conf
 
 KEYS = st.sampled_from(
@@ -26,12 +42,35 @@ KEYS = st.sampled_from(
     ]
 )
 CHANGES = st.lists(st.tuples(KEYS, st.sampled_from(["put", "other", "delete"])), min_size=1, max_size=12)
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "settle": st.sampled_from([timedelta(0), timedelta(hours=1)]),
+        "on_modified": st.just("ignore"),
+        "min_size": st.just(len("other")),
+        "versioned": st.just(True),
+    },
+)
 
 
 @pytest.fixture(autouse=True)
 def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let executors find the server as they find AWS: by the environment."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+
+@pytest.fixture(autouse=True)
+def key_marker_as_in_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let moto show all versions after a KeyMarker: it leaves out the first one if the marker is no key."""
+    listed = S3Backend.list_object_versions
+
+    def versions(self: Any, bucket_name: str, *given: Any, key_marker: Any = None, **more: Any) -> Any:
+        if key_marker is not None and not more.get("version_id_marker"):
+            below = [key for key in self.get_bucket(bucket_name).keys if key <= key_marker]
+            key_marker = max(below, default=None)
+        return listed(self, bucket_name, *given, key_marker=key_marker, **more)
+
+    monkeypatch.setattr(S3Backend, "list_object_versions", versions)
 
 
 def change(s3: Any, bucket: str, changes: list[tuple[str, str]]) -> None:
@@ -52,15 +91,16 @@ def same_rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 @settings(
-    max_examples=3,
+    max_examples=4,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(rounds=st.lists(CHANGES, min_size=2, max_size=3))
+@given(rounds=st.lists(CHANGES, min_size=2, max_size=3), options=OPTIONS)
 def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
-    spark: Any, s3: Any, bucket: str, rounds: list[list[tuple[str, str]]]
+    spark: Any, s3: Any, bucket: str, rounds: list[list[tuple[str, str]]], options: dict[str, Any]
 ) -> None:
     ledger = f"s3://{bucket}/ledger/"
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for found in s3.list_objects_v2(Bucket=bucket).get("Contents", []):
         s3.delete_object(Bucket=bucket, Key=found["Key"])
     state = local_state = None
@@ -69,8 +109,8 @@ def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
         change(s3, bucket, changes)
         taken_by = (version, f"run-{version}")
         source = f"s3://{bucket}/landing/"
-        executed = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, taken_by=taken_by)
-        local = FileBookmark(source, state=local_state, s3_client=s3, taken_by=taken_by)
+        executed = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, taken_by=taken_by, **options)
+        local = FileBookmark(source, state=local_state, s3_client=s3, taken_by=taken_by, **options)
         delta, expected = executed.new_files(), local.new_files()
 
         assert (delta.count, delta.bytes, delta.gone) == (expected.count, expected.bytes, expected.gone)
@@ -116,9 +156,161 @@ def test_nothing_is_returned_when_one_range_cannot_be_compared(spark: Any, s3: A
 
     second = SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger)
 
-    with pytest.raises(Exception, match=LedgerError.__name__):
+    with pytest.raises(LedgerError, match="it could not be read") as caught:
         second.new_files()
+    assert file in caught.value.source
     assert second.state_after is None
+
+
+def test_error_names_the_keys_when_executors_find_objects_that_must_not_change(
+    spark: Any, s3: Any, bucket: str
+) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    change(s3, bucket, [("a/1.csv", "put")])
+    first = SparkFileBookmark(spark, source, ledger_uri=ledger)
+    first.new_files()
+    change(s3, bucket, [("a/1.csv", "other")])
+
+    with pytest.raises(ModifiedObjectError) as caught:
+        SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger, on_modified="error").new_files()
+
+    assert (caught.value.keys, caught.value.count) == (["a/1.csv"], 1)
+
+
+def test_every_probe_is_paid_for_when_the_option_says_so(
+    spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, payers = make_client(1), []
+    client.meta.events.register(
+        "before-call.s3.*", lambda params, **_: payers.append(params["headers"].get("x-amz-request-payer"))
+    )
+    monkeypatch.setattr(spark_bookmark, "make_client", lambda _: client)
+    change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put")])
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+
+    SparkFileBookmark(spark, source, ledger_uri=ledger, request_payer=True).new_files()
+
+    assert payers
+    assert set(payers) == {"requester"}
+
+
+def test_source_is_refused_when_executors_cannot_list_it(spark: Any) -> None:
+    with pytest.raises(SourceError) as caught:
+        SparkFileBookmark(spark, "gs://bucket/landing/", ledger_uri="s3://bucket/ledger/")
+
+    assert str(caught.value) == ("Source 'gs://bucket/landing/': executors do not list gs://. Use new_files for it.")
+
+
+def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, bucket: str) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    change(s3, bucket, [("a/1.csv", "put")])
+    local = FileBookmark(source, s3_client=s3)
+    local.new_files()
+
+    with pytest.raises(LedgerError, match=r"its file list lies in the table, and executors read files\. Use new_files"):
+        SparkFileBookmark(spark, source, state=local.state_after, ledger_uri=ledger).new_files()
+
+
+# --- in a job ------------------------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """What ends a run in the middle of its work."""
+
+
+class Runs:
+    """Runs of one job, whose executors find the files of a bucket."""
+
+    def __init__(self, watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> None:
+        self.watermarks, self.spark, self.s3, self.bucket = watermarks, spark, s3, bucket
+        self.source, self.ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+
+    def run(self, meanwhile: Callable[[], None] = lambda: None, **options: Any) -> list[tuple[Any, ...]]:
+        options = {"source": self.source, "ledger_uri": self.ledger, **options}
+        with IncrementalJob(self.watermarks, "landing", spark=self.spark) as job:
+            delta = job.new_files_on_spark(**options)
+            with typed_errors():
+                rows = rows_of(delta.files)
+            job.freeze()
+            meanwhile()
+        return rows
+
+    def die(self) -> None:
+        """Freeze a plan, and no more."""
+
+        def killed() -> None:
+            raise KilledError
+
+        with pytest.raises(KilledError):
+            self.run(killed)
+
+    @property
+    def version(self) -> int:
+        return self.watermarks.latest("landing").version
+
+
+@pytest.fixture
+def runs(watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> Runs:
+    change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put"), ("_hidden", "put")])
+    return Runs(watermarks, spark, s3, bucket)
+
+
+def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: Runs) -> None:
+    runs.die()
+    change(runs.s3, runs.bucket, [("c/1.csv", "put")])
+
+    replayed, after, nothing = runs.run(), runs.run(), runs.run()
+
+    assert [row[0] for row in replayed] == ["a/1.csv", "b/1.csv"]
+    assert [row[0] for row in after] == ["c/1.csv"]
+    assert {row[4] for row in replayed} == {1}
+    assert (nothing, runs.version) == ([], 3)
+
+
+def test_nothing_is_committed_when_a_planned_object_changes_before_the_commit(runs: Runs) -> None:
+    def meanwhile() -> None:
+        change(runs.s3, runs.bucket, [("a/1.csv", "other"), ("b/1.csv", "delete")])
+
+    with pytest.raises(ChangedObjectError) as caught:
+        runs.run(meanwhile)
+    with pytest.raises(ChangedObjectError) as again:
+        runs.run(lambda: pytest.fail("the replay went on"))
+
+    for error in (caught.value, again.value):
+        assert (error.overwritten, error.deleted) == (("a/1.csv",), ("b/1.csv",))
+    assert runs.version == 0
+    assert len(runs.run(on_changed=None)) == 2
+    assert [row[0] for row in runs.run()] == ["a/1.csv"]
+
+
+def test_replay_is_refused_when_the_source_is_another_one(runs: Runs) -> None:
+    runs.die()
+
+    with pytest.raises(SourceChangedError) as caught:
+        runs.run(source=f"s3://{runs.bucket}/other/")
+
+    assert (caught.value.before, caught.value.now) == (runs.source, f"s3://{runs.bucket}/other/")
+    assert runs.version == 0
+
+
+@pytest.mark.parametrize("on_changed", ["error", None])
+def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: Runs, on_changed: Any) -> None:
+    runs.die()
+    for found in runs.s3.list_objects_v2(Bucket=runs.bucket, Prefix="ledger/")["Contents"]:
+        body = runs.s3.get_object(Bucket=runs.bucket, Key=found["Key"])["Body"].read()
+        runs.s3.put_object(
+            Bucket=runs.bucket, Key=found["Key"], Body=body.replace(b"a/1", b"x/1").replace(b"b/1", b"y/1")
+        )
+
+    with pytest.raises(LedgerError, match=r"it is not what was written there\. Restore it from a backup\."):
+        runs.run(on_changed=on_changed)
+
+    assert runs.version == 0
+
+
+def test_on_changed_is_refused_when_executors_cannot_do_it(runs: Runs) -> None:
+    with pytest.raises(InvalidValueError, match="On Spark on_changed is 'error' or None, and not 'skip'"):
+        runs.run(on_changed="skip")
 
 
 def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
@@ -141,8 +333,15 @@ def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
         "spark.sparkContext.addPyFile(sys.argv[4])\n"
         "from scripts.helpers import spark_bookmark\n"
         "assert '.zip' in spark_bookmark.__file__, spark_bookmark.__file__\n"
-        "found = spark_bookmark.SparkFileBookmark(spark, sys.argv[2], ledger_uri=sys.argv[3]).new_files()\n"
+        "bookmark = spark_bookmark.SparkFileBookmark(spark, sys.argv[2], ledger_uri=sys.argv[3])\n"
+        "found = bookmark.new_files()\n"
         "print('FOUND', found.count, found.files.count())\n"
+        "print('RANGES', len(bookmark._local.ledger.files(bookmark.plan['files'])))\n"
+        "def place(_):\n"
+        "    from scripts.helpers import spark_bookmark\n"
+        "    return spark_bookmark.__file__\n"
+        "places = spark.sparkContext.parallelize(range(2), 2).map(place).distinct().collect()\n"
+        "print('PLACES', *places)\n"
         "spark.stop()\n"
     )
     settings_ = spark_conf(endpoint) | {
@@ -162,3 +361,6 @@ def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
     )  # fmt: skip
 
     assert "FOUND 12 12" in done.stdout, done.stdout + done.stderr[:6000]
+    assert int(re.findall(r"RANGES (\d+)", done.stdout)[0]) > 1
+    (places,) = re.findall("PLACES (.*)", done.stdout)
+    assert all(f"{package.name}/scripts/helpers" in place for place in places.split())

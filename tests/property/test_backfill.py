@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.cursors import CursorColumn
@@ -22,7 +22,7 @@ JOB, CONTEXT = "parking", "repairs"
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 END = 40
 FAULTS = st.none() | st.tuples(
-    st.integers(1, 14), st.sampled_from(["die-before", "die-after", "drop", "reply-lost", "re-send"])
+    st.integers(1, 32), st.sampled_from(["die-before", "die-after", "drop", "reply-lost", "re-send"])
 )
 
 
@@ -76,6 +76,12 @@ class Backfills(RuleBasedStateMachine):
     def is_planned(self) -> bool:
         return "planId" in self.client.items.get((JOB, "~latest"), {})
 
+    @initialize(value=st.integers(0, 12))
+    def start(self, value: int) -> None:
+        self.source.listed = [(number,) for number in range(value)]
+        if value:
+            self.jump(value)
+
     # --- rules ------------------------------------------------------------------------------------------
 
     @rule(rows=st.integers(1, 5))
@@ -109,20 +115,19 @@ class Backfills(RuleBasedStateMachine):
         low = data.draw(st.integers(0, (self.value or 0) - 1))
         high = data.draw(st.integers(low + 1, self.value or 0))
         wanted = set(range(low, high))
-        others = set().union(*(taken for bounds, taken in self.unfinished.items() if bounds != (low, high)))
-        if wanted & others:
-            return
+        others = [bounds for bounds, taken in self.unfinished.items() if bounds != (low, high) and wanted & taken]
         begun = (low, high) in self.unfinished
         is_refused = bool(wanted & self.covered) and not begun
         try:
             done = self.attempt(fault, lambda: self.read(low, high))
         except BoundsError:
-            assert is_refused or (low, high) in self.finished
+            assert is_refused or others
             return
         if done:
             assert not is_refused or (low, high) in self.finished
             self.covered |= wanted
-            self.unfinished.pop((low, high), None)
+            for bounds in [*others, (low, high)]:  # None of the others can have read anything.
+                self.unfinished.pop(bounds, None)
         elif not is_refused:
             self.unfinished[low, high] = wanted
 
@@ -136,17 +141,16 @@ class Backfills(RuleBasedStateMachine):
 
     @rule()
     def fill(self) -> None:
-        """Finish what was begun, then fill every gap that is named."""
+        """Fill every gap that is named, which finishes what was begun."""
         if self.value is None:
             return
-        for low, high in list(self.unfinished):
-            self.read(low, high)
-            self.covered |= self.unfinished.pop((low, high))
         for low, high in self.process().gaps(JOB, CONTEXT, start=0):
             self.read(low, high)
             self.covered |= set(range(low, high))
+        self.unfinished.clear()
 
         assert self.process().gaps(JOB, CONTEXT, start=0) == []
+        assert self.process().unfinished(JOB, CONTEXT) == {}
 
     # --- what always holds ------------------------------------------------------------------------------
 
@@ -181,5 +185,5 @@ class Backfills(RuleBasedStateMachine):
 
 TestBackfills = Backfills.TestCase
 TestBackfills.settings = settings(
-    max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

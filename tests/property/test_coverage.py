@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timezone
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from scripts.helpers.coverage import covered_by, kept, merged, missing, point, read_by, region, with_coverage
+from scripts.helpers.coverage import covered_by, kept, read_by, region, with_coverage
 from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.intervals import merged, missing, point
+from scripts.helpers.packed_intervals import pack, unpack
 from scripts.helpers.slices import slices
 from scripts.helpers.values import decode, encode
 
@@ -64,6 +67,31 @@ def test_slices_tile_and_differ_by_one_step_at_most(low: int, length: int, n: in
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) >= 1
     assert len(found) == min(n, length)
+
+
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "timestamp": st.datetimes(timezones=st.just(timezone.utc)),
+    "date": st.dates(),
+    "bigint": st.integers(-(2**63) - 1, 2**63),
+    "decimal(38,9)": st.decimals(-(10**28), 10**28, places=9),
+    "string": st.text(),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2))
+def test_intervals_of_any_type_come_back_exactly_when_packed_and_stored(data: st.DataObject, types: list[str]) -> None:
+    ends = st.lists(st.tuples(*(KINDS[kind] for kind in types)), unique=True, max_size=12)
+    groups: dict[str, list[Any]] = {}
+    for name in data.draw(st.sets(st.text(max_size=3), max_size=3)):
+        points: list[Any] = sorted(data.draw(ends))
+        points = [point[: data.draw(st.integers(1, len(types)))] for point in points]
+        points = sorted(set(points))
+        pairs: list[Any] = list(itertools.pairwise([(), *points]))[:: data.draw(st.integers(1, 2))]
+        groups[name] = [*pairs, (points[-1], None)] if points else [((), None)]
+
+    stored = decode(*encode({"covered": pack(groups, types)}))["covered"]
+
+    assert unpack(stored, types) == groups
 
 
 STEPS = st.one_of(

@@ -1,7 +1,7 @@
 """A scripted source: rows have a stamp and a moment when they show, updates move them, clocks are wrong.
 
-No row is lost as long as it shows within delay and lookback of its stamp. Without lookback each
-version comes once.
+No row is lost as long as it shows within delay and lookback of its stamp, the error of the source's
+own clock included. Without lookback each version comes once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.doubles.listed_rows import ListedRows
 START = datetime(2026, 10, 25, tzinfo=timezone.utc)
 TICK = timedelta(microseconds=1)
 SPAN = 60
+SKEW = timedelta(minutes=1)
 STAMP, ID = CursorColumn("last_modified", "timestamp"), CursorColumn("id", "int")
 
 
@@ -45,11 +46,12 @@ class Version:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: when it plans, by how much the job's own clock is wrong, and whether it dies before it commits."""
+    """One run: when it plans, by how much the job's clock and the source's are wrong, and whether it dies."""
 
     moment: datetime
     wrong: timedelta
     dies: bool
+    skew: timedelta = timedelta(0)
 
 
 def seen(history: list[Version], moment: datetime) -> dict[int, Version]:
@@ -66,7 +68,10 @@ def drive(
     lookback: timedelta = timedelta(0),
     compound: bool = False,
 ) -> list[tuple[Any, ...]]:
-    """Return all that the runs delivered, as pairs of stamp and id. A run that died is replayed by the next one."""
+    """Return all that the runs delivered, as pairs of stamp and id. A run that died is replayed by the next one.
+
+    The source's clock is that of the moment and its skew, but never goes back.
+    """
     columns = (STAMP, ID) if compound else (STAMP,)
     names = [column.name for column in columns]
     source, state, plan, delivered = ListedRows(columns), None, None, []
@@ -74,7 +79,7 @@ def drive(
         visible = seen(history, run.moment).values()
         pairs = sorted((version.stamp, version.id) for version in visible)
         source.listed = pairs if compound else sorted({pair[:1] for pair in pairs})
-        source.now = run.moment
+        source.now = max(run.moment + run.skew, source.now or run.moment + run.skew)
         if plan is None:
             sink = "merge" if lookback else "append"
             window = plan_window(
@@ -103,12 +108,14 @@ def histories(draw: Any, latest: timedelta) -> list[Version]:
 
 
 @st.composite
-def schedules(draw: Any) -> list[Run]:
+def schedules(draw: Any, skewed: timedelta = timedelta(0)) -> list[Run]:
     """Draw runs at rising moments; the last two are long after everything and do not die."""
     moments = sorted(draw(st.lists(st.integers(0, 2 * SPAN), max_size=8)))
     wrong = st.integers(-10_000, 10_000).map(lambda hours: timedelta(hours=hours))
-    runs = [Run(at(moment / 2), draw(wrong), draw(st.booleans())) for moment in moments]
-    end = [Run(at(10 * SPAN + step), draw(wrong), False) for step in (0, 1)]
+    most = int(skewed.total_seconds())
+    skew = st.integers(-most, most).map(lambda number: timedelta(seconds=number))
+    runs = [Run(at(moment / 2), draw(wrong), draw(st.booleans()), draw(skew)) for moment in moments]
+    end = [Run(at(10 * SPAN + step), draw(wrong), False, draw(skew)) for step in (0, 1)]
     return runs + end
 
 
@@ -138,6 +145,61 @@ def test_no_row_is_lost_when_each_shows_within_delay_and_lookback(
     delivered = drive(history, runs, delay=timedelta(seconds=15), lookback=timedelta(seconds=10), compound=compound)
 
     assert {(version.stamp, version.id) for version in seen(history, runs[-1].moment).values()} <= set(delivered)
+
+
+@given(histories(timedelta(seconds=15)), schedules(SKEW), st.booleans(), st.booleans())
+def test_no_row_is_lost_when_the_delay_covers_the_error_of_the_sources_clock(
+    history: list[Version], runs: list[Run], compound: bool, looks_back: bool
+) -> None:
+    """The skew may be covered by the delay, or by the lookback."""
+    late = timedelta(seconds=15)
+    bounds = {"delay": late, "lookback": SKEW} if looks_back else {"delay": late + SKEW}
+
+    delivered = drive(history, runs, **bounds, compound=compound)
+
+    assert {(version.stamp, version.id) for version in seen(history, runs[-1].moment).values()} <= set(delivered)
+    assert looks_back or len(delivered) == len(set(delivered))
+
+
+def test_row_is_lost_when_the_sources_clock_is_ahead_by_more_than_the_delay_covers() -> None:
+    """The property above can fail."""
+    history = [Version(1, at(0), at(15)), Version(2, at(14), at(14))]
+
+    lost = []
+    for skew in (timedelta(0), SKEW):
+        runs = [Run(at(14), timedelta(0), False, skew), Run(at(500), timedelta(0), False)]
+        lost.append((at(0), 1) not in drive(history, runs, delay=timedelta(seconds=15)))
+
+    assert lost == [False, True]
+
+
+@given(
+    histories(timedelta(seconds=15)),
+    schedules(SKEW),
+    st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(3, 20_000_000)),
+    st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
+    st.booleans(),
+)
+def test_row_is_lost_when_it_shows_later_than_delay_and_lookback_behind_the_largest(
+    history: list[Version], runs: list[Run], times: tuple[int, int, int], where: tuple[int, int], compound: bool
+) -> None:
+    """Two runs that do not die, as the first may replay a plan, come when the row is too late and a newer one shows."""
+    delay, lookback, over = timedelta(seconds=times[0]), timedelta(seconds=times[1]), times[2] * TICK
+    late = Version(9, at(20 * SPAN), at(20 * SPAN) + delay + lookback + over)
+    first = late.stamp + delay + lookback + TICK
+    moment = first + where[0] % ((late.shown - first) // TICK) * TICK
+    newest = late.stamp + lookback + TICK
+    stamp = newest + where[1] % ((moment - newest) // TICK + 1) * TICK
+    newer = Version(8, stamp, moment)
+    over_again = [Run(moment, timedelta(0), False), Run(moment, timedelta(0), False)]
+    after = [Run(late.shown + timedelta(hours=step), timedelta(0), False) for step in (0, 1)]
+
+    delivered = drive(
+        [*history, late, newer], [*runs, *over_again, *after], delay=delay, lookback=lookback, compound=compound
+    )
+
+    assert (newer.stamp, newer.id) in delivered
+    assert (late.stamp, late.id) not in delivered
 
 
 BOUNDS = [timedelta(0), timedelta(seconds=15)]

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.jdbc_errors import typed_errors
@@ -129,6 +131,56 @@ def test_logs_hold_neither_values_nor_secrets_when_rows_are_planned_and_read(
     assert "event=no_index" in caplog.text
     for text in (SECRET, "987654321", "987654322", "127.0.0.1", "jdbc:"):
         assert text not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "com.microsoft.sqlserver.jdbc.SQLServerException: The TCP/IP connection to the host db-7, port 1433 has failed",
+        "org.postgresql.util.PSQLException: Connection to db-7:5432 refused",
+        "oracle.net.ns.NetException: Could not connect to db-7",
+    ],
+    ids=["sqlserver", "postgresql", "oracle"],
+)
+def test_error_holds_no_host_when_only_the_text_of_the_driver_is_left(text: str) -> None:
+    with pytest.raises(SourceError, match="the database refused the query") as caught:
+        with typed_errors("parking"):
+            raise RuntimeError(f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0: {text}")
+
+    assert "db-7" not in shown(caught.value)
+
+
+class JavaError(Exception):
+    """One of PySpark's errors, with the class of Java's behind it, which has no SQLSTATE."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("no values here")
+        self.java_exception = self
+        self.getClass = lambda: SimpleNamespace(getName=lambda: name)
+        self.getMessage = lambda: "at db-7"
+
+    def getSQLState(self) -> None:  # noqa: N802
+        raise Py4JError
+
+    getCause = getSQLState  # noqa: N815
+
+
+@pytest.mark.parametrize(
+    ("name", "translated"),
+    [
+        ("com.microsoft.sqlserver.jdbc.SQLServerException", True),
+        ("java.sql.SQLTimeoutException", True),
+        ("org.apache.spark.SparkSQLException", False),
+        ("org.apache.spark.SparkSQLFeatureNotSupportedException", False),
+        ("org.apache.spark.sql.AnalysisException", False),
+    ],
+)
+def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: str, translated: bool) -> None:
+    with pytest.raises(Exception, match=r".") as caught:
+        with typed_errors("parking"):
+            raise JavaError(name)
+
+    assert isinstance(caught.value, SourceError) == translated
 
 
 def test_error_of_another_kind_comes_out_as_it_is_when_no_database_raised_it(jdbc: Any) -> None:

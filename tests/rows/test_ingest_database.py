@@ -8,16 +8,21 @@ import os
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.errors import CursorError
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table, session
 from tests.conftest import REPOSITORY
+from tests.doubles.listed_rows import ListedRows
 from tests.rows.servers import PostgresServer, free_port
 
 SECRET = "not-a-secret"
@@ -202,3 +207,84 @@ def test_compound_cursor_is_taken_when_the_argument_is_repeated(
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [report["rows_written"] for report in reports] == [2, 1]
     assert "2026-01-01" not in str(reports)
+
+
+DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
+
+
+@pytest.mark.parametrize(
+    ("declared", "values", "arguments", "written"),
+    [
+        ("timestamptz", DAYS, ["--initial-value", "2026-01-02T00:00:00Z", "--high", "2026-01-03T00:00:00Z"], [2]),
+        ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00"], [2, 3]),
+        ("date", DAYS, ["--high", "2026-01-03"], [1, 2]),
+        ("numeric(5,1)", "(1, 1.5), (2, 1.6)", ["--high", "1.6"], [1]),
+        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2"], [2, 3]),
+        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002"], [2]),
+    ],
+    ids=["timestamptz", "timestamp", "date", "numeric", "descending", "strings"],
+)
+def test_rows_are_those_of_the_bounds_when_they_are_given(
+    run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    declared: str, values: str, arguments: list[str], written: list[int],
+) -> None:  # fmt: skip
+    name = postgres.new_table(f"id int NOT NULL, at {declared} NOT NULL")
+    postgres.sql("SET timezone = 'UTC'", f"INSERT INTO {name} VALUES {values}")
+
+    code = run("--jdbc-table", name, "--cursor-column", "at", *arguments)
+
+    assert code == 0, caplog.text
+    assert sorted(row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()) == written
+
+
+def test_rows_wait_for_the_delay_by_the_clock_of_their_zone_when_it_is_named(
+    run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """By UTC the row would be hours old."""
+    name = postgres.new_table("id int NOT NULL, at timestamp NOT NULL")
+    postgres.sql(
+        f"INSERT INTO {name} VALUES (1, timezone('Pacific/Honolulu', now()) - interval '1 hour'),"
+        " (2, timezone('Pacific/Honolulu', now()))"
+    )
+
+    code = run("--jdbc-table", name, "--cursor-column", "at", "--zone", "Pacific/Honolulu")
+
+    assert code == 0
+    assert [row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("timestamp", "2026-01-31T10:00:00+01:00", datetime(2026, 1, 31, 9, tzinfo=timezone.utc)),
+        ("timestamp_ntz", "2026-01-31T10:00:00", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
+        ("date", "2026-01-31", date(2026, 1, 31)),
+        ("bigint", "-9007199254740993", -9007199254740993),
+        ("decimal(38,10)", "0.1000000001", Decimal("0.1000000001")),
+        ("string", "007", "007"),
+    ],
+)
+@pytest.mark.parametrize("name", ["high", "initial_value"])
+def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str, kind: str, text: str, value: Any) -> None:
+    source = ListedRows((CursorColumn("at", kind),))
+    arguments = Namespace(**{name: text}, cursor_column=["at"], strings=True)
+
+    assert ingest_table.value_of(source, arguments, name) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("timestamp", "2026-01-31T10:00:00"), ("timestamp", "20260131"), ("timestamp", "-5"), ("timestamp", ""),
+        ("timestamp_ntz", "2026-01-31T10:00:00Z"), ("timestamp_ntz", "2026"), ("date", "31.1.2026"),
+        ("date", "20260131"), ("bigint", "1.5"), ("decimal(9,2)", "NaN"),
+    ],
+)  # fmt: skip
+def test_bound_is_refused_when_it_is_no_value_of_the_column(kind: str, text: str) -> None:
+    source = ListedRows((CursorColumn("at", kind),))
+    arguments = Namespace(initial_value=text, cursor_column=["at"], strings=False)
+
+    with pytest.raises(CursorError) as caught:
+        ingest_table.value_of(source, arguments, "initial_value")
+
+    assert f"'at': --initial-value is no {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00" in str(caught.value)

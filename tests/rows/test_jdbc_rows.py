@@ -154,7 +154,7 @@ def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any,
     ],
     ids=["type", "name"],
 )
-@pytest.mark.parametrize("step", ["planned", "read"])
+@pytest.mark.parametrize("step", ["planned", "read", "read_by_another"])
 def test_cursor_error_says_both_when_the_column_changed_since_the_last_run(
     postgres: Any, table_in: Maker, change: str, text: str, step: str
 ) -> None:
@@ -164,7 +164,9 @@ def test_cursor_error_says_both_when_the_column_changed_since_the_last_run(
     postgres.sql(f"ALTER TABLE {name} {change}")
 
     with pytest.raises(CursorError) as caught:
-        plan(source, "at", first) if step == "planned" else table_in(name).rows(first)
+        if step == "planned":
+            plan(source, "at", first)
+        (source if step == "read" else table_in(name)).rows(first)
 
     assert text in str(caught.value)
 
@@ -273,6 +275,29 @@ def test_column_is_quoted_when_it_really_has_such_a_name(postgres: Any, table_in
     facts = source.facts(source.columns([attack], strings=False), None, descending=False)
 
     assert facts.largest == (5,)
+
+
+@pytest.mark.parametrize("way", ["rows", "toDF"])
+def test_table_is_refused_when_a_column_of_it_is_named_as_sql_that_spark_would_send(
+    postgres: Any, table_in: Maker, way: str
+) -> None:
+    victim = postgres.new_table("id int")
+    attack = f'x" FROM {victim}; DROP TABLE {victim}; --'
+    quoted = '"' + attack.replace('"', '""') + '"'
+    name = postgres.new_table(f"id int NOT NULL, {quoted} int")
+    postgres.sql(
+        f"INSERT INTO {name} VALUES (1, 5)", f"CREATE VIEW view_of_{name} AS SELECT id, {quoted} AS x FROM {name}"
+    )
+    source, view = table_in(name), table_in(f"view_of_{name}")
+    before = postgres.log()
+
+    with pytest.raises(SourceError) as caught:
+        (source.rows(plan(source, "id")) if way == "rows" else source.toDF()).collect()
+
+    assert "holds a quote, which Spark would send as SQL. Read it through a view" in str(caught.value)
+    assert attack not in postgres.log_since(before)
+    assert postgres.sql(f"SELECT count(*) FROM {victim}") == [(0,)]
+    assert [tuple(row) for row in view.rows(plan(view, "id")).collect()] == [(1, 5)]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -28,7 +28,7 @@ RISING = {
     ("postgres", "bigint"): ["-9223372036854775808", "0", "9223372036854775807"],
     ("postgres", "numeric(38,10)"): ["-0.0000000001", "0", WIDE],
     ("postgres", "numeric"): ["-0.000000000000000001", "0", "7.5"],
-    ("postgres", "text"): ["B", "a'); DROP TABLE x; --", "é\\"],
+    ("postgres", "text"): ["B", "a'); DROP TABLE x; --", "b\\"],
     ("postgres", "varchar(20)"): ["A ", "A b", "a"],
     ("maria", "timestamp(6)"): AUTUMN,
     ("maria", "timestamp"): [AUTUMN[0], "2026-10-25 00:30:01", AUTUMN[2]],
@@ -40,9 +40,11 @@ RISING = {
     ("maria", "bigint unsigned"): ["0", "1", "18446744073709551615"],
     ("maria", "decimal(38,10)"): ["-0.0000000001", "0", WIDE],
     ("maria", "varchar(40) collate utf8mb4_general_ci"): ["B", "a''); DROP TABLE x; --", "b"],
-    ("maria", "varchar(9) character set latin1"): ["A", "A b", "é"],
+    ("maria", "varchar(9) character set latin1"): ["A", "A b", "B"],
     ("sqlite", "INTEGER"): ["-9223372036854775808", "0", "9223372036854775807"],
     ("sqlite", "TEXT COLLATE NOCASE"): ["B", "a''); DROP TABLE x; --", "b"],
+    ("sqlite", "DATE"): ["20261025", "20261026", "20261101"],
+    ("sqlite", "TIMESTAMP"): ["1790000000", "1790000001.5", "2026-10-25"],
     ("sqlite", "DATETIME"): ["2026-10-25T00:30:00Z", "2026-10-25T00:30:01Z", "2026-10-25T01:30:00Z"],
 }
 """Three values of each type in order, as close together or as far out as the type allows where that matters."""
@@ -180,7 +182,8 @@ def test_clock_is_that_of_the_database_when_facts_are_asked(
     ("database", "declared"),
     [("postgres", "double precision"), ("postgres", "jsonb"), ("postgres", "time"), ("postgres", "text"),
      ("postgres", "numeric(60,2)"), ("maria", "double"), ("maria", "year"), ("maria", "decimal(60,2)"),
-     ("sqlite", "REAL"), ("sqlite", "NUMERIC(10,2)"), ("sqlite", "DATETIME")],
+     ("postgres", "timestamp[]"), ("postgres", "numeric(10,2)[]"), ("postgres", "varchar(9)[]"),
+     ("sqlite", "REAL"), ("sqlite", "NUMERIC(10,2)"), ("sqlite", "STRING"), ("sqlite", "TIME"), ("sqlite", "DATETIME")],
 )  # fmt: skip
 def test_column_is_refused_when_its_type_has_no_exact_order(
     jdbc: Any, request: pytest.FixtureRequest, database: str, declared: str
@@ -193,6 +196,55 @@ def test_column_is_refused_when_its_type_has_no_exact_order(
 
     assert "has no exact order to resume from" in str(caught.value)
     assert ("strings=True" in str(caught.value)) == (declared in ("text", "DATETIME"))
+
+
+def test_table_is_read_when_it_has_arrays_of_times(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int NOT NULL, times timestamp[], prices numeric(10,2)[]")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, '{{2026-10-25 00:30:00}}', '{{1.50,2.25}}')")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+
+    row = source.rows(plan(source, "id")).selectExpr("size(times)", "CAST(prices AS string)").head()
+
+    assert row is not None and tuple(row) == (1, "[1.50, 2.25]")
+
+
+@pytest.mark.parametrize("value", ["0.0000000000000000001", "100000000000000000000.5"], ids=["decimals", "digits"])
+def test_cursor_error_names_column_and_remedy_when_a_number_has_more_digits_than_it_is_read_with(
+    jdbc: Any, postgres: Any, value: str
+) -> None:
+    name = postgres.new_table("id int, price numeric NOT NULL")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, {value})")
+
+    with pytest.raises(CursorError) as caught:
+        plan(JdbcTable(jdbc, postgres.url, name, properties=postgres.properties), "price")
+
+    assert "'price'" in str(caught.value) and "does not fit the decimal(38,18)" in str(caught.value)
+    assert "through a view that casts it to a decimal of its own precision and scale" in str(caught.value)
+    assert "watermark" not in str(caught.value) and value not in str(caught.value)
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+def test_nothing_is_taken_and_nothing_is_stored_when_a_table_of_texts_is_empty(
+    jdbc: Any, request: pytest.FixtureRequest, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int, at varchar(9) NOT NULL")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+    first = plan(source, "at", strings=True)
+    rows_of(server, name, ["", "a"])
+    second = plan(source, "at", first, strings=True)
+
+    assert (first.high, first.state_after["value"]) == (None, None)
+    assert taken(source, second) == [0, 1]
+
+
+def test_cursor_error_says_so_when_bytes_are_among_the_texts_of_sqlite(jdbc: Any, sqlite: Any) -> None:
+    name = sqlite.new_table("id int, at text NOT NULL")
+    sqlite.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, x'62')")
+
+    with pytest.raises(CursorError, match="its largest value is no text"):
+        plan(JdbcTable(jdbc, sqlite.url, name), "at", strings=True)
 
 
 @pytest.mark.parametrize("far", ["infinity", "-infinity", "20000-01-01", "4000-01-01 BC"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -124,6 +125,84 @@ def test_sqlite_uses_the_index_when_rows_and_facts_are_asked(jdbc: Any, sqlite: 
         explained = str(connection.execute(query).fetchall())
 
     assert f"INDEX index_of_{name} (at>? AND at<?)" in explained
+
+
+def test_mariadb_is_sent_the_window_and_uses_the_index_when_rows_are_read(jdbc: Any, maria: Any) -> None:
+    name = maria.new_table("id int PRIMARY KEY, at datetime(6) NOT NULL")
+    hours = "'2026-01-01' + INTERVAL seq HOUR"
+    maria.sql(f"INSERT INTO {name} SELECT seq, {hours} FROM seq_1_to_5000", f"CREATE INDEX i ON {name} (at)")
+    source = table_of(jdbc, maria, name)
+    first = plan(source, "at", initial_value=datetime(2020, 1, 1), high=datetime(2026, 7, 1))
+    second = plan(source, "at", first, high=datetime(2026, 7, 2))
+    maria.sql(f"ANALYZE TABLE {name}", "SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = ON")
+
+    try:
+        found = taken(source, second)
+    finally:
+        maria.sql("SET GLOBAL general_log = OFF")
+
+    logged = maria.sql(
+        "SELECT DISTINCT argument FROM mysql.general_log WHERE command_type IN ('Query', 'Execute')"
+        f" AND argument LIKE 'SELECT `id`%{name}%window_rows%' AND argument NOT LIKE '%1=0%'"
+    )
+    _, sent = logged.splitlines()
+    header, explained = (line.split("\t") for line in maria.sql(f"EXPLAIN {sent}").splitlines())
+    used = dict(zip(header, explained, strict=True))
+    assert len(found) == 24
+    assert f"WHERE {second.predicate(source.dialect)}" in sent
+    assert (used["type"], used["key"]) == ("range", "i")
+
+
+@pytest.mark.parametrize(("declared", "value"), [("BIGINT", "5"), ("TEXT", "five"), ("DATE", "20261025")])
+def test_sqlite_is_sent_the_window_when_rows_are_read(jdbc: Any, sqlite: Any, declared: str, value: str) -> None:
+    name = sqlite.new_table(f"id INTEGER PRIMARY KEY, at {declared} NOT NULL")
+    sqlite.sql(f"INSERT INTO {name} VALUES (1, '{value}')")
+    source = table_of(jdbc, sqlite, name)
+    window = plan(source, "at", plan(source, "at", strings=True), strings=True)
+
+    text = source.rows(window)._jdf.queryExecution().executedPlan().toString()
+
+    assert f'FROM "{name}" t WHERE {window.predicate(source.dialect)}) window_rows' in text
+    compared = 'CAST("at" AS TEXT) COLLATE BINARY >= CAST(x' if declared == "DATE" else '"at" '
+    assert compared in text
+
+
+@pytest.mark.parametrize(("declared", "warned"), [("TEXT", False), ("DATE", True)])
+def test_warning_is_given_when_the_index_of_sqlite_cannot_serve_texts(
+    jdbc: Any, sqlite: Any, caplog: pytest.LogCaptureFixture, declared: str, warned: bool
+) -> None:
+    name = sqlite.new_table(f"id INTEGER PRIMARY KEY, at {declared} NOT NULL")
+    sqlite.sql(f"CREATE INDEX index_of_{name} ON {name} (at)")
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_of(jdbc, sqlite, name), "at", strings=True)
+
+    assert ("event=no_index" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("option", ["sessionInitStatement", "sessioninitstatement"])
+@pytest.mark.parametrize("scheme", ["jdbc:mysql:", "jdbc:mariadb:"])
+def test_session_statement_of_the_caller_is_refused_when_sessions_are_set_to_utc(
+    jdbc: Any, scheme: str, option: str
+) -> None:
+    with pytest.raises(SourceError, match="Give settings in the URL, as sessionVariables"):
+        JdbcTable(jdbc, f"{scheme}//127.0.0.1/shop", "parking", properties={option: "SET lock_wait_timeout = 5"})
+
+
+def test_session_variables_are_kept_when_they_are_in_the_url(jdbc: Any, maria: Any) -> None:
+    name = maria.new_table("id int NOT NULL")
+    maria.sql(f"INSERT INTO {name} VALUES (1), (2)")
+    source = JdbcTable(jdbc, f"{maria.url}?sessionVariables=sql_select_limit=1", name, properties=maria.properties)
+
+    assert len(taken(source, plan(source, "id"))) == 1
+
+
+@pytest.mark.parametrize("way", ["rows", "toDF"])
+def test_table_of_mariadb_is_refused_when_a_column_name_holds_a_backtick(jdbc: Any, maria: Any, way: str) -> None:
+    source = table_of(jdbc, maria, maria.new_table("id int NOT NULL, `x``, (SELECT 1) AS ``y` int"))
+
+    with pytest.raises(SourceError, match="holds a quote, which Spark would send as SQL"):
+        source.rows(plan(source, "id")) if way == "rows" else source.toDF()
 
 
 @BOTH

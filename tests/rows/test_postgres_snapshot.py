@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers import jdbc_rows
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceError
 from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.postgres_snapshot import NEXT, PostgresSnapshot
@@ -153,9 +154,50 @@ def test_server_uses_the_index_when_transaction_ids_have_one(
 
     assert taken(source, second) == [0]
     sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
+    assert len(sent) == 3  # facts, how many rows there are, and the rows
     for statement in sent:
         explained = "\n".join(row[0] for row in postgres.sql(f"EXPLAIN {statement[statement.index('SELECT') :]}"))
         assert "Index" in explained and "Seq Scan" not in explained, explained
+
+
+@pytest.mark.parametrize("nulls", ["raise", "include"])
+def test_large_window_is_read_by_ranges_without_what_old_servers_lack_when_ids_are_xid8(
+    postgres: Any, table_in: Maker, monkeypatch: pytest.MonkeyPatch, nulls: str
+) -> None:
+    monkeypatch.setattr(jdbc_rows, "MANY", 100)
+    name = postgres.new_table("id int, changed xid8")
+    postgres.sql(f"INSERT INTO {name} SELECT n, n::text::xid8 FROM generate_series(3, 500) n")
+    if nulls == "include":
+        postgres.sql(f"INSERT INTO {name} VALUES (501, NULL)")
+    source = table_in(name, PostgresSnapshot, partitions=3)
+    before = postgres.log()
+
+    df = source.rows(plan(source, "changed", nulls=nulls, sink="merge"))
+
+    assert df.rdd.getNumPartitions() == 3
+    assert sorted(row["id"] for row in df.collect()) == list(range(3, 502 if nulls == "include" else 501))
+    assert "MIN(" not in postgres.log_since(before) and "MAX(" not in postgres.log_since(before)
+
+
+@CURSORS
+def test_filter_is_in_the_physical_plan_when_ids_bound_the_window(
+    postgres: Any, table_in: Maker, table: Callable[[str], str], cursor: str
+) -> None:
+    name = table(cursor)
+    source = table_in(name, PostgresSnapshot)
+    postgres.sql(f"INSERT INTO {name} (id) VALUES (1)")
+    first = plan(source, column_of(cursor))
+    postgres.sql(f"INSERT INTO {name} (id) VALUES (2)")
+    second = plan(source, column_of(cursor), first)
+
+    text = source.rows(second)._jdf.queryExecution().executedPlan().toString()
+
+    assert first.high is not None and second.high is not None
+    low, high = first.high[0], second.high[0]
+    for sign, value in ((">=", low), ("<", high)):
+        written = f"CAST('{value}' AS xid8)" if cursor == "xid8" else str(value)
+        assert f"{source.dialect.cursor(second.columns[0])} {sign} {written}" in text
+    assert f'FROM "{name}" t WHERE' in text
 
 
 def test_ids_go_on_beyond_32_bits_when_the_server_has_wrapped(postgres: Any, table_in: Maker) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.row_plan import RowOptions
+from scripts.helpers.row_options import RowOptions
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.integration.test_readme import run_doctest

@@ -17,8 +17,9 @@ from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.jdbc_rows import DATABASES, database_of
 from scripts.helpers.row_window import RowWindow
-from scripts.helpers.sql_databases import MySQL, PostgreSQL, SQLite
+from scripts.helpers.sql_databases import MySQL, PostgreSQL
 from scripts.helpers.sql_enterprise import Oracle, SQLServer
+from scripts.helpers.sql_sqlite import SQLite
 
 UTC = timezone.utc
 GRAMMARS = {
@@ -163,12 +164,14 @@ def test_declared_type_gives_sparks_type_and_tick_when_it_has_an_order(
 @pytest.mark.parametrize(
     ("database", "declared"),
     [(PostgreSQL(), "double precision"), (PostgreSQL(), "interval"), (PostgreSQL(), "timestamp[]x"), (MySQL(), "float"),
+     (PostgreSQL(), "timestamp without time zone[]"), (PostgreSQL(), "numeric(10,2)[]"), (SQLServer(), "money"),
      (MySQL(), "decimal(65,2)"), (SQLServer(), "float"), (SQLServer(), "timestamp"), (Oracle(), "BINARY_DOUBLE"),
      (Oracle(), "NUMBER(10,-2)"), (SQLite(), "REAL"), (SQLite(), "")],
     ids=shown,
 )  # fmt: skip
 def test_declared_type_gives_nothing_when_it_has_no_exact_order(database: Any, declared: str) -> None:
     assert database.cursor_type(declared) is None
+    assert database.read_as_text(declared) is None
 
 
 def test_step_above_a_datetime_of_sql_server_is_between_it_and_the_next() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -91,6 +92,28 @@ def test_clock_is_that_of_the_moments_own_zone_when_the_column_has_none(kind: st
     moment = NOON.astimezone(timezone(timedelta(hours=13)))
 
     assert CursorColumn("at", kind).floor(moment) == expected
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+@pytest.mark.parametrize(
+    ("zone", "turn"),
+    [
+        ("Europe/London", datetime(2026, 10, 25, 1, tzinfo=UTC)),
+        ("Europe/London", datetime(2026, 3, 29, 1, tzinfo=UTC)),
+        ("Australia/Lord_Howe", datetime(2026, 4, 4, 15, tzinfo=UTC)),
+        ("Antarctica/Troll", datetime(2026, 10, 25, 1, tzinfo=UTC)),
+        ("America/Sao_Paulo", datetime(2018, 2, 18, 2, tzinfo=UTC)),
+    ],
+)
+def test_no_later_stamp_is_below_a_floor_when_clocks_are_turned(kind: str, zone: str, turn: datetime) -> None:
+    """In Brazil clocks went back from midnight to the day before."""
+    column = CursorColumn("at", kind)
+    clocks = [(turn + minute * timedelta(minutes=1)).astimezone(ZoneInfo(zone)) for minute in range(-200, 200, 5)]
+    stamps: list[Any] = [column.at(clock) for clock in clocks]
+    floors: list[Any] = [column.floor(clock) for clock in clocks]
+
+    assert all(floor <= min(stamps[number:]) for number, floor in enumerate(floors))
+    assert floors == [min(stamps[number:]) for number in range(len(stamps))] or kind == "timestamp"
 
 
 @pytest.mark.parametrize(

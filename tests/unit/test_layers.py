@@ -13,7 +13,8 @@ HELPERS = SCRIPTS / "helpers"
 
 GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths", "date_folders", "s3_client"}]
 TABLE = [
-    *GROUND, {"cursors"}, {"spill", "coverage"}, {"records"}, {"items"}, {"requests", "job_metrics"},
+    *GROUND, {"cursors"}, {"spill", "intervals"}, {"packed_intervals"}, {"coverage"},
+    {"slices", "backfill_record", "records"}, {"items"}, {"requests", "job_metrics"},
     {"store", "heartbeat"},
     {"retention"}, {"run"}, {"lookups", "doctor"}, {"administration"}, {"watermarks"},
 ]  # fmt: skip
@@ -30,17 +31,20 @@ SOURCES = [
     {"spark_bookmark"},
 ]  # fmt: skip
 ROWS = [
-    *GROUND, {"cursors"}, {"coverage"}, {"slices", "sql_dialects"},
+    *GROUND, {"cursors"}, {"intervals"}, {"packed_intervals"}, {"coverage"},
+    {"slices", "backfill_record", "sql_dialects"},
     {"row_window", "date_partitions", "sql_databases", "jdbc_errors"},
-    {"row_sources", "row_counts", "sql_enterprise"}, {"row_plan", "dataframe_rows", "jdbc_rows"},
-    {"missing_keys", "postgres_snapshot"},
+    {"row_sources", "row_options", "row_counts", "sql_enterprise", "sql_sqlite"},
+    {"row_plan", "dataframe_rows", "jdbc_rows"},
+    {"missing_keys", "postgres_snapshot", "slice_source"},
 ]  # fmt: skip
 SINKS = [{"spark_writing"}]
 PURE = {
     "errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests", "date_folders",
     "listing_page", "listing_cuts", "listing_ranges", "file_rules", "file_diff", "file_segments", "inventory_files",
     "sorted_runs", "event_messages", "cursors", "sql_dialects", "row_window", "date_partitions", "row_sources",
-    "row_plan", "coverage", "slices", "sql_databases", "sql_enterprise", "job_metrics",
+    "row_plan", "row_options", "coverage", "slices", "intervals", "packed_intervals", "backfill_record",
+    "slice_source", "sql_databases", "sql_enterprise", "sql_sqlite", "job_metrics",
 }  # fmt: skip
 S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
 BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}

@@ -6,6 +6,7 @@ import logging
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -248,9 +249,160 @@ def test_plan_is_refused_when_a_given_value_does_not_fit_the_column(
 def test_given_value_is_taken_as_the_column_holds_it_when_it_is_written_otherwise(
     column: CursorColumn, given: Any, kept: Any
 ) -> None:
-    (high,) = plan(source_of(column), high=given).high or ()
+    source = source_of(column, *([Decimal("2.99")] if column is PRICE else []))
+
+    (high,) = plan(source, high=given).high or ()
 
     assert (high, type(high)) == (kept, type(kept))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "last", "options"),
+    [
+        (ID, [3, 9], 10, {}),
+        (PRICE, [Decimal(3)], Decimal("3.01"), {}),
+        (KEY, ["a", "b"], "b\x01", {}),
+        (ID, [-3], -4, {"descending": True}),
+    ],
+    ids=["bigint", "decimal", "string", "descending"],
+)
+def test_plan_is_refused_when_high_is_past_the_last_row(
+    column: CursorColumn, values: list[Any], last: Any, options: dict[str, Any]
+) -> None:
+    source = source_of(column, *values)
+    past = column.next_below(last) if options else column.next_above(last)
+
+    window = plan(source, high=last, **options)
+
+    assert source.rows(window) == source.listed
+    for before in (None, window):
+        text = refused(source, before, high=past, **options)
+        assert "high is past one step past the last row, and rows that come below it later would be lost." in text
+        assert "Leave it out, or give one that is not." in text
+
+
+def test_plan_is_refused_when_there_is_no_row_below_a_high_that_is_given() -> None:
+    assert "high is past one step past the last row" in refused(source_of(ID), high=1)
+
+
+def test_high_may_be_past_the_last_row_when_it_is_settled() -> None:
+    source = source_of(ID, 3)
+
+    assert plan(source, high=9, settled=True).state_after["value"] == 9
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_plan_is_refused_when_high_is_past_the_ceiling(settled: bool) -> None:
+    """Id 6 is still to be committed."""
+    source = source_of(ID, 3, 8, ceiling=5)
+
+    assert "high is past its ceiling, and rows that come below it later would be lost." in refused(
+        source, high=9, settled=settled
+    )
+    assert [plan(source, high=high).high for high in (4, 5)] == [(4,), (5,)]
+
+
+def test_plan_is_refused_when_the_ceiling_is_behind_the_watermark_and_high_is_given() -> None:
+    source = source_of(ID, ceiling=9)
+    first = plan(source)
+    source.ceiling = 8
+
+    with pytest.raises(SourceBehindError, match="its ceiling is behind"):
+        plan(source, first, high=9)
+
+
+# --- clocks that are turned ---------------------------------------------------------------------------------
+
+LONDON = ZoneInfo("Europe/London")
+WALL = CursorColumn("at", "timestamp_ntz")
+HALF = timedelta(minutes=30)
+
+
+def utc(month: int, day: int, hour: int, minute: int = 0) -> datetime:
+    return datetime(2026, month, day, hour, minute, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("column", "now", "delay", "high"),
+    [
+        (AT, utc(3, 29, 1, 10), HALF, utc(3, 29, 0, 40)),
+        (WALL, utc(3, 29, 1, 10), HALF, utc(3, 29, 0, 40)),
+        (WALL, utc(3, 29, 1, 40), HALF, utc(3, 29, 2, 10)),
+        (DAY, utc(3, 29, 23, 10), HALF, date(2026, 3, 29)),
+        (DAY, utc(3, 29, 23, 40), HALF, date(2026, 3, 30)),
+        (DAY, utc(3, 29, 23, 10), timedelta(hours=24), date(2026, 3, 28)),
+        (AT, utc(10, 25, 1, 10), HALF, utc(10, 25, 0, 40)),
+        (WALL, utc(10, 25, 0, 20), HALF, utc(10, 25, 0, 50)),
+        (WALL, utc(10, 25, 1, 10), HALF, utc(10, 25, 1, 0)),
+        (WALL, utc(10, 25, 1, 50), HALF, utc(10, 25, 1, 20)),
+        (WALL, utc(10, 25, 2, 10), HALF, utc(10, 25, 1, 40)),
+        (DAY, utc(10, 26, 0, 10), HALF, date(2026, 10, 25)),
+    ],
+    ids=lambda value: value.type if isinstance(value, CursorColumn) else str(value),
+)  # fmt: skip
+def test_delay_is_kept_in_full_when_london_changes_its_clocks(
+    column: CursorColumn, now: datetime, delay: timedelta, high: Any
+) -> None:
+    source = source_of(column, date(2026, 12, 1) if column is DAY else utc(12, 1, 0), now=now.astimezone(LONDON))
+
+    assert plan(source, delay=delay).high == (high,)
+
+
+@pytest.mark.parametrize("change", [utc(3, 29, 1), utc(10, 25, 1)], ids=["spring", "autumn"])
+@pytest.mark.parametrize("column", [AT, WALL, DAY], ids=lambda column: column.type)
+@pytest.mark.parametrize("delay", [MINUTE, HALF, timedelta(hours=2)], ids=str)
+def test_no_row_is_lost_and_no_clock_is_refused_when_london_changes_its_clocks(
+    column: CursorColumn, change: datetime, delay: timedelta
+) -> None:
+    """Each row shows a delay after its stamp, to the minute, and is stamped by the wall clock."""
+    source, taken, window, stamps = ListedRows((column,)), 0, None, 0
+    for minute in range(-200, 400, 7):
+        moment = change + minute * MINUTE
+        source.listed.append((column.at((moment - delay).astimezone(LONDON)),))
+        source.now, stamps = moment.astimezone(LONDON), stamps + 1
+        window = plan(source, window, delay=delay)
+        taken += len(source.rows(window))
+    source.now += timedelta(days=3)
+
+    assert taken + len(source.rows(plan(source, window, delay=delay))) == stamps
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "lookback", "wanted"),
+    [
+        (WALL, utc(3, 29, 2, 5), 10 * MINUTE, 70 * MINUTE),
+        (WALL, utc(3, 29, 4, 0), 10 * MINUTE, 10 * MINUTE),
+        (WALL, utc(10, 25, 2, 5), 10 * MINUTE, 10 * MINUTE),
+        (AT, utc(3, 29, 2, 5), 10 * MINUTE, 10 * MINUTE),
+        (DAY, date(2026, 3, 30), timedelta(hours=24), timedelta(hours=25)),
+        (DAY, date(1, 1, 1), timedelta(hours=24), timedelta(hours=24)),
+    ],
+    ids=["spring", "later", "autumn", "with zone", "date", "first day there is"],
+)
+def test_lookback_covers_the_time_that_passed_when_clocks_were_put_forward_meanwhile(
+    column: CursorColumn, value: Any, lookback: timedelta, wanted: timedelta
+) -> None:
+    source = source_of(column, now=NOW.astimezone(LONDON))
+    state = plan(source).state_after | {"value": value}
+
+    window = plan(source, state=state, lookback=lookback, sink="merge")
+
+    assert window.lookback == wanted
+
+
+@pytest.mark.parametrize("what", ["high", "initial_value"])
+def test_plan_is_refused_when_a_given_time_is_in_the_hour_that_comes_again(what: str) -> None:
+    """At 01:50 in London, ten minutes before it is 01:00 once more."""
+    source = source_of(WALL, utc(10, 25, 0), now=utc(10, 25, 0, 50).astimezone(LONDON))
+
+    assert f"{what} is past the source's clock" in refused(source, **{what: datetime(2026, 10, 25, 1, 30)})
+    assert plan(source, **{what: datetime(2026, 10, 25, 1)}).columns == (WALL,)
+
+
+def test_zone_of_the_source_counts_when_only_the_job_has_a_clock() -> None:
+    source = source_of(WALL, NOW, now=None, zone=ZoneInfo("America/Los_Angeles"))
+
+    assert plan(source, delay=timedelta(0)).high == (utc(11, 1, 4),)
 
 
 # --- clocks that go back, stamps that are ahead ------------------------------------------------------------
@@ -392,6 +544,38 @@ def test_first_run_starts_at_the_initial_value_when_there_is_a_lookback() -> Non
     assert source.rows(plan(source, initial_value=5, lookback=4, sink="merge")) == [(5,), (9,)]
 
 
+@pytest.mark.parametrize(
+    ("values", "initial", "lookback", "options", "again"),
+    [
+        ([1, 5, 9], 5, 9, {}, [5, 9]),
+        ([1, 5, 9], 5, 2, {}, [9]),
+        ([1, 5, 9], 5, 10**30, {}, [5, 9]),
+        ([-1, -5, -9], -5, 9, {"descending": True}, [-5, -9]),
+    ],
+    ids=["past it", "less far", "past all", "descending"],
+)
+def test_lookback_goes_no_further_than_the_initial_value_when_there_was_one(
+    values: list[int], initial: int, lookback: int, options: dict[str, Any], again: list[int]
+) -> None:
+    source = source_of(ID, *values)
+    options |= {"lookback": lookback, "sink": "merge"}
+    windows = [plan(source, initial_value=initial, **options)]
+    windows += [plan(source, windows[-1], **options)]
+    windows += [plan(source, windows[-1], **options)]
+
+    assert [[value for (value,) in source.rows(window)] for window in windows[1:]] == [again, again]
+    stored = RowWindow.from_plan(decode(*encode(windows[-1].to_plan())), ["id"], "repairs")
+    assert stored == windows[-1]
+
+
+def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_compound() -> None:
+    source = ListedRows((ID, DAY), [(1, date(2026, 1, number)) for number in (1, 2, 3)], NOW)
+    options = {"lookback": 7, "sink": "merge"}
+    first = plan(source, initial_value=(1, date(2026, 1, 2)), **options)
+
+    assert source.rows(plan(source, first, **options)) == source.listed[1:]
+
+
 # --- options that are refused -------------------------------------------------------------------------------
 
 
@@ -431,6 +615,50 @@ def test_plan_is_refused_when_the_delay_reaches_before_the_first_year() -> None:
     assert "reaches before the year 1. Give a shorter one." in refused(
         source_of(AT, ago(1)), delay=timedelta(days=999_999)
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "its last value has letters beyond ASCII, which databases put in different orders."),
+        ({"high": "\u00e9"}, "high has letters beyond ASCII"),
+        ({"initial_value": "\u00e9"}, "initial_value has letters beyond ASCII"),
+    ],
+    ids=["row", "high", "initial_value"],
+)
+def test_plan_is_refused_when_a_text_is_not_ascii(options: dict[str, Any], text: str) -> None:
+    found = refused(source_of(KEY, "\u00e9", "a"), **options)
+
+    assert text in found
+    assert "Use a column of ASCII keys of fixed width" in found
+
+
+@pytest.mark.parametrize(
+    ("slack", "options", "late"),
+    [
+        (timedelta(days=1), {"delay": timedelta(days=1, minutes=1)}, "1 day, 0:01:00"),
+        (timedelta(days=1), {"lookback": timedelta(days=1), "sink": "merge"}, "1 day, 0:05:00"),
+        (timedelta(0), {}, "0:05:00"),
+    ],
+    ids=["delay", "delay and lookback", "no slack"],
+)
+def test_plan_is_refused_when_rows_may_come_later_than_their_partitions_are_read(
+    slack: timedelta, options: dict[str, Any], late: str
+) -> None:
+    source = source_of(AT, ago(9_999), slack=slack)
+
+    text = refused(source, **options)
+    source.slack = timedelta(days=3)
+
+    assert (
+        f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches" in text
+    )
+    assert "Give DatePartitions a slack of at least delay and lookback together." in text
+    assert source.rows(plan(source, **options)) == [(ago(9_999),)]
+
+
+def test_slack_may_be_less_than_the_delay_when_high_is_given() -> None:
+    assert plan(source_of(AT, ago(60), slack=timedelta(0)), high=ago(1)).high == (ago(1),)
 
 
 # --- NULLs ----------------------------------------------------------------------------------------------------
@@ -568,6 +796,19 @@ def test_plan_is_refused_when_the_stored_watermark_was_tampered_with(
 
     assert "Reset the watermark by hand." in refused(source, state=state)
     assert source.asked == [None]
+
+
+@pytest.mark.parametrize("key", ["low", "high"])
+def test_window_is_refused_when_a_stored_bound_has_no_value_before_another(key: str) -> None:
+    columns = (ID, CursorColumn("part", "int"), CursorColumn("piece", "int"))
+    stored = RowWindow(columns, (1, 2, None), (1, None, None)).to_plan()
+    names = [column.name for column in columns]
+
+    assert RowWindow.from_plan(stored, names, "repairs").low == (1, 2, None)
+    with pytest.raises(CursorError, match="'part': a stored bound has no value there, but one after it") as caught:
+        RowWindow.from_plan(stored | {key: [1, None, 3]}, names, "repairs")
+
+    assert "Reset the watermark by hand." in str(caught.value)
 
 
 @pytest.mark.parametrize(
