@@ -100,8 +100,9 @@ class Administration(Lookups):
 
         after = self._decide(job_id, change)
         with suppress(WatermarkError):
-            for name in after.watermarks if context is None else [context]:
-                self._warn_of_backfills(after, name)
+            for name, state in after.watermarks.items():
+                if context in (None, name) and is_rows(state):
+                    self._warn_of_backfills(after, name, state)
         return after
 
     def reset(self, job_id: str, *, context: str | None = None, why: str, who: str | None = None) -> Head:
@@ -154,7 +155,7 @@ class Administration(Lookups):
                 name: kept(value, self._state_of(head, name), order.token) if is_rows(value) else value
                 for name, value in states.items()
             }
-            return self._declared(head, states if context is None else {**head.watermarks, **states}, order)
+            return head.declared(states if context is None else states[context], order, context)
 
         return self._decide(job_id, change, may_be_new=True)
 
@@ -312,11 +313,8 @@ class Administration(Lookups):
             self._store.write_chunks(head.job_id, chunks)
         return head.declared(fitting, order)
 
-    def _warn_of_backfills(self, head: Head, context: str) -> None:
+    def _warn_of_backfills(self, head: Head, context: str, state: Mapping[str, Any]) -> None:
         """Say that the next runs read rows again that a backfill has read."""
-        state = self._state_of(head, context)
-        if not is_rows(state):
-            return
         record, gone_past = record_id(head.job_id, context, state), region(state)
         covered = self.backfill_record(head.job_id, context, state).covered
         if any(missing(interval, [gone_past]) for interval in covered):
