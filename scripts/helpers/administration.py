@@ -155,7 +155,9 @@ class Administration(Lookups):
                 name: kept(value, self._state_of(head, name), order.token) if is_rows(value) else value
                 for name, value in states.items()
             }
-            return head.declared(states if context is None else states[context], order, context)
+            if head.last is None:
+                return head.declared(states if context is None else states[context], order, context)
+            return self._declared(head, states if context is None else {**head.watermarks, **states}, order)
 
         return self._decide(job_id, change, may_be_new=True)
 
