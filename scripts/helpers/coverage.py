@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from scripts.helpers.cursors import Bound, CursorColumn, check_value
+from scripts.helpers.cursors import Bound, CursorColumn, as_list, check_value
 from scripts.helpers.errors import CursorError
-from scripts.helpers.intervals import Interval, Point, as_list, merged, point
+from scripts.helpers.intervals import Interval, Point, merged, point
 from scripts.helpers.packed_intervals import pack, unpack
 
 MAX_NAME = 255

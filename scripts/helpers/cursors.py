@@ -7,10 +7,11 @@ there for its wall clock.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, InvalidOperation
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from dateutil.parser import isoparse
 
@@ -72,10 +73,7 @@ class CursorColumn:
         precision, scale = decimal_type(self.type)
         if precision:
             return Decimal(1).scaleb(-scale)
-        raise CursorError(
-            self.name,
-            f"a {self.type} has no exact order to resume from. Use a timestamp, date, integer or decimal column.",
-        )
+        raise unordered(self.name, self.type)
 
     @property
     def is_time(self) -> bool:
@@ -234,3 +232,27 @@ def _in_range(value: Number, smallest: Number, largest: Number) -> Number:
 def _is_unicode(text: str) -> bool:
     """Tell whether a text has no half of a surrogate pair, which no database can take."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def missing_column(name: str, there: Iterable[str]) -> CursorError:
+    """Return the error for a cursor column that a source does not have."""
+    return CursorError(name, f"the source has no such column. It has: {', '.join(there)}.")
+
+
+def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
+    """Return the error for a type without exact order; `as_text` where it could be read as keys."""
+    keys = " Keys of fixed width, which rise byte by byte, are taken with strings=True." if as_text else ""
+    return CursorError(
+        name,
+        f"a {kind} has no exact order to resume from. Use a timestamp, date, integer or decimal column.{keys}",
+    )
+
+
+def earlier(moment: datetime, by: timedelta) -> datetime:
+    """Return the time so much earlier, in the same zone: elapsed time, whatever the clocks there did meanwhile."""
+    return (moment.astimezone(timezone.utc) - by).astimezone(moment.tzinfo)
+
+
+def as_list(stored: object) -> list[Any]:
+    """Return a list of what may be one value or several."""
+    return list(stored) if isinstance(stored, list | tuple) else [stored]

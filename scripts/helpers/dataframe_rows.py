@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.cursors import Bound, Cursor, CursorColumn
+from scripts.helpers.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.date_partitions import DatePartitions
 from scripts.helpers.errors import CursorError
 from scripts.helpers.row_sources import Facts, RowSource, named_zone
@@ -64,14 +64,10 @@ class DataFrameRows:
         there = self.df.columns
         found = [other for other in there if other == name] or [c for c in there if c.lower() == name.lower()]
         if len(found) != 1:
-            raise CursorError(name, f"the source has no such column. It has: {', '.join(there)}.")
+            raise missing_column(name, there)
         kind = self.df.schema[found[0]].dataType.simpleString()
         if kind == "string" and not strings:
-            raise CursorError(
-                name,
-                "a string has no exact order to resume from. Use a timestamp, date, integer or decimal column. Keys "
-                "of fixed width, which rise byte by byte, are taken with strings=True.",
-            )
+            raise unordered(name, kind, as_text=True)
         return CursorColumn(name, kind)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:

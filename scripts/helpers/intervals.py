@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from scripts.helpers.cursors import Cursor
+from scripts.helpers.cursors import Cursor, as_list
 
 Point = tuple[Cursor, ...]
 """One end of an interval, without the Nones at its end. The empty one is below everything."""
@@ -71,11 +71,6 @@ def point(bound: Any) -> Point:
 def span(interval: Interval, columns: int = 1) -> Span:
     """Return an interval as users see it."""
     return _shown(interval[0], columns), _shown(interval[1] or (), columns)
-
-
-def as_list(stored: Any) -> list[Any]:
-    """Return a list of what may be one value or several."""
-    return list(stored) if isinstance(stored, list | tuple) else [stored]
 
 
 def _shown(end: Point, columns: int) -> Any:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dateutil.parser import isoparse
 
-from scripts.helpers.cursors import Bound, Cursor, CursorColumn
-from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
+from scripts.helpers.errors import SourceError
 from scripts.helpers.jdbc_errors import typed_errors
 from scripts.helpers.row_sources import Facts, named_zone
 from scripts.helpers.row_window import RowWindow, check_types
@@ -208,15 +208,11 @@ class JdbcTable:
 
     def _column(self, name: str, strings: bool) -> CursorColumn:
         if name not in self._catalogue:
-            raise CursorError(name, f"the source has no such column. It has: {', '.join(self._catalogue)}.")
+            raise missing_column(name, self._catalogue)
         declared = self._catalogue[name].declared
         kind, tick = self.dialect.cursor_type(declared) or (None, None)
         if kind is None or (kind == "string" and not strings):
-            raise CursorError(
-                name,
-                f"a {declared} has no exact order to resume from. Use a timestamp, date, integer or decimal column."
-                + (" Keys of fixed width, which rise byte by byte, are taken with strings=True." if kind else ""),
-            )
+            raise unordered(name, declared, as_text=kind is not None)
         return CursorColumn(name, kind, tick)
 
     def _warn_without_index(self, columns: tuple[CursorColumn, ...]) -> None:

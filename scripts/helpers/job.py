@@ -125,25 +125,19 @@ class IncrementalJob(Batch):
         rows = as_source(source, transformation_ctx)
         self._sources.append(rows)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
+        before = self.run.state(transformation_ctx)
         if stored is not None:
             if stored == NOTHING:
                 nothing: DataFrame = rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
                 return nothing
             window = RowWindow.from_plan(stored, names, transformation_ctx)
             chosen.check_replay(window)
+            planned, state = stored, None
         else:
-            window = plan_window(
-                rows,
-                names,
-                now=self._clock(),
-                state=self.run.state(transformation_ctx),
-                context=transformation_ctx,
-                **options,
-            )
-        read = coverage.read_by(window.columns, window.read_low, window.high, window.descending)
-        before = self.run.state(transformation_ctx)
-        state = coverage.with_coverage(window.state_after, before, read, new_token())
-        planned = stored if stored is not None else window.to_plan() | chosen.to_plan()
+            window = plan_window(rows, names, now=self._clock(), state=before, context=transformation_ctx, **options)
+            read = coverage.read_by(window.columns, window.read_low, window.high, window.descending)
+            planned = window.to_plan() | chosen.to_plan()
+            state = coverage.with_coverage(window.state_after, before, read, new_token())
         self._add(transformation_ctx, planned, state)
         logger.info(
             "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s lookback=%s nulls=%s "

@@ -252,10 +252,10 @@ class Lookups:
 
     def rows_state(self, job_id: str, context: str) -> dict[str, Any]:
         """Read the state of a rows context; UnknownContextError if there is none."""
-        watermarks = self.latest(job_id).watermarks
-        found: Any = self._resolved(job_id, {context: watermarks.get(context)})[context]
+        head = self.latest(job_id)
+        found = self._state_of(head, context)
         if not is_rows(found):
-            known = sorted(name for name, state in watermarks.items() if is_rows(state))
+            known = sorted(name for name, state in head.watermarks.items() if is_rows(state))
             raise UnknownContextError(job_id, context, known)
         return dict(found)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import datetime, time, timedelta, timezone
+from datetime import datetime, time, timedelta
 from typing import Any
 
-from scripts.helpers.cursors import Bound, Cursor, CursorColumn, Tick
+from scripts.helpers.cursors import Bound, Cursor, CursorColumn, Tick, earlier
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.row_options import RowOptions
 from scripts.helpers.row_sources import Facts, RowSource
@@ -192,8 +192,7 @@ def _high(
     if stamp > first.at(clock):
         logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, first.name)
     try:
-        moment = clock.astimezone(timezone.utc) - options.delay
-        cap: Any = first.floor(moment.astimezone(clock.tzinfo))
+        cap: Any = first.floor(earlier(clock, options.delay))
     except OverflowError:
         raise CursorError(first.name, f"delay={options.delay} reaches before the year 1. Give a shorter one.") from None
     if stamp >= cap:
@@ -234,8 +233,8 @@ def _lookback(column: CursorColumn, low: Bound | None, lookback: Tick | None, cl
     end: Any = low[0]
     wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
     try:
-        moment = wall.replace(tzinfo=clock.tzinfo).astimezone(timezone.utc) - lookback
-        return max(lookback, wall - moment.astimezone(clock.tzinfo).replace(tzinfo=None))
+        moment = earlier(wall.replace(tzinfo=clock.tzinfo), lookback)
+        return max(lookback, wall - moment.replace(tzinfo=None))
     except OverflowError:
         return lookback
 

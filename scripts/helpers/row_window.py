@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from scripts.helpers.cursors import MICROSECOND, Bound, CursorColumn, Tick
+from scripts.helpers.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list
 from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.sql_dialects import Dialect
 
@@ -112,7 +112,7 @@ class RowWindow:
     def from_plan(cls, plan: Mapping[str, Any], names: Sequence[str], context: str) -> RowWindow:
         """Return the window of a frozen plan; SourceChangedError if it is that of other columns."""
         check_source(plan, names, context)
-        types = _as_list(plan.get("type"))
+        types = as_list(plan.get("type"))
         if len(types) != len(names) or not all(isinstance(kind, str) for kind in types):
             raise CursorError(", ".join(names), "the stored plan says no type of it. Discard the plan.")
         columns = tuple(map(CursorColumn, names, types))
@@ -161,13 +161,13 @@ def check_source(stored: Mapping[str, Any], names: Sequence[str], context: str) 
     before = fields.get("cursor_column")
     if fields.get("kind") != "rows":
         raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
-    if _as_list(before) != list(names):
-        raise SourceChangedError(context, ", ".join(map(str, _as_list(before))), ", ".join(names))
+    if as_list(before) != list(names):
+        raise SourceChangedError(context, ", ".join(map(str, as_list(before))), ", ".join(names))
 
 
 def check_types(columns: Sequence[CursorColumn], before: object) -> None:
     """Raise CursorError if a column has another type than it had."""
-    types = _as_list(before)
+    types = as_list(before)
     if len(types) != len(columns):
         types = [None] * len(columns)
     for column, was in zip(columns, types, strict=True):
@@ -182,7 +182,7 @@ def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
     """Return a stored end of a window, checked; CursorError if it does not fit the columns."""
     if stored is None:
         return None
-    values = _as_list(stored) if len(columns) > 1 else [stored]
+    values = as_list(stored) if len(columns) > 1 else [stored]
     if len(values) != len(columns):
         raise CursorError(
             columns[0].name,
@@ -195,10 +195,6 @@ def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
         )
     found = (column.check(value) for column, value in zip(columns, values[:known], strict=False))
     return (*found, *[None] * (len(columns) - known))
-
-
-def _as_list(stored: object) -> list[Any]:
-    return list(stored) if isinstance(stored, list | tuple) else [stored]
 
 
 def _lookback_to_store(lookback: Tick) -> Any:

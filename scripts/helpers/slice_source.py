@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta, timezone
+from datetime import datetime, time, timedelta
 from typing import Any
 
-from scripts.helpers.cursors import SECOND, Bound, CursorColumn
+from scripts.helpers.cursors import SECOND, Bound, CursorColumn, earlier
 from scripts.helpers.errors import BoundsError
 from scripts.helpers.intervals import Point
 from scripts.helpers.row_sources import Facts, RowSource
@@ -61,7 +61,7 @@ class SliceSource:
 
     def _check_age(self, column: CursorColumn, high: Point, clock: datetime) -> None:
         try:
-            moment = (clock.astimezone(timezone.utc) - self.delay).astimezone(clock.tzinfo)
+            moment = earlier(clock, self.delay)
         except OverflowError:
             raise BoundsError(
                 self.context, f"delay={self.delay} reaches before the year 1. Give a shorter one."
