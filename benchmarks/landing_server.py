@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.listing_server import OBJECT, PREFIX, THOUSAND, Keys, Server
-from benchmarks.local_server import serve
+from benchmarks.local_server import Connection, serve
 from benchmarks.object_server import BUCKET, NOT_FOUND, Objects, respond
 
 FOLDERS = 20
@@ -107,26 +107,17 @@ class LandingServer(Server):
         return respond(status, body, extra.encode("ascii"), method)
 
 
-class Connection(asyncio.Protocol):
-    """One client: answers each request as soon as its head is complete."""
+class LandingConnection(Connection):
+    """One client of a landing server."""
 
     def __init__(self, server: LandingServer) -> None:
-        self.server, self._received = server, b""
+        super().__init__()
+        self.server, self.delay = server, server.delay
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while b"\r\n\r\n" in self._received:
-            head, _, self._received = self._received.partition(b"\r\n\r\n")
-            first, *lines = head.decode("latin-1").split("\r\n")
-            method, target, _ = first.split(" ", 2)
-            answer = self.server.respond(method, target, dict(line.lower().split(": ", 1) for line in lines))
-            if self.server.delay:
-                asyncio.get_running_loop().call_later(self.server.delay, self._transport.write, answer)
-            else:
-                self._transport.write(answer)
+    def answer(self, head: str) -> bytes:
+        first, *lines = head.split("\r\n")
+        method, target, _ = first.split(" ", 2)
+        return self.server.respond(method, target, dict(line.lower().split(": ", 1) for line in lines))
 
 
 def arrive(endpoint: str) -> None:
@@ -155,7 +146,7 @@ async def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds a request takes at least")
     given = parser.parse_args()
     landing = LandingServer(given.objects, given.delay)
-    await serve(lambda: Connection(landing))
+    await serve(lambda: LandingConnection(landing))
 
 
 if __name__ == "__main__":

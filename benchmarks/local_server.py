@@ -21,6 +21,32 @@ def local_server(module: str, *arguments: object) -> Iterator[str]:
             process.terminate()
 
 
+class Connection(asyncio.Protocol):
+    """One client: answers each request as soon as its head is complete, or `delay` seconds later."""
+
+    delay = 0.0
+
+    def __init__(self) -> None:
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while b"\r\n\r\n" in self._received:
+            head, _, self._received = self._received.partition(b"\r\n\r\n")
+            answer = self.answer(head.decode("latin-1"))
+            if self.delay:
+                asyncio.get_running_loop().call_later(self.delay, self._transport.write, answer)
+            else:
+                self._transport.write(answer)
+
+    def answer(self, head: str) -> bytes:
+        """Write the response to one request."""
+        raise NotImplementedError
+
+
 async def serve(connection: Callable[[], asyncio.BaseProtocol]) -> None:
     """Print the port and serve until ended."""
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, backlog=512)

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from benchmarks.local_server import serve
+from benchmarks.local_server import Connection, serve
 
 BUCKET, PREFIX = "bucket", "landing/"
 PAGE = 1_000
@@ -64,34 +64,20 @@ class Objects(Sequence[str]):
         return self._row(b"%d" % index, 0) + self._tail
 
 
-class Connection(asyncio.Protocol):
-    """One client: answers each request as soon as its head is complete."""
+class ObjectConnection(Connection):
+    """One client of an object server."""
 
     requests = 0
 
     def __init__(self, objects: Objects, delay: float) -> None:
+        super().__init__()
         self.objects, self.delay = objects, delay
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while b"\r\n\r\n" in self._received:
-            head, _, self._received = self._received.partition(b"\r\n\r\n")
-            Connection.requests += 1
-            answer = self.answer(head.decode("latin-1"))
-            if self.delay:
-                asyncio.get_running_loop().call_later(self.delay, self._transport.write, answer)
-            else:
-                self._transport.write(answer)
 
     def answer(self, head: str) -> bytes:
-        """Write the response to one request."""
+        ObjectConnection.requests += 1
         method, target, _ = head.split(" ", 2)
         if target == "/requests":
-            return respond("200 OK", b"%d" % Connection.requests, b"", method)
+            return respond("200 OK", b"%d" % ObjectConnection.requests, b"", method)
         found = KEY.match(target.partition("?")[0])
         if found is None:
             return self.list(target, method)
@@ -158,7 +144,7 @@ async def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds a request takes at least")
     given = parser.parse_args()
     objects = Objects(given.objects, given.rows)
-    await serve(lambda: Connection(objects, given.delay))
+    await serve(lambda: ObjectConnection(objects, given.delay))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from benchmarks.goals import Goal, judge, say
 from benchmarks.local_server import local_server
+from benchmarks.local_spark import local_spark
 from benchmarks.object_server import BUCKET, PREFIX, Objects
 from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.identities import LISTED
@@ -48,21 +49,8 @@ def planned(objects: int) -> pa.Table:
 
 
 def start_spark(endpoint: str) -> Any:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("reading").config("spark.driver.memory", "3g")
-    settings = spark_conf(endpoint) | {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.hadoop.fs.s3a.connection.maximum": "96",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    """Start Spark with S3A on one endpoint."""
+    return local_spark("3g", spark_conf(endpoint) | {"spark.hadoop.fs.s3a.connection.maximum": "96"})
 
 
 def consumed(frame: Any) -> float:

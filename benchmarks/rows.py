@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks import charts
 from benchmarks.file_steps import Table
 from benchmarks.goals import Goal, judge, say
+from benchmarks.local_spark import local_spark
 from benchmarks.new_files import DLT_PYTHON, step
 from benchmarks.overhead import moto_server
 from scripts.helpers.dataframe_rows import DataFrameRows
@@ -46,22 +47,9 @@ FIRST_DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def start_spark() -> Any:
-    """Start Spark on two cores, with the driver of PostgreSQL."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("rows").config("spark.driver.memory", "4g")
-    for name, value in {
-        "spark.jars": ",".join(str(path) for _, path in find_jdbc_jars()),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    """Start Spark with the driver of PostgreSQL."""
+    jars = ",".join(str(path) for _, path in find_jdbc_jars())
+    return local_spark("4g", {"spark.jars": jars, "spark.sql.session.timeZone": "UTC"})
 
 
 def consume(rows: Any, _: object = None) -> None:

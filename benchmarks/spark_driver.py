@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from benchmarks.file_steps import SOURCE, peak_mb
 from benchmarks.landing_server import arrive
+from benchmarks.local_spark import local_spark
 from scripts.helpers.spark_bookmark import SparkFileBookmark
 
 
@@ -41,16 +40,7 @@ def main() -> None:
     parser.add_argument("endpoint")
     parser.add_argument("ledger")
     given = parser.parse_args()
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = local_spark("2g")
     found: dict[str, float] = {}
     state = None
     for name in ("first", "then"):
