@@ -46,8 +46,11 @@ PURE = {
     "row_plan", "row_options", "coverage", "slices", "intervals", "packed_intervals", "backfill_record",
     "slice_source", "sql_databases", "sql_enterprise", "sql_sqlite", "job_metrics",
 }  # fmt: skip
+FOLDERS = {"glue", "runs"}
+"""Folders of helpers on top of all others: none of those knows them, nor do they know each other."""
 S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
 BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}
+BOTO3_USERS_IN_FOLDERS: set[str] = set()
 
 DYNAMODB_CALLS = {
     "get_item", "put_item", "update_item", "delete_item", "batch_get_item", "batch_write_item", "transact_get_items",
@@ -132,14 +135,20 @@ def clients_of(tree: ast.AST) -> set[str]:
     return {service for service in made if isinstance(service, str)}
 
 
-helpers = pytest.mark.parametrize("path", files_below(HELPERS), ids=label)
+def files_in_folders() -> list[Path]:
+    return [path for folder in sorted(FOLDERS) for path in files_below(HELPERS / folder)]
+
+
+helpers = pytest.mark.parametrize("path", sorted(HELPERS.glob("*.py")), ids=label)
+all_helpers = pytest.mark.parametrize("path", files_below(HELPERS), ids=label)
 helpers_and_jobs = pytest.mark.parametrize("path", files_below(HELPERS) + files_below(SCRIPTS / "jobs"), ids=label)
 
 
 def test_every_helper_has_its_layer_when_files_are_listed() -> None:
-    found = {path.stem for path in files_below(HELPERS)} - {"__init__"}
+    found = {path.stem for path in HELPERS.glob("*.py")} - {"__init__"}
 
     assert found == set(may_import())
+    assert {path.name for path in HELPERS.iterdir() if (path / "__init__.py").exists()} <= FOLDERS
 
 
 @helpers
@@ -149,7 +158,15 @@ def test_helper_imports_downwards_only_when_it_uses_another(path: Path) -> None:
     assert used <= may_import().get(path.stem, set())
 
 
-@helpers
+@pytest.mark.parametrize("path", files_in_folders(), ids=label)
+def test_folder_of_helpers_stands_alone_when_it_is_on_top(path: Path) -> None:
+    used = own_imports(path, "helpers")
+
+    assert used & FOLDERS <= {path.parent.name}
+    assert not packages_of(path, "module", "function") & {"boto3", "botocore"} or label(path) in BOTO3_USERS_IN_FOLDERS
+
+
+@all_helpers
 def test_helper_imports_neither_jobs_nor_demo_when_read(path: Path) -> None:
     assert own_imports(path, "jobs") | own_imports(path, "demo") == set()
 
@@ -196,7 +213,7 @@ def test_s3_is_called_where_objects_are_listed_or_fetched_only_when_read(path: P
     assert not found or path.stem in S3_CALLERS
 
 
-@helpers
+@all_helpers
 def test_pyspark_is_imported_where_a_dataframe_is_made_only_when_read(path: Path) -> None:
     assert "pyspark" not in packages_of(path, "module")
 
@@ -209,7 +226,7 @@ def test_awsglue_is_imported_in_one_file_at_most_when_scripts_are_read() -> None
     assert len(users) <= 1
 
 
-@helpers
+@all_helpers
 def test_nothing_happens_at_import_when_a_helper_is_read(path: Path) -> None:
     body = parse(path).body
 
