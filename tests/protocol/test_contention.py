@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -17,8 +18,10 @@ from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 
-THREADS, COMMITS = 50, 10
-TOTAL = THREADS * COMMITS
+THREADS = 50
+COMMITS = 10
+COMMITS_IN_STEPS = 10 if os.environ.get("GLUE_WATERMARKS_LONG") else 4
+"""Of each thread; a commit in steps is four times the requests."""
 JOB = "parking"
 PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=60))
 """The server handles one request at a time: a thread may wait for all others before its answer comes."""
@@ -52,16 +55,16 @@ def pause() -> None:
     time.sleep(random.uniform(0, 2))
 
 
-def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Watermarks) -> list[str]:
-    """Commit ten times in each of fifty threads; return what went wrong."""
+def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Watermarks, commits: int) -> list[str]:
+    """Commit so many times in each of fifty threads; return what went wrong."""
     errors: list[str] = []
     start = threading.Barrier(THREADS)
 
     def work(thread: int) -> None:
         try:
             start.wait(30)
-            for number in range(COMMITS):
-                commit(watermarks, f"run-{thread}-{number}", thread * COMMITS + number)
+            for number in range(commits):
+                commit(watermarks, f"run-{thread}-{number}", thread * commits + number)
         except Exception as error:  # Any error at all is a finding of this test.
             errors.append(f"thread {thread}: {type(error).__name__}: {error}")
 
@@ -73,18 +76,22 @@ def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Wate
     return errors
 
 
-@pytest.mark.parametrize("commit", [commit_at_once, commit_in_steps])
+@pytest.mark.parametrize(("commit", "commits"), [(commit_at_once, COMMITS), (commit_in_steps, COMMITS_IN_STEPS)])
 def test_every_commit_is_one_version_when_fifty_threads_commit_to_one_job(
-    commit: Callable[[Watermarks, str, int], None], moto_process: str, make_table: Callable[..., Watermarks]
+    commit: Callable[[Watermarks, str, int], None],
+    commits: int,
+    moto_process: str,
+    make_table: Callable[..., Watermarks],
 ) -> None:
+    total = THREADS * commits
     watermarks = make_table(moto_process, boto3.client("dynamodb", endpoint_url=moto_process, config=PATIENT))
 
-    errors = run_threads(commit, watermarks)
+    errors = run_threads(commit, watermarks, commits)
 
     history = watermarks.history(JOB)
     assert errors == []
-    assert [entry.version for entry in history] == list(range(TOTAL, 0, -1))
-    assert Counter(entry.watermarks["number"] for entry in history) == Counter(range(TOTAL))
+    assert [entry.version for entry in history] == list(range(total, 0, -1))
+    assert Counter(entry.watermarks["number"] for entry in history) == Counter(range(total))
     assert watermarks.latest(JOB).watermarks == history[0].watermarks
     assert watermarks.doctor(JOB) == []
 
