@@ -1,0 +1,90 @@
+"""The figures of docs/cost.md are those of real requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.docs.pages import run_page, text_of
+from tests.doubles.listed_rows import ListedRows
+from tests.protocol.capacity import Meter
+
+HOURS_A_YEAR = 8_760
+KNOWN = 10_000
+COLUMN = CursorColumn("last_modified", "timestamp")
+
+
+class Costs:
+    """Runs jobs through a client that is metered."""
+
+    def __init__(self, endpoint: str, clock: Clock, folder: Path) -> None:
+        client = boto3.client("dynamodb", endpoint_url=endpoint)
+        self.meter, self.clock, self.folder = Meter(client), clock, folder
+        self.watermarks = Watermarks("costs", client, clock=clock)
+        if not self.watermarks.exists():
+            self.watermarks.create_table()
+        self._runs = 0
+
+    def run(self, job: str, plan: Callable[[IncrementalJob], Any]) -> tuple[int, int]:
+        """Run a job once; return the units it read and wrote."""
+        self._runs += 1
+        self.clock.move(minutes=1)
+        self.meter.clear()
+        with IncrementalJob(self.watermarks, job, f"jr_{self._runs}", clock=self.clock) as started:
+            plan(started)
+            started.freeze()
+            started.run.check()
+        return self.meter.reads, self.meter.writes
+
+    def land(self, first: int, last: int) -> None:
+        for number in range(first, last):
+            (self.folder / f"{number:06d}.csv").touch()
+
+    def rows(self, job: IncrementalJob) -> None:
+        stamps = [self.clock() - timedelta(minutes=minutes) for minutes in (30, 20, 10)]
+        job.rows_since(ListedRows((COLUMN,), [(stamp,) for stamp in stamps], self.clock()), "last_modified")
+
+    def files(self, job: IncrementalJob) -> int:
+        return job.new_files(f"{self.folder}/").count
+
+    def three(self, job: IncrementalJob) -> None:
+        source = ListedRows((COLUMN,), [(datetime(2026, 1, 1, tzinfo=timezone.utc),)], self.clock())
+        for name in ("repairs", "permits", "fines"):
+            job.rows_since(source, "last_modified", transformation_ctx=name)
+
+
+def near(units: tuple[int, int]) -> tuple[Any, Any]:
+    """Allow for identities of local files that compress a little better or worse."""
+    return pytest.approx(units[0], abs=3), pytest.approx(units[1], abs=1)
+
+
+def test_units_and_dollars_are_those_of_the_page_when_jobs_run(
+    endpoint: str, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {}
+    assert run_page("cost.md", names) == 1
+    costs = Costs(endpoint, clock, tmp_path)
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| (\w+).*? \| \$(.+) \| \$(.+) \|$", text_of("cost.md"), re.M)
+
+    one = [costs.run("rows", costs.rows) for _ in range(3)][-1]
+    three = [costs.run("three", costs.three) for _ in range(3)][-1]
+    costs.land(0, KNOWN)
+    costs.run("files", costs.files)
+    idle = costs.run("files", costs.files)
+    costs.land(KNOWN, KNOWN + 100)
+    new = costs.run("files", costs.files)
+
+    assert [(int(reads), int(writes)) for _, reads, writes, *_ in rows] == [one, three, near(idle), near(new)]
+    for name, reads, writes, pages, dollars, year in rows:
+        cost = names["cost_of_a_run"](int(reads), int(writes), 0 if pages == "none" else int(pages))
+        assert (dollars, year) == (f"{cost:.6f}", f"{cost * HOURS_A_YEAR:.2f}"), name
