@@ -128,6 +128,7 @@ class Administration(Lookups):
         context: str | None = None,
         why: str,
         who: str | None = None,
+        imported_run: str | None = None,
     ) -> Head:
         """Declare "processed up to here" without running; also for a job that has never run.
 
@@ -136,9 +137,14 @@ class Administration(Lookups):
         watermarks
             All values of the job, or the whole state of one `context`. A rows context keeps what it
             has covered; what it jumps over is a gap that `gaps` names.
+        imported_run
+            The run of another system that left these watermarks. It is in force from then on, and the
+            version is an IMPORT; PlanConflictError if the job has watermarks already.
         """
         order = self._order(who, why)
         self._check_context(context)
+        if imported_run is not None:
+            order = replace(order, imported_run=check_run_id(imported_run))
         if not isinstance(watermarks, Mapping):
             raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
         chunks: dict[str, list[bytes]] = {}
@@ -150,6 +156,8 @@ class Administration(Lookups):
             self._store.write_chunks(job_id, chunks)
 
         def change(head: Head) -> Head:
+            if imported_run is not None and head.watermarks:
+                raise PlanConflictError(job_id, "it has watermarks already. Import into a new job, or reset it first.")
             states = values if context is None else {context: values}
             states = {
                 name: kept(value, self._state_of(head, name), order.token) if is_rows(value) else value

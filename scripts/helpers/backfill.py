@@ -114,6 +114,10 @@ class Backfill:
         self._live: Mapping[str, Any] = {}
         self._bounds: Interval = ((), ())
 
+    def __repr__(self) -> str:
+        state = "not begun" if self._job is None else "done" if self.is_done else f"slice {self.job_id!r}"
+        return f"<Backfill of {self.live_job_id!r}, context {self.context!r}: {state}, run {self.run_id}>"
+
     def __enter__(self) -> Backfill:
         """Check the bounds against the live job, and begin the slice.
 
@@ -184,7 +188,7 @@ class Backfill:
         else:
             self._check_live()
             self._change_record(self._begun)
-        taken = job.rows_since(
+        taken: DataFrame = job.rows_since(
             SliceSource(source, self.context, high, self._delay, job._clock, self.is_done),
             cursor_column,
             transformation_ctx=self.context,

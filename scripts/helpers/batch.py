@@ -3,70 +3,145 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import PlanConflictError, ReservedNameError
+from scripts.helpers.end_of_run import EndOfRun
+from scripts.helpers.errors import PlanConflictError, ReservedNameError, WatermarkError
 from scripts.helpers.ids import BatchId, check_context, new_run_id
 from scripts.helpers.job_metrics import METRICS, files_read, fitting
+from scripts.helpers.job_report import Reporter
+from scripts.helpers.modes import ARGUMENTS, Mode
+from scripts.helpers.namespaces import name_in_table
+from scripts.helpers.pandas_rows import is_pandas
 from scripts.helpers.row_counts import RowCounts, bytes_below
 from scripts.helpers.run import Run
 from scripts.helpers.spark_writing import timestamps_with_statistics
+from scripts.helpers.unsaved_run import UnsavedRun
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame
     from typing_extensions import Self
 
+    from scripts.helpers.relationalize import Relations
     from scripts.helpers.row_sources import RowSource
 
 logger = logging.getLogger(__name__)
 
 BATCH_COLUMN = "batch_id"
 NOTHING: dict[str, Any] = {"kind": "nothing"}
-"""The plan of a context that the inherited plan does not know."""
+"""The plan of a context that the inherited plan does not know, or a range of runs."""
 
 
 class Batch:
     """What all sources of a job share: the run, the plan, the write under a batch id, and the commit."""
 
-    def __init__(self, watermarks: Watermarks, job_id: str, run_id: str | None, lease: timedelta) -> None:
-        self.job_id, self.run_id = job_id, run_id or new_run_id()
+    _s3_client: S3Client | None = None
+    _reporters: Sequence[Reporter] = ()
+    _clock: Callable[[], datetime]
+    _end: EndOfRun
+
+    def __init__(
+        self,
+        watermarks: Watermarks,
+        job_id: str | None,
+        run_id: str | None,
+        lease: timedelta,
+        mode: Mode,
+        namespace: str | None,
+        job_runs: Iterable[Mapping[str, Any]],
+    ) -> None:
+        self.run_id, self.mode = run_id or new_run_id(), mode
         self.metrics: dict[str, Any] = {}
-        self._watermarks, self._lease = watermarks, lease
-        self._run: Run | None = None
+        self._watermarks, self._lease, self._job_runs = watermarks, lease, job_runs
+        self._namespace = namespace
+        self.job_id = name_in_table(job_id, namespace) if job_id else ""
+        self._run: Run | UnsavedRun | None = None
         self._contexts: dict[str, Any] = {}
         self._states: dict[str, Any] = {}
-        self._sources: list[RowSource] = []
+        self._may_be_empty = self._reads_files = False
+        self._sources: list[RowSource | Relations] = []
         self._counts = RowCounts()
         self._before_commit: list[Callable[[], Any]] = []
         self._after_commit: list[Callable[[], Any]] = []
+        self._at_end = ExitStack()
+
+    def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> Self:
+        """Begin the run without a ``with`` statement, as scripts for AWS Glue do; `commit` ends it.
+
+        A job that is not committed saves nothing: an ERROR says so when the job object, or the process,
+        is gone, and the lease is released, so that a retry need not wait.
+
+        Parameters
+        ----------
+        job_name
+            The job's name.
+        args
+            Resolved job arguments, as of `from_args`. What they leave open is that of the constructor.
+
+        Raises
+        ------
+        RunInProgressError
+            Another run has the job; nothing was read.
+        PlanConflictError
+            The run has begun already.
+        """
+        if self._run is not None:
+            raise PlanConflictError(self.job_id, "the run has begun already. Make a new job for another run.")
+        args = args or {}
+        if any(args.get(key) is not None for key in ARGUMENTS):
+            self.mode = Mode.from_args(args)
+        self.run_id = args.get("JOB_RUN_ID") or self.run_id
+        self.job_id = name_in_table(job_name, args.get("BOOKMARK_CONTEXT") or self._namespace)
+        self._may_be_empty = True
+        self.__enter__()
+        if isinstance(self._run, Run):
+            weakref.finalize(self, _end_forgotten, self._run)
+        return self
+
+    def __repr__(self) -> str:
+        state = "not begun" if self._run is None else f"{len(self._contexts)} sources planned, {self._run!r}"
+        return f"<{type(self).__name__} {self.job_id!r}, run {self.run_id}: {state}>"
 
     def __enter__(self) -> Self:
         """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
-        self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
-        self._run.__enter__()
+        if self._run is None:
+            if self.mode.saves:
+                self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
+            else:
+                self._run = UnsavedRun(self._watermarks, self.job_id, self.run_id, self.mode, self._job_runs)
+            self._run.__enter__()
+            self._end = EndOfRun(self.job_id, self.run_id, self._reporters, self._clock)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit on a clean exit if any source was planned; otherwise abort and keep the plan."""
-        if error is None and self._contexts:
-            try:
-                self.commit()
-            except BaseException as failure:
-                self.run.__exit__(type(failure), failure, None)
-                raise
-        self.run.__exit__(kind, error, trace)
+        """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
+        with self._at_end:
+            if error is None and (self._contexts or self._may_be_empty):
+                try:
+                    self.commit()
+                except BaseException as failure:
+                    self.run.__exit__(type(failure), failure, None)
+                    raise
+            self.run.__exit__(kind, error, trace)
+            if error is not None:
+                self._tell(error)
 
     # --- the batch ------------------------------------------------------------------------------
 
     @property
-    def run(self) -> Run:
-        """The run of this job; PlanConflictError outside the ``with`` statement."""
+    def run(self) -> Run | UnsavedRun:
+        """The run of this job; PlanConflictError before it has begun."""
         if self._run is None:
-            raise PlanConflictError(self.job_id, "the run has not begun. Use the job in a `with` statement.")
+            raise PlanConflictError(
+                self.job_id, "the run has not begun. Use the job in a `with` statement, or call init."
+            )
         return self._run
 
     @property
@@ -78,43 +153,81 @@ class Batch:
     def freeze(self) -> None:
         """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
         if self.run.plan is None:
-            if not self._contexts:
+            if not self._contexts and not self._may_be_empty:
                 raise PlanConflictError(self.job_id, "no source is planned. Call rows_since or new_files first.")
             self.run.freeze(self._contexts, {**self.run.watermarks, **self._states})
 
-    def write(self, df: DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
+    def write(self, df: DataFrame | pd.DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
         """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
 
         A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
         counted while they are written (Spark's Observation), without a second pass. Parquet
-        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of.
+        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
+        of pandas is written as one Parquet file; see `pandas_writing.write_pandas`.
+
+        A run that is paused or disabled writes to a batch id made of the mode and the run id: a retry
+        under the same run id replaces it, and what earlier runs wrote stays beside it.
 
         Raises
         ------
         FencedError
             Another run took over; nothing is written.
         """
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
-
-        if BATCH_COLUMN in (name.lower() for name in df.columns):
+        if BATCH_COLUMN in (str(name).lower() for name in df.columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
         folder = f"{path.rstrip('/')}/{BATCH_COLUMN}={self.batch_id}"
         self.run.check()
-        written = Observation()
-        counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
-        with self._typed_errors(), timestamps_with_statistics(df, format):
-            counted.write.format(format).options(**options).mode("overwrite").save(folder)
-        rows = int(written.get["rows"])
-        for metric, number in (("rows_written", rows), ("bytes_written", bytes_below(df.sparkSession, folder))):
+        if is_pandas(df):
+            from scripts.helpers.pandas_writing import write_pandas
+
+            size: int | None = write_pandas(df, folder, format, self._s3_client, options)
+            rows = len(df)
+        else:
+            rows, size = self._write_spark(df, folder, format, options)
+        for metric, number in (("rows_written", rows), ("bytes_written", size)):
             if number is not None:
                 self.metrics[metric] = self.metrics.get(metric, 0) + number
         return rows
 
+    def _write_spark(
+        self, df: DataFrame, folder: str, format: str, options: Mapping[str, Any]
+    ) -> tuple[int, int | None]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        written = Observation()
+        counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
+        with self._typed_errors(), timestamps_with_statistics(df, format):
+            counted.write.format(format).options(**options).mode("overwrite").save(folder)
+        return int(written.get["rows"]), bytes_below(df.sparkSession, folder)
+
+    def abort(self) -> None:
+        """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
+        with self._at_end:
+            self.run.abort()
+
     def commit(self) -> str:
-        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit."""
+        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit.
+
+        Returns
+        -------
+        str
+            ``"done"``, ``"already"``, or ``"unsaved"`` for a run that is paused or disabled.
+        """
         if self.run.closed:
             return "done"
+        try:
+            outcome = self._commit()
+        except BaseException as error:
+            self._tell(error)
+            raise
+        self._tell(None)
+        self._at_end.close()
+        return outcome
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _commit(self) -> str:
         self.freeze()
         assert self.run.plan is not None
         unread = set(self.run.plan.contexts) - set(self._contexts)
@@ -132,7 +245,18 @@ class Batch:
             told()
         return outcome
 
-    # --- within ---------------------------------------------------------------------------------
+    def _tell(self, error: BaseException | None) -> None:
+        """Report how the run ended; one that saves nothing reports nothing."""
+        if isinstance(self._run, Run):
+            self._end.tell(error, self._run.head, self.metrics)
+
+    def _planned(self, context: str) -> Mapping[str, Any] | None:
+        """Return as `_replayed`; and nothing for a context that a range of runs has nothing of."""
+        stored = self._replayed(context)
+        if stored is None and self._range is not None and self._range.until(context) is None:
+            logger.warning("event=not_in_range job=%s context=%s: its runs took nothing of it", self.job_id, context)
+            self._contexts[context] = stored = NOTHING
+        return stored
 
     def _replayed(self, context: str) -> Mapping[str, Any] | None:
         """Return a context's part of the inherited plan; None where there is no plan yet.
@@ -157,10 +281,23 @@ class Batch:
             return NOTHING
         return stored
 
+    @property
+    def _range(self) -> UnsavedRun | None:
+        """The run, if it reads a range of runs again."""
+        return self._run if isinstance(self._run, UnsavedRun) and self._run.mode.is_range else None
+
+    def _reach(self, context: str | None) -> dict[str, Any]:
+        """Return how far a bookmark of files reaches: from which state, until which, and whether something follows."""
+        if not context:
+            self._may_be_empty = True
+            return {"state": None, "saves": False}
+        reach = {"state": self.run.state(context), "saves": self.mode.saves}
+        return reach if self._range is None else reach | {"until": self._range.until(context)}
+
     def _typed_errors(self) -> ExitStack:
         """Let what is raised while planned rows and files are read come out of Spark's errors as our own."""
         stack = ExitStack()
-        if any(planned["kind"] == "files" for planned in self._contexts.values()):
+        if self._reads_files:
             from scripts.helpers.small_files import typed_errors
 
             stack.enter_context(typed_errors())
@@ -172,3 +309,17 @@ class Batch:
         self._contexts[context] = planned
         if state is not None:
             self._states[context] = state
+
+
+def _end_forgotten(run: Run) -> None:
+    """Say that a run was never committed, and let go of its job. Called when the job, or the process, is gone."""
+    if run.closed:
+        return
+    logger.error(
+        "event=commit_forgotten job=%s run=%s: the run ended without commit, so nothing was saved and the next run "
+        "takes the same again. Call commit() at the end of the script", run.job_id, run.run_id,
+    )  # fmt: skip
+    try:
+        run.abort()
+    except WatermarkError as failure:
+        logger.warning("event=abort_failed job=%s run=%s error=%s", run.job_id, run.run_id, failure)

@@ -35,6 +35,7 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     """Read all items of a job and compare them with its head. Only `repair` changes anything."""
     head = store.read_head(job_id)
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(requests.query_job(store.table_name, job_id))}
+    found = {key: item for key, item in found.items() if not items.is_of_job_runs(key)}
     if head is None and not found:
         raise UnknownJobError(job_id, store.table_name)
     if head is None:

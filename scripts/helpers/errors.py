@@ -53,6 +53,18 @@ class UnknownRunError(NothingThereError):
         )
 
 
+class UnplacedRunError(NothingThereError):
+    """A run that never committed, of which nothing tells when it was: no success can be found before it."""
+
+    def __init__(self, job_id: str, run_id: str) -> None:
+        self.job_id, self.run_id = job_id, run_id
+        super().__init__(
+            f"Run {run_id!r} of job {job_id!r} never committed, and nothing tells which success came before it: its "
+            "start is not known, or the history of then has expired. Name a run that history(job_id) lists, or give "
+            "job_runs=, the JobRuns that get_job_runs returns."
+        )
+
+
 class UnknownVersionError(NothingThereError):
     """The job has no such version: it never was, or its log entry expired."""
 
@@ -188,11 +200,71 @@ class KeyColumnError(InvalidValueError):
         super().__init__(f"Key column {column!r}: {detail}")
 
 
+class NameCollisionError(InvalidValueError):
+    """Two fields of nested rows that would be one column, or two arrays that would be one table."""
+
+    def __init__(self, what: str, first: Sequence[str], second: Sequence[str]) -> None:
+        self.what, self.first, self.second = what, tuple(first), tuple(second)
+        one, other = (" > ".join(map(repr, fields)) for fields in (first, second))
+        super().__init__(f"Fields {one} and {other} would both be {what}. Rename one of them first.")
+
+
+class FieldTypeError(InvalidValueError):
+    """A field of nested rows whose type has no order, so that ids of the rows cannot be repeated."""
+
+    def __init__(self, field: str, kind: str) -> None:
+        self.field, self.kind = field, kind
+        super().__init__(f"Field {field!r} is of type {kind}, which has no order. Cast it to a string, or leave it out.")
+
+
+class TooManyIdsError(InvalidValueError):
+    """More ids than there is room for."""
+
+    def __init__(self, context: str, detail: str) -> None:
+        self.context = context
+        super().__init__(f"Ids of context {context!r}: {detail}")
+
+
+class GlueOptionError(InvalidValueError):
+    """An option of Glue's readers or writers with a value that cannot be meant, or that would change what is read."""
+
+    def __init__(self, option: str, detail: str) -> None:
+        self.option = option
+        super().__init__(f"Option {option!r} {detail}")
+
+
+class ExportFileError(InvalidValueError):
+    """A file that is no whole, unchanged export of a table."""
+
+    def __init__(self, path: str, line: int, detail: str) -> None:
+        self.path, self.line = path, line
+        super().__init__(f"File {path!r}, line {line:,}: {detail}. Nothing was imported. Export or copy it again.")
+
+
+class JobsExistError(InvalidValueError):
+    """Jobs of an import that the table holds already, with another content."""
+
+    def __init__(self, table_name: str, job_ids: Sequence[str]) -> None:
+        self.table_name, self.job_ids = table_name, tuple(job_ids)
+        super().__init__(
+            f"Table {table_name!r} holds {len(job_ids):,} of these jobs already: {_shown(job_ids)}. "
+            "Nothing was imported. Leave them out, or replace them: what they have there is lost then."
+        )
+
+
 # --- bad configuration: mend the set-up --------------------------------------------------------------
 
 
 class ConfigurationError(WatermarkError):
     """The surroundings are not as they must be."""
+
+
+class NotOffGlueError(ConfigurationError, AttributeError):
+    """Something of Glue's library that is not here."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what = what
+        super().__init__(f"{what} is Glue's own and not here. {remedy}")
 
 
 class TableNotFoundError(ConfigurationError):
@@ -345,6 +417,15 @@ class SourceUnavailableError(SourceError):
         super().__init__(
             source, f"the database cannot be reached, or broke off ({reason}). Run again later: the plan stays."
         )
+
+
+class BookmarkImportError(ConfigurationError):
+    """A bookmark of Glue that cannot be taken over, as a whole or in one context."""
+
+    def __init__(self, job_name: str, context: str | None, detail: str) -> None:
+        self.job_name, self.context = job_name, context
+        of_context = "" if context is None else f", context {context!r}"
+        super().__init__(f"Glue's bookmark of job {job_name!r}{of_context}: {detail} Nothing is written.")
 
 
 class LedgerError(SourceError):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.date_folders import folders_since
-from scripts.helpers.errors import InvalidValueError, SourceChangedError, SourceError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.file_choice import BatchChooser
 from scripts.helpers.file_delta import FileDelta
 from scripts.helpers.file_explain import Explanation, explained
 from scripts.helpers.file_ledger import FORMAT, FileLedger
 from scripts.helpers.file_memory import ExactMemory, WindowMemory
-from scripts.helpers.file_plans import check_source, plan_of
+from scripts.helpers.file_plans import check_source, check_state, plan_of
+from scripts.helpers.file_range import RangeMemory
 from scripts.helpers.file_rules import FileOptions
 from scripts.helpers.file_sources import ListingSource, Told
 from scripts.helpers.identities import LEDGER, TAKEN, Interval, byte_order
@@ -46,6 +47,11 @@ class FileBookmark:
         A boto3 S3 client; by default one from boto3's default session.
     taken_by
         Version of the job and run id that are remembered for what is taken now.
+    until
+        Of what is new, only what an earlier `state_after` had taken: that of a later run. Limits of a
+        batch, `settle` and `ready_marker` do not count then.
+    saves
+        Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
     **options
         See `file_rules.FileOptions`.
 
@@ -67,16 +73,17 @@ class FileBookmark:
         context: str = "files",
         s3_client: S3Client | None = None,
         taken_by: tuple[int, str] = (0, ""),
+        until: Mapping[str, Any] | None = None,
+        saves: bool = True,
         **options: Any,
     ) -> None:
         self.location = Location.parse(source)
         self.options = FileOptions(**options)
-        self._s3_client = s3_client
+        self._s3_client, self._saves = s3_client, saves and until is None
         self._state: Mapping[str, Any] = state or {}
-        if state is not None:
-            check_source(state, self.location, context)
-            if state.get("mode") != self.options.mode:
-                raise SourceChangedError(context, f"mode {state.get('mode')}", f"mode {self.options.mode}")
+        for stored in (state, until):
+            if stored is not None:
+                check_state(stored, self.location, context, self.options.mode)
         files = LedgerFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(
@@ -87,7 +94,14 @@ class FileBookmark:
         self._memory: ExactMemory | WindowMemory = ExactMemory(self.ledger)
         if self.options.mode == "windowed":
             self._memory = WindowMemory(self.ledger, self._state, self.options)
-        self._chooser = BatchChooser(self.location, self.options, self._memory, taken_by)
+        chosen = self.options
+        if until is not None:
+            then = FileLedger(str(self.location), until.get("segments", ()), files)
+            self._memory = RangeMemory(self._memory, until, then, chosen.compare == "mtime")
+            chosen = replace(
+                chosen, on_modified="process", settle=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
+            )
+        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by)
         self._batch: dict[str, Any] | None = None
         self._after: dict[str, Any] | None = None
         self._left: list[str] = []
@@ -141,7 +155,7 @@ class FileBookmark:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """What to store once the delta of `new_files` is processed."""
+        """What to store once the delta of `new_files` is processed. SourceError where nothing follows."""
         if self._after is None:
             raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
         return self._after
@@ -193,9 +207,10 @@ class FileBookmark:
     ) -> FileDelta:
         rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), told, reported)
         self._left = left.column("key").to_pylist()
-        self._batch = self.ledger.stored(rows) if rows.num_rows else None
-        memory = self._memory.after(rows, self._batch, left, None if told else started)
-        self._after = self.following(None if told or left.num_rows else started, **memory)
+        if self._saves:
+            self._batch = self.ledger.stored(rows) if rows.num_rows else None
+            memory = self._memory.after(rows, self._batch, left, None if told else started)
+            self._after = self.following(None if told or left.num_rows else started, **memory)
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
 
@@ -208,6 +223,8 @@ class FileBookmark:
 
     def part(self, after: str | None, until: str | None, started: datetime) -> pa.Table:
         """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
+        if isinstance(self._memory, RangeMemory):
+            self._memory.within(after, until)
         listing = Listing(self.location, self._s3_client, self._how(), between=(after, until))
         return self._chooser.choose(listing, started, self.ledger.known(after, until)).rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -11,16 +12,30 @@ import pyarrow.compute as pc
 
 from scripts.helpers.identities import LEDGER, Identity
 from scripts.helpers.object_listing import Location
+from scripts.helpers.pandas_files import read_pandas
 from scripts.helpers.small_files import OnChanged, read_small_files
 from scripts.helpers.spark_reading import read_files
+from scripts.helpers.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.unchanged import check_unchanged
+from scripts.helpers.units import size_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 K = TypeVar("K")
+
+
+class _FirstFiles(Table[dict[str, Any]]):
+    """Rows of a delta, as a notebook shows them."""
+
+    columns = (
+        Column("key", itemgetter("key")),
+        Column("size", itemgetter("size"), "size"),
+        Column("modified", itemgetter("modified"), "time"),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +76,23 @@ class FileDelta:
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
         return f"<FileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes{more}>"
+
+    def _repr_html_(self) -> str:
+        """Return count, size and first keys for a notebook, without looking at the source."""
+        more = f", of which the first {MAX_SHOWN} are" if self.count > MAX_SHOWN else ""
+        caption = f"{self.location}: {self.count:,} files, {size_text(self.bytes)}{more}"
+        return _FirstFiles(self.table.slice(0, MAX_SHOWN).to_pylist(), caption)._repr_html_()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a DataFrame with a row per file: key, etag, version_id, size in bytes, modified (aware, UTC) and more.
+
+        Raises
+        ------
+        ConfigurationError
+            pandas is not installed.
+        """
+        need_pandas()
+        return self.table.to_pandas()
 
     @property
     def files(self) -> tuple[Identity, ...]:
@@ -133,6 +165,15 @@ class FileDelta:
         return read_small_files(
             spark, self.location, self.table, format, schema,
             path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
+        )  # fmt: skip
+
+    def read_pandas(
+        self, format: str, *, path_column: str | None = None, s3_client: S3Client | None = None, **options: Any
+    ) -> pd.DataFrame:
+        """Read exactly these files into a DataFrame of pandas, without Spark; see `pandas_files.read_pandas`."""
+        return read_pandas(
+            self.location, self.table, format,
+            path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
         )  # fmt: skip
 
     def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> FileDelta:

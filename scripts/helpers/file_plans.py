@@ -31,3 +31,10 @@ def check_source(stored: Mapping[str, Any], location: Location, context: str) ->
             location.name,
             f"its stored file list has format {fields.get('format')!r}, not {FORMAT}. Update the package.",
         )
+
+
+def check_state(stored: Mapping[str, Any], location: Location, context: str, mode: str) -> None:
+    """Raise as `check_source` does, and SourceChangedError if a state is that of another mode of remembering."""
+    check_source(stored, location, context)
+    if stored.get("mode") != mode:
+        raise SourceChangedError(context, f"mode {stored.get('mode')}", f"mode {mode}")

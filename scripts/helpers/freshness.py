@@ -35,6 +35,17 @@ def lag(head: Head, now: datetime) -> timedelta | None:
     return max(now - min(cursors), timedelta(0)) if cursors else None
 
 
+def open_plan_age(head: Head, now: datetime) -> timedelta | None:
+    """Return the time since the open plan was frozen, by whichever run; None where none is open.
+
+    A plan from before that time was kept is as old as the last version.
+    """
+    if head.plan is None:
+        return None
+    since = head.plan.at or (head.last.at if head.last else now)
+    return max(now - since, timedelta(0))
+
+
 def _moment(state: Any) -> datetime | None:
     """Return up to when a rows context has read; None for what is not of time."""
     if not isinstance(state, Mapping) or state.get("kind") != "rows" or state.get("descending"):

@@ -11,6 +11,7 @@ from scripts.helpers.errors import InvalidIdError
 JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 """Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
 
+_ATTEMPT = re.compile(r"_attempt_[0-9]+$")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
 
 
@@ -24,6 +25,11 @@ def check_run_id(run_id: str) -> str:
     return _check(
         "Run id", run_id, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
     )
+
+
+def same_run(one: str, other: str) -> bool:
+    """Tell whether two ids are of one run: Glue marks its automatic retries as ``..._attempt_1``, ``..._attempt_2``."""
+    return _ATTEMPT.sub("", one) == _ATTEMPT.sub("", other)
 
 
 def check_context(context: str) -> str:

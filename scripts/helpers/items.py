@@ -20,6 +20,10 @@ T = TypeVar("T")
 HASH_KEY, RANGE_KEY, TTL_ATTRIBUTE = "jobName", "runId", "expiresAt"
 HEAD_KEY = "~latest"
 LOG_PREFIX = "!c#"
+RUN_RECORD_PREFIX, JOB_RECORD_KEY, TRIGGER_KEY = "!r#", "!j", "!t"
+"""What the Job Runs API keeps under a job's or trigger's name; watermarks have nothing to do with it."""
+TOKEN = "tok"
+"""Attribute that tells one write of such an item from another."""
 FORMAT = 1
 MAX_METRICS_BYTES = 8 * 1024
 
@@ -32,6 +36,16 @@ def log_key(version: int) -> str:
 def chunk_key(chunks_id: str, index: int) -> str:
     """Return the range key of one chunk."""
     return f"!{chunks_id}#{index:05d}"
+
+
+def run_record_key(run_id: str) -> str:
+    """Return the range key of a run's record; keys sort as runs were started."""
+    return RUN_RECORD_PREFIX + run_id
+
+
+def is_of_job_runs(range_key: str) -> bool:
+    """Tell whether an item is one of the Job Runs API, which says nothing about watermarks."""
+    return range_key in (JOB_RECORD_KEY, TRIGGER_KEY) or range_key.startswith(RUN_RECORD_PREFIX)
 
 
 def key(job_id: str, range_key: str) -> Item:
@@ -81,11 +95,15 @@ def run_to_item(entry: LogEntry) -> Item:
     item = key(entry.job_id, entry.change.run_id)
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
     item["metrics"], item["metricTypes"] = encode_metrics(entry.change.metrics, {})
-    return item | {
-        "version": number(entry.version),
-        "status": {"S": "COMMITTED"},
-        "committedAt": {"S": to_utc_string(entry.change.at)},
-    }
+    return (
+        item
+        | _counts_to_map(entry.change)
+        | {
+            "version": number(entry.version),
+            "status": {"S": "COMMITTED"},
+            "committedAt": {"S": to_utc_string(entry.change.at)},
+        }
+    )
 
 
 def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> tuple[Attribute, Attribute]:
@@ -112,13 +130,19 @@ def _change_to_map(change: Change) -> Item:
         "previousRun": change.previous_run_id,
         "startedAt": to_utc_string(change.started_at) if change.started_at else None,
     }
-    return item | {name: {"S": text} for name, text in texts.items() if text is not None}
+    return item | _counts_to_map(change) | {name: {"S": text} for name, text in texts.items() if text is not None}
+
+
+def _counts_to_map(change: Change) -> Item:
+    counts = {"fence": change.fence, "runs": change.runs, "failed": change.failed}
+    return {name: number(count) for name, count in counts.items() if count is not None}
 
 
 def _plan_to_map(plan: Plan) -> Item:
     contexts, context_types = values.encode(plan.contexts, what="plan")
     following, next_types = values.encode(plan.next)
-    return {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
+    item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
+    return item | ({"at": {"S": to_utc_string(plan.at)}} if plan.at else {})
 
 
 def number(value: int) -> Attribute:
@@ -131,22 +155,23 @@ def number(value: int) -> Attribute:
 
 def head_from_item(item: Item) -> Head:
     """Read a head. NewerFormatError for a later format, CorruptItemError for an altered item."""
-    _check_format(item)
-    return _reading(item, _head)
+    check_format(item)
+    return reading(item, _head)
 
 
 def log_from_item(item: Item) -> LogEntry:
     """Read a log entry."""
-    _check_format(item)
-    return _reading(item, _log_entry)
+    check_format(item)
+    return reading(item, _log_entry)
 
 
 def run_from_item(item: Item) -> dict[str, Any]:
     """Read a run item, ours or one of the original class, as the playbook's dict."""
-    return _reading(item, _run)
+    return reading(item, _run)
 
 
-def _reading(item: Item, read: Callable[[Item], T]) -> T:
+def reading(item: Item, read: Callable[[Item], T]) -> T:
+    """Read an item; CorruptItemError if it was altered."""
     try:
         return read(item)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -154,7 +179,8 @@ def _reading(item: Item, read: Callable[[Item], T]) -> T:
         raise CorruptItemError(job_id, range_key, f"{type(error).__name__} while reading it") from error
 
 
-def _check_format(item: Item) -> None:
+def check_format(item: Item) -> None:
+    """Raise NewerFormatError for an item of a later format."""
     found = item.get("fmt", {}).get("N", "0")
     if found.isdigit() and int(found) > FORMAT:
         raise NewerFormatError(item[HASH_KEY]["S"], int(found), FORMAT)
@@ -176,6 +202,7 @@ def _head(item: Item) -> Head:
             plan_id=item["planId"]["S"],
             contexts=values.decode(stored["contexts"], stored["contextTypes"]),
             next=values.decode(stored["next"], stored["nextTypes"]),
+            at=from_utc_string(stored["at"]["S"]) if "at" in stored else None,
         )
     return Head(
         job_id=item[HASH_KEY]["S"],
@@ -211,6 +238,9 @@ def _change(item: Item) -> Change:
         previous_run_id=_text(item, "previousRun"),
         started_at=from_utc_string(item["startedAt"]["S"]) if "startedAt" in item else None,
         metrics=values.decode(item["metrics"], item["metricTypes"]),
+        fence=_count(item, "fence"),
+        runs=_count(item, "runs"),
+        failed=_count(item, "failed"),
     )
 
 
@@ -230,3 +260,7 @@ def _run(item: Item) -> dict[str, Any]:
 
 def _text(item: Item, name: str) -> str | None:
     return item[name]["S"] if name in item else None
+
+
+def _count(item: Item, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None

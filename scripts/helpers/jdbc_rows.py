@@ -249,7 +249,7 @@ class JdbcTable:
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
         most = self._partitions or min(MAX_PARTITIONS, PER_CORE * self._spark.sparkContext.defaultParallelism)
-        if most == 1 or window.high is None or first.type == "string":
+        if most == 1 or (window.high is None and not window.whole) or first.type == "string":
             return [""]
         predicate = window.predicate(self.dialect)
         source = f"FROM {self._table} WHERE {predicate}"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers import coverage
-from scripts.helpers.batch import NOTHING, Batch
+from scripts.helpers.batch import NOTHING
 from scripts.helpers.dataframe_rows import as_source
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
+from scripts.helpers.errors import PlanConflictError
+from scripts.helpers.file_batch import FileBatch
 from scripts.helpers.ids import new_token
+from scripts.helpers.modes import Mode, ModeName
+from scripts.helpers.pandas_rows import PandasRows, is_pandas
 from scripts.helpers.row_options import DEFAULTS, RowOptions, shown
 from scripts.helpers.row_plan import plan_window
+from scripts.helpers.row_range import whole_window, window_between
 from scripts.helpers.row_window import RowWindow
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
@@ -23,19 +25,13 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
-    from scripts.helpers.file_delta import FileDelta
-    from scripts.helpers.file_sources import EventSource, ListingSource
+    from scripts.helpers.job_report import Reporter
     from scripts.helpers.row_sources import RowSource
-    from scripts.helpers.small_files import OnChanged
-    from scripts.helpers.spark_bookmark import SparkFileDelta
 
 logger = logging.getLogger(__name__)
 
-CONNECTIONS = 32
-"""Of the S3 client that lists, compares and checks."""
 
-
-class IncrementalJob(Batch):
+class IncrementalJob(FileBatch):
     """One run of a job that takes only what is new from one or more sources.
 
     Entering begins the run. Each `rows_since` or `new_files` plans one source under the name of
@@ -47,18 +43,31 @@ class IncrementalJob(Batch):
     What is written under `batch_id` is written once, whatever crashes. A sink of your own must be
     idempotent per batch id; ask for the id before you write to it.
 
+    A source whose `transformation_ctx` is None or empty is read whole and not tracked.
+
     Parameters
     ----------
     watermarks
         The table.
     job_id, run_id
-        By default a new run id in Glue's shape. A scheduler's retry should pass the same one.
+        By default a new run id in Glue's shape. A scheduler's retry should pass the same one. The
+        job's name may come with `init`.
+    mode, from_run, to_run
+        ``enable`` takes what is new and saves it. ``pause`` takes what is new, or what the runs after
+        `from_run` up to and with `to_run` took, and saves nothing. ``disable`` takes everything and
+        saves nothing, and never asks the table. The last two take no lease. See `modes.Mode`.
+    namespace
+        Runs in different namespaces share nothing, and may run at once; see `namespaces.name_in_table`.
+    job_runs
+        What Glue's ``get_job_runs`` returns: places runs of a range that never committed.
     spark
         Needed by `write` only through its DataFrames; may be None without Spark.
     lease
         How long other runs stay away.
     clock
         Returns the time as an aware datetime; the upper bound of time cursors without a clock of their own.
+    reporters
+        Who is told how the run ended: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
 
     Attributes
     ----------
@@ -81,38 +90,62 @@ class IncrementalJob(Batch):
     def __init__(
         self,
         watermarks: Watermarks,
-        job_id: str,
+        job_id: str | None = None,
         run_id: str | None = None,
         *,
         spark: SparkSession | None = None,
         s3_client: S3Client | None = None,
+        mode: ModeName = "enable",
+        from_run: str | None = None,
+        to_run: str | None = None,
+        namespace: str | None = None,
+        job_runs: Iterable[Mapping[str, Any]] = (),
         lease: timedelta = DEFAULT_LEASE,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+        reporters: Sequence[Reporter] = (),
     ) -> None:
-        super().__init__(watermarks, job_id, run_id, lease)
+        super().__init__(watermarks, job_id, run_id, lease, Mode(mode, from_run, to_run), namespace, job_runs)
         self.spark, self._s3_client, self._clock = spark, s3_client, clock
+        self._reporters = reporters
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any], watermarks: Watermarks, spark: SparkSession | None = None, **options: Any
     ) -> IncrementalJob:
-        """Make a job from resolved job arguments: ``JOB_NAME`` and, if there is one, ``JOB_RUN_ID``."""
-        return cls(watermarks, args["JOB_NAME"], args.get("JOB_RUN_ID"), spark=spark, **options)
+        """Make a job from resolved job arguments, as Glue's `getResolvedOptions` returns them.
+
+        Parameters
+        ----------
+        args
+            ``JOB_NAME`` and, if they are there, ``JOB_RUN_ID``, ``job_bookmark_option``,
+            ``job_bookmark_from``, ``job_bookmark_to`` and ``BOOKMARK_CONTEXT``, the namespace. Without
+            any ``job_bookmark_option`` the job saves; Glue's parser always gives one, and
+            ``job-bookmark-disable`` unless the job was started with another.
+        **options
+            Of the constructor; they go before `args`.
+        """
+        mode = Mode.from_args(args)
+        given: dict[str, Any] = {
+            "mode": mode.name, "from_run": mode.from_run, "to_run": mode.to_run,
+            "namespace": args.get("BOOKMARK_CONTEXT"),
+        }  # fmt: skip
+        return cls(watermarks, args["JOB_NAME"], args.get("JOB_RUN_ID"), spark=spark, **(given | options))
 
     def rows_since(
         self,
         source: DataFrame | RowSource | Any,
         cursor_column: str | Sequence[str],
         *,
-        transformation_ctx: str = "rows",
+        transformation_ctx: str | None = "rows",
         **options: Any,
-    ) -> DataFrame:
+    ) -> Any:
         """Return the rows of a source that are new by their cursor column, filtered lazily.
 
         Parameters
         ----------
         source
-            A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`.
+            A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`. Of a DataFrame of
+            pandas, or of `PandasRows`, the rows are returned as pandas, and Spark is not needed.
         cursor_column
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
         **options
@@ -121,23 +154,27 @@ class IncrementalJob(Batch):
             options of its plan; a `sink` that does not fit them is a CursorError.
         """
         chosen = RowOptions(**options)
-        stored = self._replayed(transformation_ctx)
-        rows = as_source(source, transformation_ctx)
-        self._sources.append(rows)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
+        rows = _as_rows(source, transformation_ctx or "rows")
+        if not transformation_ctx:
+            self._may_be_empty = True
+            self._sources.append(rows)
+            return rows.rows(whole_window(rows, names, chosen.strings))
+        stored = self._planned(transformation_ctx)
+        self._sources.append(rows)
         before = self.run.state(transformation_ctx)
         if stored is not None:
             if stored == NOTHING:
-                nothing: DataFrame = rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
-                return nothing
+                return rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
             window = RowWindow.from_plan(stored, names, transformation_ctx)
             chosen.check_replay(window)
             planned, state = stored, None
         else:
-            window = plan_window(rows, names, now=self._clock(), state=before, context=transformation_ctx, **options)
-            read = coverage.read_by(window.columns, window.read_low, window.high, window.descending)
-            planned = window.to_plan() | chosen.to_plan()
-            state = coverage.with_coverage(window.state_after, before, read, new_token())
+            window = self._window(rows, names, before, chosen, transformation_ctx, options)
+            planned, state = window.to_plan() | chosen.to_plan(), None
+            if self.mode.saves:
+                read = coverage.read_by(window.columns, window.read_low, window.high, window.descending)
+                state = coverage.with_coverage(window.state_after, before, read, new_token())
         self._add(transformation_ctx, planned, state)
         logger.info(
             "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s lookback=%s nulls=%s "
@@ -145,129 +182,76 @@ class IncrementalJob(Batch):
             self.job_id, transformation_ctx, ",".join(names), before is None, window.is_empty, self.run.replay,
             window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
         )  # fmt: skip
-        return self._counts.watch(transformation_ctx, rows.rows(window), window)
+        found = rows.rows(window)
+        if isinstance(rows, PandasRows):
+            self._counts.add(transformation_ctx, rows.counts(found, window))
+            return found
+        return self._counts.watch(transformation_ctx, found, window)
 
-    def new_files(
+    def _window(
         self,
-        source: str,
-        *,
-        transformation_ctx: str = "files",
-        listing: ListingSource | None = None,
-        events: EventSource | None = None,
-        on_changed: OnChanged | None = "error",
-        **options: Any,
-    ) -> FileDelta:
-        """Return the files under a prefix or directory that are new.
+        rows: RowSource,
+        names: Sequence[str],
+        before: Any,
+        chosen: RowOptions,
+        context: str,
+        options: Mapping[str, Any],
+    ) -> RowWindow:
+        if self.mode.name == "disable":
+            return whole_window(rows, names, chosen.strings)
+        if self._range is not None:
+            return window_between(rows, names, before, self._range.until(context), chosen, context)
+        return plan_window(rows, names, now=self._clock(), state=before, context=context, **options)
+
+    def relationalize(
+        self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str = "relationalize"
+    ) -> dict[str, DataFrame]:
+        """Return nested rows as related tables, by name: one of the rows, and one for each array or map in them.
+
+        Names are those of Glue's Relationalize. The ids that join the tables go on over runs, and a
+        replay gives the same ones to the same rows; see `relationalize.Relations`, also for its errors.
 
         Parameters
         ----------
-        listing
-            Another way to see the objects, such as `S3Inventory`.
-        events
-            Notifications of new objects, such as `S3EventQueue`: only objects they tell of are
-            looked at. They are acknowledged once the batch is committed. Run the job without them
-            from time to time: a listing finds what no event told of.
-        on_changed
-            A planned file that was overwritten or deleted before the commit is a ChangedObjectError
-            that names it, and nothing is committed. The replay then raises the same at once, or with
-            ``skip`` leaves that file out: its new content is new in the next batch. ``skip`` is refused
-            where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
-            again: for sources whose files never change, or that the job itself moves away.
-        **options
-            See `file_rules.FileOptions`. `FileBookmark` lists the errors.
+        df
+            The rows of this batch, from `rows_since` or `new_files`: a DataFrame or Glue's DynamicFrame.
+        root
+            Name of the table of the rows, and start of the others' names.
+        transformation_ctx
+            Under which the bookmark keeps the next id. Another than that of the source.
+
+        Raises
+        ------
+        PlanConflictError
+            The inherited plan has no ids for this context.
         """
-        _need_pyarrow(source)
-        from scripts.helpers.file_bookmark import FileBookmark
-        from scripts.helpers.file_delta import FileDelta
-        from scripts.helpers.object_listing import Location
-        from scripts.helpers.s3_client import make_client
-        from scripts.helpers.unchanged import check_on_changed
+        from scripts.helpers.relationalize import Relations
 
         stored = self._replayed(transformation_ctx)
         if stored == NOTHING:
-            return FileDelta(Location.parse(source))
-        if self._s3_client is None and Location.parse(source).is_s3:
-            self._s3_client = make_client(CONNECTIONS)
-        bookmark = FileBookmark(
-            source,
-            state=None if stored is not None else self.run.state(transformation_ctx),
+            raise PlanConflictError(
+                self.job_id,
+                f"the frozen plan has no ids for context {transformation_ctx!r}. Run the code that made the plan, or "
+                "discard the plan.",
+            )
+        relations = Relations(
+            df,
+            root,
+            version=self.run.version + 1,
             context=transformation_ctx,
-            s3_client=self._s3_client,
-            taken_by=(self.run.version + 1, self.run_id),
-            **options,
+            stored=stored,
+            state=self.run.state(transformation_ctx),
         )
-        check_on_changed(on_changed, bookmark.location, bookmark.options)
-        if stored is not None:
-            delta = bookmark.from_plan(stored, transformation_ctx)
-            if on_changed is not None:
-                delta = delta.unchanged(on_changed, self._s3_client)
-            self._add(transformation_ctx, stored, None)
-        else:
-            if events is not None:
-                delta = bookmark.new_among(events.receive(bookmark.location), self._clock())
-                self._after_commit.append(partial(events.acknowledge, but=bookmark.left))
-            else:
-                delta = bookmark.new_files(listing)
-            self._add(transformation_ctx, bookmark.to_plan(delta), bookmark.state_after)
+        self._sources.append(relations)
+        self._at_end.callback(relations.release)
+        self._add(transformation_ctx, relations.plan, None if stored else relations.state_after)
+        tables = relations.tables()
         logger.info(
-            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d has_more=%s replay=%s",
-            self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, delta.has_more, self.run.replay,
+            "event=planned job=%s context=%s kind=ids first_id=%d tables=%d replay=%s",
+            self.job_id, transformation_ctx, relations.first_id, len(tables), self.run.replay,
         )  # fmt: skip
-        if on_changed is not None:
-            self._before_commit.append(partial(delta.unchanged, "error", self._s3_client))
-        return delta
-
-    def new_files_on_spark(
-        self,
-        source: str,
-        *,
-        transformation_ctx: str = "files",
-        on_changed: Literal["error"] | None = "error",
-        **options: Any,
-    ) -> SparkFileDelta:
-        """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`.
-
-        Parameters
-        ----------
-        on_changed
-            As that of `new_files`, without ``skip``: the executors look at all planned files again
-            before the commit, and first of all in a replay.
-        """
-        _need_pyarrow(source)
-        from scripts.helpers.spark_bookmark import SparkFileBookmark
-
-        if self.spark is None:
-            raise PlanConflictError(self.job_id, "there is no Spark session. Give the job spark=.")
-        stored = self._replayed(transformation_ctx)
-        bookmark = SparkFileBookmark(
-            self.spark,
-            source,
-            state=None if stored is not None else self.run.state(transformation_ctx),
-            context=transformation_ctx,
-            taken_by=(self.run.version + 1, self.run_id),
-            **options,
-        )
-        if on_changed not in ("error", None):
-            raise InvalidValueError(f"On Spark on_changed is 'error' or None, and not {on_changed!r}. Use new_files.")
-        if stored is not None:
-            planned = None if stored == NOTHING else stored
-            delta = bookmark.delta_of(planned)
-            if on_changed is not None:
-                bookmark.check_unchanged(planned)
-            self._add(transformation_ctx, stored, None)
-        else:
-            delta, planned = bookmark.new_files(), bookmark.plan
-            self._add(transformation_ctx, bookmark.plan or {}, bookmark.state_after)
-        logger.info(
-            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d on_spark=True replay=%s",
-            self.job_id, transformation_ctx, delta.count, delta.bytes, delta.gone, self.run.replay,
-        )  # fmt: skip
-        if on_changed is not None:
-            self._before_commit.append(partial(bookmark.check_unchanged, planned))
-        return delta
+        return tables
 
 
-def _need_pyarrow(source: str) -> None:
-    """Raise SourceError where pyarrow is missing, which jobs that read rows can do without."""
-    if find_spec("pyarrow") is None:
-        raise SourceError(source, "files need pyarrow. Install it: pip install 'glue-watermarks[files]'.")
+def _as_rows(source: Any, name: str) -> RowSource:
+    return PandasRows(source, name=name) if is_pandas(source) else as_source(source, name)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-Outcome = Literal["committed", "nothing_new", "failed", "fenced", "unknown"]
+Outcome = Literal["committed", "failed", "fenced", "unknown", "looked"]
+"""How a run ended; `looked` is of no run: somebody asked how late the job is."""
 
 UNITS = {
     "LagSeconds": "Seconds",

@@ -28,6 +28,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.ids import check_job_id, check_run_id, new_token
 from scripts.helpers.intervals import Interval, Span, cut_at, merged, missing, span
+from scripts.helpers.job_list import ListedJobs, list_jobs
+from scripts.helpers.looked_up import History, Spans
 from scripts.helpers.records import Head, LogEntry
 from scripts.helpers.slices import slice_id
 from scripts.helpers.spill import lazy_blobs
@@ -101,7 +103,7 @@ class Lookups:
             raise UnknownJobError(job_id, self.table_name)
         return head
 
-    def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> list[LogEntry]:
+    def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> History:
         """Return the versions of a job in the order of their commits, newest first.
 
         Parameters
@@ -113,9 +115,10 @@ class Lookups:
 
         Returns
         -------
-        list of LogEntry
-            Each with op, version, run, previous run, attempt, metrics, duration, who and why. Empty
-            for a job that never committed.
+        History
+            A list of `LogEntry` that shows itself as a table, with `to_pandas`. Each entry has op,
+            version, run, previous run, attempt, metrics, duration, who and why. Empty for a job that
+            never committed.
 
         Raises
         ------
@@ -127,20 +130,41 @@ class Lookups:
         below = head.version if before is None else min(before, head.version)
         entries = [head.log_entry] if head.log_entry and (before is None or head.version < before) else []
         if limit is not None and len(entries) >= limit:
-            return entries
+            return History(entries, job_id)
         page = None if limit is None else limit - len(entries)
         request = requests.query_log(self.table_name, job_id, below=max(below, 1), page=page)
         found = self._store.query(request, pages=1 if page else None)
-        return entries + [items.log_from_item(item) for item in found]
+        return History([*entries, *(items.log_from_item(item) for item in found)], job_id)
 
-    def coverage(self, job_id: str, context: str) -> list[Span]:
+    def state_at(self, version: Head | LogEntry, context: str) -> Any:
+        """Return the state of one context in a version of `history` or `latest`; None if it has none there."""
+        return self._resolved(version.job_id, {context: version.watermarks.get(context)})[context]
+
+    def list_jobs(self) -> ListedJobs:
+        """Return all jobs of the table by name, with their heads; see `job_list.list_jobs` for what it costs.
+
+        Returns
+        -------
+        ListedJobs
+            A list of `ListedJob` that shows itself as a table, with `to_pandas`. Backfills and their
+            records are jobs too.
+
+        Raises
+        ------
+        AccessRefusedError
+            The role has no ``dynamodb:Scan``.
+        """
+        return list_jobs(self._store).jobs
+
+    def coverage(self, job_id: str, context: str) -> Spans:
         """Return which cursor values of a rows context were read, by live runs and by backfills.
 
         Returns
         -------
-        list of (low, high)
-            Half-open and rising, merged, in order. A low of None is below everything, a high of
-            None above. What was read while it was still being written to is covered as well: rows
+        Spans
+            A list of (low, high): half-open and rising, merged, in order. A low of None is below
+            everything, a high of None above. What was read while it was still being written to is
+            covered as well: rows
             that come late are the matter of `delay` and `lookback`.
 
         Raises
@@ -149,9 +173,9 @@ class Lookups:
         """
         state = self.rows_state(job_id, context)
         covered = merged([*covered_by(state), *self.backfill_record(job_id, context, state).covered])
-        return self._spans(state, covered)
+        return Spans(self._spans(state, covered), f"{job_id}, {context}: covered")
 
-    def gaps(self, job_id: str, context: str, start: Any = None) -> list[Span]:
+    def gaps(self, job_id: str, context: str, start: Any = None) -> Spans:
         """Return what a rows context has gone past and never read, for `Backfill` to fill.
 
         Parameters
@@ -161,16 +185,16 @@ class Lookups:
 
         Returns
         -------
-        list of (low, high)
-            As of `coverage`, none of them past the live watermark; empty if nothing is missing. Where a
-            slice is begun and not done, it is a gap of its own.
+        Spans
+            A list of (low, high) as of `coverage`, none of them past the live watermark; empty if
+            nothing is missing. Where a slice is begun and not done, it is a gap of its own.
         """
         state = self.rows_state(job_id, context)
         record = self.backfill_record(job_id, context, state)
         low, high = region(state)
         low = max(low, fitting(state, start, "start"))
         gaps = missing((low, high), [*covered_by(state), *record.covered])
-        return self._spans(state, cut_at(gaps, record.ends()))
+        return Spans(self._spans(state, cut_at(gaps, record.ends())), f"{job_id}, {context}: gaps")
 
     def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, Span]]:
         """Return the slices of a rows context that are begun and not done.
@@ -242,6 +266,7 @@ class Lookups:
         """
         query = requests.query_job(self.table_name, job_id)
         found = {item[items.RANGE_KEY]["S"]: item for item in self._store.query(query)}
+        found = {range_key: item for range_key, item in found.items() if not items.is_of_job_runs(range_key)}
         ours = [range_key for range_key, item in found.items() if range_key[0] in "!~" or "version" in item]
         if not ours:
             return None, found

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
-from scripts.helpers.ids import BatchId, new_epoch
+from scripts.helpers.ids import BatchId, new_epoch, same_run
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Claim:
     since: datetime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """One batch, frozen before the source is read, with the watermarks that follow it."""
 
@@ -41,6 +41,11 @@ class Plan:
     """What to take, by context: the bounds of rows or the list of files."""
     next: Mapping[str, Any]
     """The job's whole `watermarks` after the commit; never recomputed from what was read."""
+    at: datetime | None = None
+    """When it was frozen; None in items of before that was kept."""
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.plan_id}: contexts {', '.join(sorted(self.contexts)) or 'none'}>"
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Order:
     why: str
     at: datetime
     token: str
+    imported_run: str | None = None
+    """The run of another system whose watermarks are taken over."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,9 @@ class Change:
     """What made a version: who, when, why, and what it counted.
 
     `run_id` is the run whose watermarks are in force from then on: after a rewind that of the
-    version gone back to, after a reset none.
+    version gone back to, after a reset none. The three counts are None in items of before they were
+    kept: `fence` is that of the head, `runs` how many runs have succeeded so far, `failed` how many
+    began since the version before and did not commit.
     """
 
     op: str
@@ -72,6 +81,9 @@ class Change:
     previous_run_id: str | None = None
     started_at: datetime | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    fence: int | None = None
+    runs: int | None = None
+    failed: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,6 +100,16 @@ class LogEntry:
         """Time from the begin of the run to its commit; None for what no run did."""
         return self.change.at - self.change.started_at if self.change.started_at else None
 
+    @property
+    def runs(self) -> int:
+        """How many runs have succeeded up to this version; where none were counted, as many as versions."""
+        return self.version if self.change.runs is None else self.change.runs
+
+    @property
+    def failed(self) -> int:
+        """How many runs failed before this version was made; where none were counted, those of the same run id."""
+        return self.change.attempt - 1 if self.change.failed is None else self.change.failed
+
     def __repr__(self) -> str:
         metrics = sorted(self.change.metrics.items())
         counts = "".join(f" {name}={count}" for name, count in metrics if not isinstance(count, Mapping))
@@ -96,7 +118,7 @@ class LogEntry:
         return f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}{why}>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Head:
     """What is committed for a job, and what is open.
 
@@ -107,10 +129,17 @@ class Head:
     epoch: str
     version: int
     fence: int
-    watermarks: Mapping[str, Any] = field(repr=False)
+    watermarks: Mapping[str, Any]
     last: Change | None = None
     claim: Claim | None = None
-    plan: Plan | None = field(default=None, repr=False)
+    plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        last, claim = self.last, self.claim
+        committed = f"{last.op} {last.at:%Y-%m-%d %H:%M:%SZ} run={last.run_id}" if last else "no commit yet"
+        owner = f", held by run {claim.run_id} until {claim.lease_until:%Y-%m-%d %H:%M:%SZ}" if claim else ""
+        plan = f", plan {self.plan.plan_id} open" if self.plan else ""
+        return f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}>"
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -130,6 +159,20 @@ class Head:
         if self.last is None or self.last.run_id is None:
             raise NoWatermarkError(self.job_id)
         return self.last.run_id
+
+    @property
+    def runs(self) -> int:
+        """How many runs have succeeded; where they were not counted, as many as there are versions."""
+        return self.log_entry.runs if self.log_entry else 0
+
+    @property
+    def begun(self) -> int:
+        """How many runs, or attempts of one, have begun since the last version."""
+        if self.last is None:
+            return self.fence
+        if self.last.fence is None:
+            return self.claim.attempt if self.claim else 0
+        return self.fence - self.last.fence
 
     @property
     def next_batch(self) -> BatchId:
@@ -158,17 +201,18 @@ class Head:
         legacy_items: int = 1,
     ) -> Head:
         """Make the head of a job that takes over an item of the original class, as version 1."""
-        change = Change(op="IMPORT", commit_id=token, at=now, run_id=run_id, metrics={"legacy_items": legacy_items})
+        metrics = {"legacy_items": legacy_items}
+        change = Change("IMPORT", token, now, run_id=run_id, metrics=metrics, fence=0, runs=1, failed=0)
         return replace(cls.first(job_id), version=1, watermarks=dict(watermarks), last=change)
 
     def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta, take_over: bool = False) -> Head:
         """Begin: take the job, with its open plan if there is one.
 
-        The same run id re-enters at any time. Another one waits for the end of the lease
+        The same run id, or that of the run's automatic retry, re-enters at any time. Another one waits for the end of the lease
         (RunInProgressError until then), unless a take-over is ordered.
         """
         attempt = 1
-        if self.claim and self.claim.run_id == run_id:
+        if self.claim and same_run(self.claim.run_id, run_id):
             attempt = self.claim.attempt + 1
         elif self.claim and now < self.claim.lease_until and not take_over:
             raise RunInProgressError(self.job_id, self.claim.run_id, self.claim.lease_until)
@@ -207,6 +251,9 @@ class Head:
             previous_run_id=self._run_in_force,
             started_at=self.claim.since,
             metrics=dict(metrics or {}),
+            fence=self.fence,
+            runs=self.runs + 1,
+            failed=self.begun - 1,
         )
         return replace(self, version=self.version + 1, watermarks=self.plan.next, last=change, claim=None, plan=None)
 
@@ -236,6 +283,8 @@ class Head:
     def declared(self, values: Mapping[str, Any], order: Order, context: str | None = None) -> Head:
         """Set the watermarks by hand, all of them or those of one context."""
         watermarks = dict(values) if context is None else {**self.watermarks, context: dict(values)}
+        if order.imported_run is not None:
+            return self._decided("IMPORT", watermarks, order, order.imported_run)
         return self._decided("SET", watermarks, order, self._run_in_force)
 
     def discarded(self, order: Order) -> Head:
@@ -261,6 +310,9 @@ class Head:
             why=order.why,
             who=order.who,
             previous_run_id=self._run_in_force,
+            fence=self.fence + 1,
+            runs=self.runs + (op == "IMPORT"),
+            failed=0,
         )
         return replace(
             self,

@@ -11,6 +11,7 @@ from scripts.helpers.items import (
     HEAD_KEY,
     LOG_PREFIX,
     RANGE_KEY,
+    TOKEN,
     TTL_ATTRIBUTE,
     Item,
     chunk_key,
@@ -90,6 +91,21 @@ def put_run(table_name: str, entry: LogEntry) -> dict[str, Any]:
     }
 
 
+def put_in_place_of(table_name: str, before: Item | None, after: Item) -> dict[str, Any]:
+    """Build the write of an item in place of `before`, by its token; without `before` there must be none."""
+    request: dict[str, Any] = {"TableName": table_name, "Item": after}
+    if before is None:
+        return request | {
+            "ConditionExpression": "attribute_not_exists(#job)",
+            "ExpressionAttributeNames": {"#job": HASH_KEY},
+        }
+    return request | {
+        "ConditionExpression": "#token = :token",
+        "ExpressionAttributeNames": {"#token": TOKEN},
+        "ExpressionAttributeValues": {":token": before[TOKEN]},
+    }
+
+
 def expire(table_name: str, job_id: str, range_key: str, at: datetime, version: int | None = None) -> dict[str, Any]:
     """Build the write that lets an item expire; with `version` only while the item still is of that version."""
     request: dict[str, Any] = {
@@ -115,6 +131,17 @@ def put_chunk(table_name: str, job_id: str, chunks_id: str, index: int, data: by
         "ConditionExpression": "attribute_not_exists(#job)",
         "ExpressionAttributeNames": {"#job": HASH_KEY},
     }
+
+
+def put_item(table_name: str, item: Item, *, if_new: bool) -> dict[str, Any]:
+    """Build the write of one item as it is, as when it is moved from another table."""
+    request: dict[str, Any] = {"TableName": table_name, "Item": item}
+    if if_new:
+        request |= {
+            "ConditionExpression": "attribute_not_exists(#job)",
+            "ExpressionAttributeNames": {"#job": HASH_KEY},
+        }
+    return request
 
 
 def get(table_name: str, job_id: str, range_key: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,11 @@ class RowCounts:
     def __init__(self) -> None:
         self._watched: dict[str, tuple[CursorColumn, SparkSession, Observation] | None] = {}
         self._empty: set[str] = set()
+        self._counted: dict[str, dict[str, Any]] = {}
+
+    def add(self, context: str, counts: Mapping[str, Any]) -> None:
+        """Take over what was counted already: ``rows`` and, if it has any, ``minimum`` and ``maximum``."""
+        self._counted[context] = dict(counts)
 
     def watch(self, context: str, rows: DataFrame, window: RowWindow) -> DataFrame:
         """Return the same rows, which count themselves."""
@@ -61,7 +67,7 @@ class RowCounts:
 
     def metrics(self) -> dict[str, Any]:
         """Return ``rows_collected``, and what is known of each context; the sum only if each was counted."""
-        contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty}
+        contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty} | self._counted
         for context, watched in self._watched.items():
             if watched is not None:
                 column, spark, observation = watched

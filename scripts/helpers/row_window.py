@@ -13,7 +13,7 @@ from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.sql_dialects import Dialect
 
 Nulls = Literal["raise", "include", "exclude"]
-NOTHING = "1 = 0"
+NOTHING, EVERYTHING = "1 = 0", "1 = 1"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class RowWindow:
     `low` is None on a first run: everything before `high`. `high` is None while there is no row at
     all; then the watermark stays as it is. A compound cursor has a value for each column and
     compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
-    `start` is where the first run was told to start: a lookback goes no further.
+    `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
+    row, whatever its cursor.
 
     Examples
     --------
@@ -42,11 +43,12 @@ class RowWindow:
     nulls: Nulls = "raise"
     descending: bool = False
     start: Bound | None = None
+    whole: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Tell whether the window can hold no row."""
-        if self.nulls == "include":
+        if self.whole or self.nulls == "include":
             return False
         return self.high is None or (self.high == self.low and not self.lookback)
 
@@ -68,6 +70,8 @@ class RowWindow:
 
     def predicate(self, dialect: Dialect) -> str:
         """Return the filter, of typed literals only."""
+        if self.whole:
+            return EVERYTHING
         taken = NOTHING
         if self.high is not None:
             ends = [self.at_or_past(self.read_low, dialect)] if self.read_low is not None else []

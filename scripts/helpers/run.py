@@ -73,6 +73,11 @@ class Run:
         return self._resolve(self.plan.contexts.get(context)) if self.plan else None
 
     @property
+    def head(self) -> Head:
+        """The head as this run last made it; others may have changed it since."""
+        return self._head
+
+    @property
     def watermarks(self) -> Mapping[str, Any]:
         """The committed watermarks that this run started from, large ones as references (see `state`)."""
         return self._head.watermarks
@@ -277,7 +282,7 @@ class Run:
         plan_id = new_token()
         contexts, plan_chunks = spill_large(contexts, "p", plan_id, "plan")
         following, state_chunks = spill_large(following, "s", plan_id, "watermark", self._head.watermarks)
-        return Plan(plan_id, contexts, following), plan_chunks | state_chunks
+        return Plan(plan_id, contexts, following, self._clock()), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
         """Return the ids of chunks that last as long as the state that this run makes."""

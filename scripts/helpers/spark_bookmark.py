@@ -22,7 +22,7 @@ from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError
 from scripts.helpers.fetched_lines import marked
 from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.file_ledger import files_of, segment_of
+from scripts.helpers.file_ledger import FileLedger, files_of, segment_of
 from scripts.helpers.file_plans import check_source, plan_of
 from scripts.helpers.identities import GONE, LEDGER, TAKEN
 from scripts.helpers.ledger_files import LedgerFiles
@@ -79,8 +79,9 @@ class SparkFileBookmark:
     ----------
     spark
         The session.
-    source, state, context, taken_by, **options
-        As those of `FileBookmark`.
+    source, state, context, taken_by, until, saves, **options
+        As those of `FileBookmark`. What is new is written to the ledger's folder also where nothing is saved:
+        the delta is read from there.
     """
 
     def __init__(
@@ -91,10 +92,14 @@ class SparkFileBookmark:
         state: Mapping[str, Any] | None = None,
         context: str = "files",
         taken_by: tuple[int, str] = (0, ""),
+        until: Mapping[str, Any] | None = None,
+        saves: bool = True,
         **options: Any,
     ) -> None:
         self._spark, self._context, self._taken_by = spark, context, taken_by
-        self._local = FileBookmark(source, state=state, context=context, taken_by=taken_by, **options)
+        self._local = FileBookmark(
+            source, state=state, context=context, taken_by=taken_by, until=until, saves=saves, **options
+        )
         self.location = self._local.location
         chosen = self._local.options
         refused = [
@@ -111,7 +116,7 @@ class SparkFileBookmark:
         if chosen.ledger_uri is None:
             raise InvalidValueError("On Spark the ledger lies in files. Give a ledger_uri that executors can write to.")
         self._ledger_location = Location.parse(chosen.ledger_uri)
-        self._state = state
+        self._state, self._until, self._saves = state, until, saves and until is None
         self.plan: dict[str, Any] | None = None
         self.state_after: dict[str, Any] | None = None
 
@@ -119,7 +124,7 @@ class SparkFileBookmark:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
         ranges, started = self._ranges()
         task = _Task(
-            str(self.location), self._sent_state(), self._taken_by, started.isoformat(),
+            str(self.location), self._sent(self._state), self._sent(self._until), self._taken_by, started.isoformat(),
             {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
         )  # fmt: skip
         found = self._executed(task, [json.dumps(bounds) for bounds in ranges])
@@ -127,8 +132,9 @@ class SparkFileBookmark:
         count, size, gone = (sum(share[name] for share in found) for name in ("count", "bytes", "gone"))
         segment = segment_of(files) if files else None
         self.plan = plan_of(self.location, segment, count, size, gone=gone)
-        segments = self._local.ledger.appended(segment) if segment else self._local.ledger.segments
-        self.state_after = self._local.following(started, segments=segments)
+        if self._saves:
+            segments = self._local.ledger.appended(segment) if segment else self._local.ledger.segments
+            self.state_after = self._local.following(started, segments=segments)
         return self.delta_of(self.plan)
 
     def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:
@@ -178,9 +184,11 @@ class SparkFileBookmark:
         spread = self._spark.sparkContext.parallelize([(part,) for part in parts], len(parts))
         return self._spark.createDataFrame(spread, "part string")
 
-    def _sent_state(self) -> dict[str, Any] | None:
-        """Return the state as executors can be sent it: with names of files, not with chunks of the table."""
-        return {**self._state, "segments": self._local.ledger.in_files()} if self._state else None
+    def _sent(self, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return a state as executors can be sent it: with names of files, not with chunks of the table."""
+        if state is None:
+            return None
+        return {**state, "segments": FileLedger(str(self.location), state.get("segments", ())).in_files()}
 
     def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
         """Read what is taken from files of the ledger, each of which is proven whole."""
@@ -219,6 +227,7 @@ class _Task:
 
     source: str
     state: Mapping[str, Any] | None
+    until: Mapping[str, Any] | None
     taken_by: tuple[int, str]
     started: str
     options: Mapping[str, Any]
@@ -231,8 +240,9 @@ class _Task:
 
     def _share(self, after: str | None, until: str | None) -> dict[str, Any]:
         bookmark = FileBookmark(
-            self.source, state=self.state, s3_client=_client(), taken_by=self.taken_by, **self.options
-        )
+            self.source, state=self.state, s3_client=_client(), taken_by=self.taken_by, until=self.until,
+            **self.options,
+        )  # fmt: skip
         rows = bookmark.part(after, until, datetime.fromisoformat(self.started))
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         return {

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from botocore.config import Config
@@ -42,6 +42,8 @@ from scripts.helpers.values import Spilled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+T = TypeVar("T")
 
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 ATTEMPTS = 4
@@ -128,6 +130,10 @@ class Store:
                 return
             request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
+    def page_of_table(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Read one page of the whole table; return the answer as it came, with what it cost."""
+        return self._call("scan", {"TableName": self.table_name} | request)
+
     # --- writes ---------------------------------------------------------------------------------
 
     def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
@@ -153,26 +159,61 @@ class Store:
             After all attempts it is not known whether the write took effect.
         """
         request = requests.put_head(self.table_name, before, after)
-        return self._settle(after.job_id, before, lambda: self._put(request) and after, budget)
+        return self._settle_head(after.job_id, before, lambda: self._put(request) and after, budget)
 
     def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
         """Write the later lease of `after`; return the head as it is now, as `swap` does."""
         request = requests.renew_lease(self.table_name, after)
-        return self._settle(after.job_id, before, lambda: self._update(request) and after, budget)
+        return self._settle_head(after.job_id, before, lambda: self._update(request) and after, budget)
 
-    def _settle(self, job_id: str, before: Head | None, write: Callable[[], Head | bool], budget: float) -> Head | None:
-        expected = before.identity if before else None
+    def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Item | None:
+        """Put an item in place of `before` in one conditional write; the outcome is settled as that of `swap`.
+
+        Which of two writes it was tells their attribute `items.TOKEN`.
+
+        Returns
+        -------
+        Item or None
+            The item as it is now. The token of `after`: the write took effect.
+        """
+        request = requests.put_in_place_of(self.table_name, before, after)
+        job_id, range_key = after[items.HASH_KEY]["S"], after[items.RANGE_KEY]["S"]
+
+        def token(item: Item | None) -> Any:
+            return item.get(items.TOKEN) if item else None
+
+        def read() -> Item | None:
+            return self.read(job_id, range_key)
+
+        return self._settle(read, token, token(before), lambda: self._put(request) and after, budget)
+
+    def _settle_head(
+        self, job_id: str, before: Head | None, write: Callable[[], Head | bool], budget: float
+    ) -> Head | None:
+        def identity(head: Head | None) -> Any:
+            return head.identity if head else None
+
+        return self._settle(lambda: self.read_head(job_id), identity, identity(before), write, budget)
+
+    def _settle(
+        self,
+        read: Callable[[], T | None],
+        identity: Callable[[T | None], Any],
+        expected: Any,
+        write: Callable[[], T | bool],
+        budget: float,
+    ) -> T | None:
         started = self.timer()
         for attempt in range(ATTEMPTS):
             last_error: WatermarkError
             try:
                 written = write()
-                return written if isinstance(written, Head) else self.read_head(job_id)
+                return read() if isinstance(written, bool) else written
             except StoreUnavailableError as error:
                 last_error = error
             try:
-                current = self.read_head(job_id)
-                if (current.identity if current else None) != expected:
+                current = read()
+                if identity(current) != expected:
                     return current
             except StoreUnavailableError as error:
                 last_error = error
@@ -235,6 +276,10 @@ class Store:
     def expire(self, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
         """Let an item expire, if it is there and of that version."""
         self._update(requests.expire(self.table_name, job_id, range_key, at, version))
+
+    def put(self, item: Item, *, if_new: bool = True) -> bool:
+        """Write one item as it is. True: it took effect. False: one is there already, and `if_new` leaves it."""
+        return self._put(requests.put_item(self.table_name, item, if_new=if_new))
 
     def _put(self, request: dict[str, Any]) -> bool:
         """Send a conditional PutItem. True: it took effect. False: its condition failed."""

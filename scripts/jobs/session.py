@@ -1,17 +1,17 @@
-"""Where a job meets its surroundings: arguments, logging, Spark session, exit codes. The only file that knows Glue."""
+"""Where a job meets its surroundings: arguments, logging, Spark session, exit codes."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from scripts.helpers.embedded_metrics import EmbeddedMetrics
 from scripts.helpers.errors import (
     CommitUnknownError,
     ConfigurationError,
@@ -22,7 +22,11 @@ from scripts.helpers.errors import (
     StoreUnavailableError,
     WatermarkError,
 )
+from scripts.helpers.glue.arguments import OLD_SPELLINGS
+from scripts.helpers.glue.runtime import glue_session, on_glue
+from scripts.helpers.glue_errors import JobArgumentError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.modes import PREFIX, Mode, ModeName
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -42,11 +46,6 @@ EXIT_CODES = """exit codes:
 """
 
 
-def on_glue() -> bool:
-    """Tell whether this is a Glue job, by the presence of Glue's library."""
-    return importlib.util.find_spec("awsglue") is not None
-
-
 def parser(description: str) -> argparse.ArgumentParser:
     """Make a parser with the arguments that every job has."""
     made = argparse.ArgumentParser(
@@ -58,6 +57,12 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--JOB_NAME", required=True, metavar="NAME", help="the job's name in the table; Glue sets it")
     made.add_argument(
         "--JOB_RUN_ID", metavar="ID", help="the run's id; Glue sets it. A retry passes the id of the run it repeats"
+    )
+    made.add_argument("--JOB_ID", metavar="ID", help="passed over; Glue and the Job Runs API set it")
+    made.add_argument(
+        "--BOOKMARK_CONTEXT",
+        metavar="NAME",
+        help="namespace of the job's state: runs in different ones share nothing and may run at once (default: none)",
     )
     made.add_argument("--source", required=True, metavar="URI", help="s3://bucket/prefix/ or a local directory")
     made.add_argument("--target", required=True, metavar="URI", help="where Parquet is written, a folder per batch")
@@ -83,14 +88,36 @@ def parser(description: str) -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="wait between write and commit, to rehearse a crash at that point",
     )
+    made.add_argument(
+        "--metrics",
+        action="store_true",
+        help="print a line of CloudWatch's Embedded Metric Format at the end of each batch",
+    )
+    mode = made.add_argument_group("bookmark", "as the arguments of the same names of AWS Glue")
+    mode.add_argument(
+        "--job-bookmark-option",
+        choices=tuple(PREFIX + name for name in get_args(ModeName)),
+        help="enable: take what is new, and save that; pause: the same, or a range of runs, and save nothing; "
+        "disable: take everything and save nothing. Without it the job saves (enable)",
+    )
+    mode.add_argument("--job-bookmark-from", metavar="RUN_ID", help="with pause: take what runs after this one took")
+    mode.add_argument("--job-bookmark-to", metavar="RUN_ID", help="with pause: up to and with what this one took")
+    mode.add_argument(
+        "--continuation-option", choices=tuple(OLD_SPELLINGS), help="older spelling; --job-bookmark-option goes before"
+    )
     return made
 
 
 def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse arguments. On Glue, arguments of Glue's own are passed over; elsewhere an unknown one is an error."""
-    if on_glue():
-        return made.parse_known_args(argv)[0]
-    return made.parse_args(argv)
+    arguments = made.parse_known_args(argv)[0] if on_glue() else made.parse_args(argv)
+    if arguments.job_bookmark_option is None and arguments.continuation_option is not None:
+        arguments.job_bookmark_option = OLD_SPELLINGS[arguments.continuation_option]
+    try:
+        Mode.from_args(vars(arguments))
+    except (JobArgumentError, InvalidValueError) as error:
+        made.error(str(error))
+    return arguments
 
 
 def positive(text: str) -> int:
@@ -119,11 +146,7 @@ def json_map(text: str) -> dict[str, str]:
 def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
     """Return the Spark session: Glue's on Glue, the running or a new one elsewhere."""
     if on_glue():
-        from awsglue.context import GlueContext
-        from pyspark.context import SparkContext
-
-        session: SparkSession = GlueContext(SparkContext.getOrCreate()).spark_session
-        return session
+        return glue_session()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(job_name)
@@ -134,6 +157,8 @@ def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
 
 def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], arguments: argparse.Namespace) -> int:
     """Begin, work, commit, until the work says that nothing is left; return the exit code.
+
+    A job that does not save takes one batch.
 
     What each batch did is reported as a line of JSON on standard output: counts, and no cursor values.
     """
@@ -161,7 +186,8 @@ def _run_batch(
 ) -> bool:
     started = time.monotonic()
     lease = timedelta(seconds=arguments.lease_seconds)
-    with IncrementalJob.from_args(vars(arguments), watermarks, lease=lease) as job:
+    reporters = [EmbeddedMetrics()] if arguments.metrics else []
+    with IncrementalJob.from_args(vars(arguments), watermarks, lease=lease, reporters=reporters) as job:
         has_more = work(job, arguments)
         if arguments.pause_before_commit:
             logger.warning("event=pausing job=%s seconds=%d", job.job_id, arguments.pause_before_commit)
@@ -169,6 +195,7 @@ def _run_batch(
     report = {
         "job": job.job_id,
         "run": job.run_id,
+        "mode": job.mode.name,
         "attempt": job.run.attempt,
         "replay": job.run.replay,
         "version": job.run.version,
@@ -176,7 +203,11 @@ def _run_batch(
     }
     counts = {name: value for name, value in job.metrics.items() if isinstance(value, int)}
     sys.stdout.write(json.dumps(report | counts) + "\n")
-    return has_more
+    if has_more and not job.mode.saves:
+        logger.warning(
+            "event=more_left job=%s mode=%s: nothing is saved, so no batch follows this one", job.job_id, job.mode.name
+        )
+    return has_more and job.mode.saves
 
 
 def exit_code(error: WatermarkError) -> int:

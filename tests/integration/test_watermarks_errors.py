@@ -316,5 +316,5 @@ def test_history_entry_shows_no_values_when_it_is_printed(watermarks: Watermarks
 
     shown = repr(watermarks.history(job_id)), repr(watermarks.latest(job_id)), repr(run)
 
-    assert shown[0] == "[<v1 COMMIT 2026-03-16 15:45:00Z run=r1 rows=3>]"
+    assert shown[0].splitlines()[-1] == "      1  COMMIT  2026-03-16 15:45:00  r1    0 s     3"
     assert PRIVATE not in "".join(shown)

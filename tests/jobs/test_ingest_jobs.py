@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs import session
+from scripts.jobs import ingest_files, session
 from tests.conftest import REPOSITORY, missing_component
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -69,6 +70,9 @@ def test_help_names_arguments_and_exit_codes_when_asked(module: str, run: Callab
     assert done.returncode == 0
     assert "--JOB_RUN_ID" in done.stdout
     assert "75  another run holds the job" in done.stdout
+    assert "Without it the job saves (enable)" in " ".join(done.stdout.split())
+    for option in ("--job-bookmark-from", "--job-bookmark-to", "--continuation-option", "--BOOKMARK_CONTEXT"):
+        assert option in done.stdout
 
 
 def test_ingest_files_takes_each_file_once_when_run_again(
@@ -171,6 +175,14 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
         (["--lease-seconds", "0"], 2, "whole number above 0"),
         (["--reader-options", "header"], 2, "not a JSON map"),
         (["--formt", "csv"], 2, "--formt"),
+        (["--job-bookmark-option", "bogus"], 2, "invalid choice: 'bogus'"),
+        (["--job-bookmark-from", "a", "--job-bookmark-to", "b"], 2, "Invalid option(s)--job-bookmark-from"),
+        (
+            ["--continuation-option", "continuation-readonly", "--job-bookmark-to", "b"],
+            2,
+            "Missing option or value for --job-bookmark-from",
+        ),
+        (["--BOOKMARK_CONTEXT", "a*"], session.BAD_DATA, "Job name 'a*'"),
     ],
 )
 def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
@@ -258,3 +270,30 @@ def test_batches_go_on_until_nothing_is_left_when_a_batch_is_limited(
     assert [batch["files_read"] for batch in batches] == [2, 2, 1]
     assert [batch["version"] for batch in batches] == [1, 2, 3]
     assert live.latest("parking").version == 3
+
+
+def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
+    live: Watermarks, arguments: list[str], environment: dict[str, str], s3: Any, bucket: str, capsys: Any, spark: Any
+) -> None:
+    def ingest(*options: str, run_id: str) -> list[int]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", environment["AWS_ENDPOINT_URL"])
+            code = ingest_files.main([*arguments, "--schema", SCHEMA, "--JOB_RUN_ID", run_id, *options])
+        logging.getLogger("scripts").setLevel(logging.NOTSET)
+        lines = capsys.readouterr().out.splitlines()
+        assert code == 0
+        return [json.loads(line)["files_read"] for line in lines if line.startswith("{")]
+
+    pause = ("--job-bookmark-option", "job-bookmark-pause")
+    for number in range(1, 5):
+        land(s3, bucket, f"{number}.json", {"id": number, "name": "x"})
+        if number < 4:
+            ingest(run_id=f"jr_{number}")
+
+    assert ingest(*pause, run_id="jr_p") == [1]
+    assert ingest("--continuation-option", "continuation-readonly", run_id="jr_p") == [1]
+    assert ingest(*pause, "--job-bookmark-from", "jr_1", "--job-bookmark-to", "jr_3", run_id="jr_p") == [2]
+    assert ingest("--job-bookmark-option", "job-bookmark-disable", "--max-files", "3", run_id="jr_d") == [3]
+    assert ingest("--BOOKMARK_CONTEXT", "north", run_id="jr_n") == [4]
+    assert ingest("--job-bookmark-option", "job-bookmark-enable", run_id="jr_4") == [1]
+    assert (live.latest("parking").version, live.latest("parking@@north").version) == (4, 1)

@@ -22,7 +22,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def noresolve(patch: pytest.MonkeyPatch) -> None:
     """A failed condition or a lost answer is taken for the answer; nothing is read."""
 
-    def settle(self: Store, job_id: str, before: Head | None, write: Callable[[], Any], budget: float) -> Head | None:
+    def settle(self: Store, read: Any, identity: Any, expected: Any, write: Callable[[], Any], budget: float) -> Any:
         return write() or None
 
     patch.setattr(Store, "_settle", settle)

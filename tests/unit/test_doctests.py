@@ -14,10 +14,11 @@ import pytest
 
 import scripts.helpers
 from scripts.helpers.file_bookmark import FileBookmark
+from scripts.helpers.job_runs import SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__))
-FOR_USERS = ("file_bookmark", "file_delta", "ids", "job", "row_window", "watermarks")
+FOR_USERS = ("file_bookmark", "file_delta", "ids", "job", "job_runs", "row_window", "watermarks")
 """Modules whose classes users call."""
 ELSEWHERE = "eu-west-1"
 """A region of its own, so that the examples' table is no other test's."""
@@ -34,7 +35,9 @@ def examples() -> list[doctest.DocTest]:
 
 
 @pytest.fixture
-def names(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def names(
+    endpoint: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, Any]]:
     """Return what an example may use: a directory `landing` of two files, and the table of the playbook."""
     for number in (1, 2):
         (tmp_path / f"{number}.csv").write_text("id\n123")
@@ -42,7 +45,10 @@ def names(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("AWS_DEFAULT_REGION", ELSEWHERE)
     watermarks = Watermarks("glue-watermarks", region_name=ELSEWHERE)
     watermarks.create_table()
-    yield {"landing": str(tmp_path), "FileBookmark": FileBookmark}
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "hello.py").write_text("print('hello')")
+    jobs = {"script": str(folder / "hello.py"), "logs": str(folder / "logs"), "SparkSubmit": SparkSubmit}
+    yield {"landing": str(tmp_path), "FileBookmark": FileBookmark} | jobs
     watermarks._store.client.delete_table(TableName="glue-watermarks")
 
 

@@ -18,6 +18,7 @@ BUILT = [
     (errors.UnknownJobError("parking", "t"), ["'parking'", "'t'", "Check the name"]),
     (errors.NoWatermarkError("parking"), ["'parking'", "read everything, then commit"]),
     (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
+    (errors.UnplacedRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "Name a run that history", "job_runs="]),
     (errors.UnknownVersionError("parking", 4, 9), ["'parking'", "Version 4", "at version 9", "history(job_id)"]),
     (
         errors.UnknownContextError("parking", "parts", ["repairs"]),
@@ -36,6 +37,19 @@ BUILT = [
     (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
     (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
     (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),
+    (
+        errors.NameCollisionError("column 'a.b' of table 'root'", ["a.b"], ["a", "b"]),
+        ["'a.b' and 'a' > 'b'", "column 'a.b' of table 'root'", "Rename one"],
+    ),
+    (errors.FieldTypeError("a.b", "variant"), ["'a.b'", "variant", "Cast it to a string"]),
+    (errors.TooManyIdsError("people", "none is left."), ["'people'", "none is left."]),
+    (errors.GlueOptionError("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
+    (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
+    (errors.ExportFileError("a.jsonl", 7, "it is cut off"), ["'a.jsonl'", "line 7", "cut off", "Nothing was imported"]),
+    (
+        errors.JobsExistError("t", ["parking"]),
+        ["'t'", "1 of these", "'parking'", "Nothing was imported", "replace them"],
+    ),
     (errors.TableNotFoundError("t", "eu-west-2"), ["'t'", "'eu-west-2'", "terraform apply", "create_table()"]),
     (errors.TableSchemaError("t"), ["'t'", "'jobName' (S)", "'runId' (S)", "terraform/main.tf"]),
     (errors.AccessRefusedError("dynamodb:PutItem", "t"), ["dynamodb:PutItem", "'t'", "Allow it"]),
@@ -64,6 +78,10 @@ BUILT = [
         ["'s3://b/'", "3 new objects", "'a.csv'", "Restore them", 'on_archived="skip"'],
     ),
     (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
+    (
+        errors.BookmarkImportError("parking", "landed", "its shape is not known."),
+        ["'parking'", "context 'landed'", "its shape is not known.", "Nothing is written"],
+    ),
     (errors.LedgerError("s3://b/", "it is damaged."), ["'s3://b/'", "it is damaged."]),
     (errors.StoreUnavailableError("t", "put_item", "Throttled"), ["'t'", "put_item", "Throttled", "Try again later"]),
 ]
@@ -72,12 +90,16 @@ FAMILIES = [
     (
         errors.NothingThereError,
         LookupError,
-        ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError"],
+        ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError", "UnplacedRunError"],
     ),
     (
         errors.InvalidValueError,
         ValueError,
-        ["InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "KeyColumnError"],
+        [
+            "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError", "FieldTypeError",
+            "TooManyIdsError", "KeyColumnError",
+            "GlueOptionError", "ExportFileError", "JobsExistError",
+        ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
     (
@@ -87,7 +109,8 @@ FAMILIES = [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
-            "SourceUnavailableError",
+            "BookmarkImportError",
+            "SourceUnavailableError", "NotOffGlueError",
         ],
     ),
 ]  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.freshness import Threshold, age, duration, lag, threshold_of, thresholds
-from scripts.helpers.records import Change, Head
+from scripts.helpers.freshness import Threshold, age, duration, lag, open_plan_age, threshold_of, thresholds
+from scripts.helpers.records import Change, Claim, Head, Plan
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -56,6 +56,15 @@ def test_lag_is_that_of_the_oldest_cursor_of_time_when_there_are_any(
     watermarks: dict[str, Any], expected: timedelta | None
 ) -> None:
     assert lag(head(**watermarks), NOW) == expected
+
+
+def test_open_plan_is_as_old_as_its_freeze_when_runs_have_begun_since() -> None:
+    frozen = Plan("p", {}, {}, NOW - DAY)
+    claim = Claim("jr_9", "t", 1, NOW + HOUR, NOW - HOUR)
+
+    assert open_plan_age(replace(head(2 * DAY), plan=frozen, claim=claim), NOW) == DAY
+    assert open_plan_age(replace(head(2 * DAY), plan=replace(frozen, at=None)), NOW) == 2 * DAY
+    assert open_plan_age(head(), NOW) is None
 
 
 @pytest.mark.parametrize(

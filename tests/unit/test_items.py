@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 16, 15, 45, 0, 250, tzinfo=timezone.utc)
 MARKS = {"latest_data": "", "id": 0, "flag": False, "share": 0.5, "sum": Decimal(2), "seen": NOW, "none": None}
 CHANGE = Change("COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", attempt=2, why="asked", metrics={"rows": 0, "s": 1.5})
 CLAIM = Claim("jr_2", "t2", 3, NOW + timedelta(minutes=15), NOW)
-PLAN = Plan("p2", {"repairs": {"low": NOW, "high": NOW, "lookback": 1.5}}, {"repairs": {"value": NOW}})
+PLAN = Plan("p2", {"repairs": {"low": NOW, "high": NOW, "lookback": 1.5}}, {"repairs": {"value": NOW}}, NOW)
 ENTRY = LogEntry("parking", 3, MARKS, CHANGE)
 IDLE = Head("parking", "e1", 3, 7, MARKS, last=CHANGE)
 CLAIMED = replace(IDLE, claim=CLAIM)
@@ -117,6 +117,22 @@ def test_log_keys_sort_as_versions_when_digits_grow() -> None:
 
     assert sorted(keys) == keys
     assert {len(key) for key in keys} == {len("!c#") + 19}
+
+
+@pytest.mark.parametrize("write", [items.log_to_item, items.run_to_item])
+def test_counts_stand_in_the_item_when_they_are_known(write: Callable[[LogEntry], items.Item]) -> None:
+    counted = replace(ENTRY, change=replace(CHANGE, fence=9, runs=3, failed=0))
+
+    added = {name: value for name, value in write(counted).items() if name not in write(ENTRY)}
+
+    assert added == {"fence": {"N": "9"}, "runs": {"N": "3"}, "failed": {"N": "0"}}
+
+
+def test_counts_survive_storage_and_stay_unknown_when_an_item_has_none() -> None:
+    counted = replace(ENTRY, change=replace(CHANGE, fence=9, runs=3, failed=0))
+
+    assert items.log_from_item(items.log_to_item(counted)) == counted
+    assert items.log_from_item(items.log_to_item(ENTRY)).change.runs is None
 
 
 # --- refused before anything is built ----------------------------------------------------------

@@ -11,23 +11,26 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 HELPERS = SCRIPTS / "helpers"
 
-GROUND = [{"errors"}, {"values", "ids", "identities", "spark_paths", "date_folders", "s3_client"}]
+GROUND = [{"errors"}, {"glue_errors", "values", "ids", "identities", "spark_paths", "date_folders", "s3_client"}]
+SHOWN = [{"units"}, {"tables"}]
+"""How results show themselves; any helper may use it."""
 TABLE = [
-    *GROUND, {"cursors"}, {"spill", "intervals"}, {"packed_intervals"}, {"coverage"},
-    {"slices", "backfill_record", "records"}, {"items"}, {"requests", "job_metrics"},
-    {"store", "heartbeat"},
-    {"retention"}, {"run"}, {"lookups", "doctor"}, {"administration"}, {"watermarks"},
+    *GROUND, *SHOWN, {"cursors"}, {"spill", "intervals", "modes"}, {"packed_intervals"}, {"coverage"},
+    {"slices", "backfill_record", "records", "namespaces"}, {"items", "looked_up"}, {"requests", "job_metrics"},
+    {"store", "heartbeat", "freshness", "job_report"},
+    {"retention", "job_list", "export_lines", "end_of_run"}, {"run", "transfer"}, {"lookups", "doctor"},
+    {"administration", "last_success"}, {"watermarks", "unsaved_run"},
 ]  # fmt: skip
 SOURCES = [
-    *GROUND,
+    *GROUND, *SHOWN,
     {
         "spill", "listing_page", "listing_cuts", "file_rules", "file_diff", "file_segments", "inventory_files",
         "sorted_runs", "event_messages", "other_stores",
     },
     {"listing_ranges"}, {"bucket_pages"}, {"object_listing"},
     {"ledger_files", "object_fetch", "s3_inventory", "s3_events", "spark_reading"},
-    {"file_ledger", "fetched_lines", "unchanged"}, {"file_memory", "small_files"},
-    {"file_delta", "file_sources", "file_plans", "file_explain"}, {"file_choice"}, {"file_bookmark"},
+    {"file_ledger", "fetched_lines", "unchanged"}, {"file_memory", "small_files", "pandas_files", "pandas_writing"},
+    {"file_delta", "file_sources", "file_plans", "file_explain", "file_range"}, {"file_choice"}, {"file_bookmark"},
     {"spark_bookmark"},
 ]  # fmt: skip
 ROWS = [
@@ -35,22 +38,26 @@ ROWS = [
     {"slices", "backfill_record", "sql_dialects"},
     {"row_window", "date_partitions", "sql_databases", "jdbc_errors"},
     {"row_sources", "row_options", "row_counts", "sql_enterprise", "sql_sqlite"},
-    {"row_plan", "dataframe_rows", "jdbc_rows"},
+    {"row_plan", "row_range", "dataframe_rows", "jdbc_rows", "pandas_rows"},
     {"missing_keys", "postgres_snapshot", "slice_source"},
 ]  # fmt: skip
 SINKS = [{"spark_writing"}]
+RELATIONS = [{"errors"}, {"relational_schema", "nested_order"}, {"relationalize"}]
+METRICS = [{"errors"}, {"job_report"}, {"embedded_metrics", "telemetry"}]
 PURE = {
     "errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests", "date_folders",
     "listing_page", "listing_cuts", "listing_ranges", "file_rules", "file_diff", "file_segments", "inventory_files",
     "sorted_runs", "event_messages", "cursors", "sql_dialects", "row_window", "date_partitions", "row_sources",
     "row_plan", "row_options", "coverage", "slices", "intervals", "packed_intervals", "backfill_record",
-    "slice_source", "sql_databases", "sql_enterprise", "sql_sqlite", "job_metrics",
+    "slice_source", "relational_schema", "units", "tables", "looked_up", "sql_databases", "sql_enterprise",
+    "sql_sqlite", "job_metrics", "glue_errors",
+    "export_lines", "freshness", "job_report", "embedded_metrics", "modes", "namespaces", "row_range",
 }  # fmt: skip
 FOLDERS = {"glue", "runs"}
 """Folders of helpers on top of all others: none of those knows them, nor do they know each other."""
-S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory"}
+S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory", "pandas_writing"}
 BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}
-BOTO3_USERS_IN_FOLDERS: set[str] = set()
+BOTO3_USERS_IN_FOLDERS: set[str] = {"helpers/glue/catalog.py"}
 
 DYNAMODB_CALLS = {
     "get_item", "put_item", "update_item", "delete_item", "batch_get_item", "batch_write_item", "transact_get_items",
@@ -59,7 +66,8 @@ DYNAMODB_CALLS = {
 }  # fmt: skip
 S3_CALLS = {
     "list_objects_v2", "list_object_versions", "head_object", "get_object", "put_object", "copy_object",
-    "delete_object", "delete_objects", "head_bucket", "create_bucket", "upload_file", "download_file", "list_buckets",
+    "delete_object", "delete_objects", "head_bucket", "create_bucket", "upload_file",
+    "upload_fileobj", "download_file", "list_buckets",
 }  # fmt: skip
 
 
@@ -74,13 +82,17 @@ def label(path: Path) -> str:
 def may_import() -> dict[str, set[str]]:
     """Return what each helper may import of the other helpers."""
     allowed: dict[str, set[str]] = {}
-    for tower in (TABLE, SOURCES, ROWS, SINKS):
+    for tower in (TABLE, SOURCES, ROWS, SINKS, RELATIONS, METRICS):
         below: set[str] = set()
         for layer in tower:
             for module in layer:
                 allowed[module] = set(below)
             below |= layer
-    return allowed | {"batch": set(allowed), "job": {*allowed, "batch"}, "backfill": {*allowed, "batch", "job"}}
+    below = set(allowed)
+    for module in ("batch", "file_batch", "job", "backfill"):
+        allowed[module] = set(below)
+        below.add(module)
+    return allowed | {"job_runs": {*allowed["watermarks"], "watermarks", "runs"}}
 
 
 def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]]:

@@ -89,6 +89,13 @@ def test_wheel_holds_every_helper_and_job_when_built(names: list[str]) -> None:
     assert {path.relative_to(REPOSITORY).as_posix() for path in sources} <= set(names)
 
 
+def test_wheel_holds_the_page_with_its_templates_when_built(names: list[str]) -> None:
+    sources = [path for path in (REPOSITORY / "scripts/report").rglob("*.*") if path.suffix != ".pyc"]
+
+    assert len(sources) > 10
+    assert {path.relative_to(REPOSITORY).as_posix() for path in sources} <= set(names)
+
+
 def test_wheel_holds_neither_demo_nor_tests_when_built(names: list[str]) -> None:
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
 

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
 from scripts.helpers.ids import BatchId
-from scripts.helpers.records import Change, Head, LogEntry, Plan
+from scripts.helpers.records import Change, Head, LogEntry, Order, Plan
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 LEASE = timedelta(minutes=15)
@@ -58,7 +58,8 @@ def test_imported_head_is_version_1_with_its_run_when_a_legacy_item_is_taken_ove
     head = Head.imported("parking", "jr_9", {"latest_data": 0}, now=NOW, token="t")
 
     assert (head.version, head.run_id, head.watermarks) == (1, "jr_9", {"latest_data": 0})
-    assert head.last == Change("IMPORT", "t", NOW, run_id="jr_9", metrics={"legacy_items": 1})
+    metrics = {"legacy_items": 1}
+    assert head.last == Change("IMPORT", "t", NOW, run_id="jr_9", metrics=metrics, fence=0, runs=1, failed=0)
 
 
 @pytest.mark.parametrize("start", [Head.first("parking"), idle(), aborted()])
@@ -138,8 +139,9 @@ def test_committed_takes_the_plans_own_next_and_lets_go_when_planned() -> None:
     head = start.committed(token="c1", now=NOW, metrics={"rows": 2})
 
     change = Change(
-        "COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", previous_run_id="jr_0", started_at=NOW, metrics={"rows": 2}
-    )
+        "COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", previous_run_id="jr_0", started_at=NOW,
+        metrics={"rows": 2}, fence=start.fence, runs=4, failed=0,
+    )  # fmt: skip
     assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change)
     assert head.run_id == "jr_1"
     assert head.log_entry == LogEntry("parking", 4, {"repairs": 9}, change)
@@ -215,3 +217,87 @@ def test_repr_shows_no_values_when_printed() -> None:
 
     assert "secret" not in repr(head) + repr(entry)
     assert repr(entry) == "<v4 COMMIT 2026-03-16 15:45:00Z run=jr_1 rows=2>"
+
+
+# --- counts ------------------------------------------------------------------------------------------
+
+
+def committed_after(head: Head, *runs: str) -> Head:
+    """Return the head after some runs began, of which the last one committed and the others let go."""
+    for run_id in runs[:-1]:
+        head = claimed(head, run_id).released()
+    return claimed(head, runs[-1]).planned(make_plan()).committed(token="c9", now=NOW)
+
+
+def counts(head: Head) -> tuple[int, int, int, str | None]:
+    assert head.log_entry is not None
+    return head.version, head.runs, head.log_entry.failed, head.log_entry.change.previous_run_id
+
+
+def test_runs_grow_by_one_per_success_and_failures_are_told_when_runs_fail_in_between() -> None:
+    first = committed_after(Head.first("parking"), "jr_1")
+    second = committed_after(first, "jr_2", "jr_3", "jr_4")
+    third = committed_after(second, "jr_5")
+
+    assert [counts(head) for head in (first, second, third)] == [
+        (1, 1, 0, None),
+        (2, 2, 2, "jr_1"),
+        (3, 3, 0, "jr_4"),
+    ]
+
+
+def test_begun_counts_the_runs_since_the_last_version_when_they_fail_or_come_again() -> None:
+    start = committed_after(Head.first("parking"), "jr_1")
+
+    again = claimed(claimed(start, "jr_2").released(), "jr_3", "t1").claimed("jr_3", token="t2", now=NOW, lease=LEASE)
+
+    assert (start.begun, claimed(start).begun, claimed(start).released().begun, again.begun) == (0, 1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("decide", "runs", "previous"),
+    [
+        (lambda head, order: head.reset(order), 2, "jr_2"),
+        (lambda head, order: head.rewound(LogEntry("parking", 1, {}, Change("COMMIT", "c", NOW, "jr_1")), order), 2,
+         "jr_2"),
+        (lambda head, order: head.declared({"repairs": 5}, order), 2, "jr_2"),
+        (lambda head, order: head.declared({"repairs": 5}, replace(order, imported_run="jr_7")), 3, "jr_2"),
+    ],
+    ids=["reset", "rewind", "set", "import"],
+)  # fmt: skip
+def test_version_grows_and_runs_only_by_an_import_when_a_person_decides(
+    decide: Callable[[Head, Order], Head], runs: int, previous: str
+) -> None:
+    head = claimed(committed_after(committed_after(Head.first("parking"), "jr_1"), "jr_2"), "jr_3").released()
+
+    after = decide(head, Order("ann", "because", NOW, "t"))
+
+    assert counts(after) == (3, runs, 0, previous)
+    assert after.begun == 0
+
+
+def test_import_puts_its_run_in_force_when_watermarks_are_taken_over() -> None:
+    order = Order("ann", "from another system", NOW, "t", imported_run="jr_7")
+
+    head = Head.first("parking").declared({"repairs": 5}, order)
+
+    assert head.last is not None
+    assert (head.last.op, head.run_id, head.last.why) == ("IMPORT", "jr_7", "from another system")
+
+
+def test_runs_are_as_many_as_versions_when_they_were_not_counted_before() -> None:
+    old = idle()
+
+    head = committed_after(old, "jr_1", "jr_2")
+
+    assert (old.runs, head.runs) == (old.version, old.version + 1)
+    assert head.log_entry is not None
+    assert head.log_entry.failed == 0
+
+
+def test_attempts_of_the_same_run_are_told_when_failures_were_not_counted_before() -> None:
+    head = claimed(claimed(), token="t2").planned(make_plan()).committed(token="c1", now=NOW)
+
+    entry = LogEntry("parking", 4, {}, Change("COMMIT", "c1", NOW, "jr_1", attempt=3))
+
+    assert (head.log_entry and head.log_entry.failed, entry.failed, entry.runs) == (1, 2, 4)

@@ -1,0 +1,95 @@
+"""Which version a run id stands for: that of its commit, or of the last success before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from scripts.helpers.errors import UnknownRunError, UnplacedRunError
+from scripts.helpers.ids import check_run_id
+from scripts.helpers.lookups import Lookups
+from scripts.helpers.records import Head, LogEntry
+
+SUCCESS = ("COMMIT", "IMPORT")
+PAGE = 100
+
+
+def last_success(
+    watermarks: Lookups, job_id: str, run_id: str, job_runs: Iterable[Mapping[str, Any]] = ()
+) -> LogEntry | None:
+    """Return the version that the last successful run at or before this one made.
+
+    A run that committed stands for its last commit, whatever people decided about the job since. Ids
+    have no order: a run that never committed is placed by the time at which it started, which the
+    table knows of the run that has the job now, and `job_runs` of others.
+
+    Parameters
+    ----------
+    job_runs
+        The ``JobRuns`` that Glue's ``get_job_runs`` returns, or any maps with ``Id`` and an aware ``StartedOn``.
+
+    Returns
+    -------
+    LogEntry or None
+        None where the run was there before the first success: nothing was processed then.
+
+    Raises
+    ------
+    UnknownJobError, AmbiguousHistoryError
+        As `Lookups.latest`.
+    UnplacedRunError
+        The run never committed and nothing tells when it started, or what was there then has expired.
+    """
+    check_run_id(run_id)
+    head = watermarks.latest(job_id)
+    found = _commit_of(watermarks, head, run_id)
+    if found is not None:
+        return found
+    started = _started(head, run_id, job_runs)
+    if started is None:
+        raise UnplacedRunError(job_id, run_id)
+    oldest = 1
+    for entry in _history(watermarks, job_id):
+        if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
+            return entry
+        oldest = entry.version
+    if oldest > 1:
+        raise UnplacedRunError(job_id, run_id)
+    return None
+
+
+def _commit_of(watermarks: Lookups, head: Head, run_id: str) -> LogEntry | None:
+    """Find the last commit of a run by its item, without reading the history where that is long."""
+    if head.last is None or head.last.run_id != run_id:
+        try:
+            version = watermarks.get_watermark(head.job_id, run_id).get("version")
+        except UnknownRunError:
+            return None
+        below = None if version is None else version + 1
+    else:
+        below = None
+    for entry in _history(watermarks, head.job_id, below):
+        if entry.change.op in SUCCESS and entry.change.run_id == run_id:
+            return entry
+        if below is not None:
+            break
+    return None
+
+
+def _history(watermarks: Lookups, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
+    """Yield the versions of a job, newest first, page by page; one page is one request, the first may be one entry."""
+    page = PAGE if below is None else 1
+    while entries := watermarks.history(job_id, limit=page, before=below):
+        yield from entries
+        below, page = entries[-1].version, PAGE
+
+
+def _started(head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
+    if head.claim is not None and head.claim.run_id == run_id:
+        return head.claim.since
+    for job_run in job_runs:
+        if job_run.get("Id") == run_id and job_run.get("StartedOn") is not None:
+            started: datetime = job_run["StartedOn"]
+            return started
+    return None

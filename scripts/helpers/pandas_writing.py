@@ -1,0 +1,74 @@
+"""Write a DataFrame of pandas as one Parquet file of a batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.object_listing import Location
+from scripts.helpers.s3_client import make_client
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mypy_boto3_s3 import S3Client
+
+NAME = "part-00000.parquet"
+
+
+def write_pandas(
+    frame: pd.DataFrame, folder: str, format: str, s3_client: S3Client | None, options: Mapping[str, Any]
+) -> int:
+    """Write rows to the one file of a folder and return its size in bytes. Again, it is replaced as a whole.
+
+    The index is not written. Times are written in microseconds, which all versions of Spark read;
+    nanoseconds are cut off.
+
+    Parameters
+    ----------
+    folder
+        ``s3://bucket/prefix`` or a local directory.
+    options
+        Of `pandas.DataFrame.to_parquet`, such as `compression`.
+
+    Raises
+    ------
+    InvalidValueError
+        Another format than Parquet.
+    SourceError
+        The file cannot be written there.
+    """
+    location = Location.parse(f"{folder}/")
+    if format.lower() != "parquet":
+        raise InvalidValueError(f"pandas writes format='parquet' here, not {format!r}. Make it a DataFrame of Spark.")
+    if not location.is_local and not location.is_s3:
+        raise SourceError(folder, "pandas is written to S3 or a local directory. Use s3://bucket/prefix/.")
+    packed = BytesIO()
+    given = {"index": False, "coerce_timestamps": "us", "allow_truncated_timestamps": True}
+    frame.to_parquet(packed, engine="pyarrow", **(given | dict(options)))
+    size = packed.tell()
+    packed.seek(0)
+    try:
+        if location.is_local:
+            _write_local(location, packed.getbuffer())
+        else:
+            client = s3_client or make_client(8)
+            client.upload_fileobj(packed, location.bucket, location.prefix + NAME)
+    except (ClientError, BotoCoreError, OSError) as error:
+        reason = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+        raise SourceError(folder, f"it cannot be written to ({reason}). Check its rights.") from error
+    return size
+
+
+def _write_local(location: Location, packed: memoryview) -> None:
+    os.makedirs(location.prefix, exist_ok=True)
+    part = f"{location.prefix}.{NAME}"
+    with open(part, "wb") as file:
+        file.write(packed)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, location.prefix + NAME)

@@ -1,0 +1,92 @@
+"""The lines and the command of docs/metrics.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from scripts.cli.main import cli
+from scripts.helpers.watermarks import Watermarks
+from tests.docs.pages import run_page, text_of
+
+
+@pytest.fixture
+def late_table(make_watermarks: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Watermarks:
+    """Return a table with a job whose cursor is four days old; the command finds it by the environment."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.chdir(tmp_path)
+    made: Watermarks = make_watermarks(clock=lambda: datetime.now(timezone.utc))
+    monkeypatch.setenv("WATERMARKS_TABLE", made.table_name)
+    state = {"kind": "rows", "cursor_column": "at", "type": "timestamp"}
+    state["value"] = datetime.now(timezone.utc) - timedelta(days=4)  # type: ignore[assignment]
+    made.set_watermark("repairs", state, context="repairs", why="a test")
+    (tmp_path / "landing").mkdir()
+    found = re.search(r'^\{"parking.*$', text_of("metrics.md"), re.MULTILINE)
+    assert found is not None
+    (tmp_path / "freshness.json").write_text(found.group())
+    return made
+
+
+def test_page_shows_what_is_printed_when_it_is_followed(late_table: Watermarks, tmp_path: Path) -> None:
+    assert run_page("metrics.md", {"watermarks": late_table, "lake": str(tmp_path), "Path": Path}) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--error", "5d", "--measure", "lag"], 0),
+        (["--error", "3d", "--measure", "lag"], 1),
+        (["--warn", "3d", "--measure", "lag"], 0),
+        (["--warn", "3d", "--measure", "lag", "--fail-on", "warn"], 1),
+        (["repairs", "--error", "1h"], 0),
+        (["--thresholds", "freshness.json"], 1),
+    ],
+    ids=["in-time", "late", "warned", "warned-and-strict", "one-job", "file"],
+)
+def test_exit_code_tells_whether_a_job_is_late_when_a_scheduler_asks(
+    late_table: Watermarks, arguments: list[str], code: int
+) -> None:
+    done = CliRunner().invoke(cli, ["freshness", *arguments, "--output", "json"])
+
+    assert done.exit_code == code, done.output
+    assert json.loads(done.stdout)["late"] == code
+
+
+def test_a_line_for_each_job_is_printed_when_metrics_are_asked_for(late_table: Watermarks) -> None:
+    done = CliRunner().invoke(cli, ["freshness", "--metrics"])
+
+    [line] = [json.loads(text) for text in done.stdout.splitlines()]
+    assert done.exit_code == 0
+    assert (line["Job"], line["OpenPlanAgeSeconds"]) == ("repairs", 0)
+    assert line["LagSeconds"] == pytest.approx(4 * 86_400, abs=100)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("{", "freshness.json is not JSON"),
+        ("[]", "freshness.json holds no map of jobs"),
+        ('{"a": {"warn": "soon"}}', "The threshold of 'a': 'soon' is not a duration."),
+    ],
+    ids=["broken", "list", "duration"],
+)
+def test_file_is_refused_when_it_is_wrong(late_table: Watermarks, file: str, text: str) -> None:
+    Path("freshness.json").write_text(file)
+
+    done = CliRunner().invoke(cli, ["freshness", "--thresholds", "freshness.json"])
+
+    assert done.exit_code == 65
+    assert text in done.stderr
+
+
+def test_a_threshold_is_asked_for_when_none_is_given(late_table: Watermarks) -> None:
+    done = CliRunner().invoke(cli, ["freshness"])
+
+    assert done.exit_code == 65
+    assert "Give --warn, --error or --thresholds FILE." in done.stderr

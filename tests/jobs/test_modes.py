@@ -1,0 +1,534 @@
+"""A job that is paused, disabled or not tracked, one without a `with` statement, and one in many namespaces."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.errors import InvalidIdError, PlanConflictError, RunInProgressError
+from scripts.helpers.glue_errors import JobArgumentError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.object_listing import Listing, Location
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY, Clock
+from tests.doubles.listed_rows import ListedRows
+from tests.integration.faults import Wire
+from tests.integration.test_readme import run_doctest
+
+JOB = "parking"
+ID = CursorColumn("id", "bigint")
+
+
+class KilledError(Exception):
+    """What ends a run in the middle of its work."""
+
+
+class World:
+    """Rows with rising ids, a landing directory, and runs of one job over both, in any mode."""
+
+    def __init__(self, watermarks: Watermarks, root: Path) -> None:
+        self.watermarks, self.landing = watermarks, root / "landing"
+        self.rows = ListedRows((ID,))
+        self.landing.mkdir()
+
+    def grow(self) -> None:
+        """Add a row and a file of the next number."""
+        number = len(self.rows.listed) + 1
+        self.rows.listed.append((number,))
+        (self.landing / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+
+    def take(self, job: IncrementalJob, **options: Any) -> tuple[list[Any], list[str]]:
+        rows = job.rows_since(self.rows, "id", transformation_ctx="rows")
+        files = job.new_files(str(self.landing), transformation_ctx="files", **options)
+        return [number for (number,) in rows], [file.key for file in files.files]
+
+    def run(self, run_id: str | None = None, *, die: bool = False, **options: Any) -> tuple[list[Any], list[str]]:
+        with IncrementalJob(self.watermarks, JOB, run_id, **options) as job:
+            taken = self.take(job)
+            job.freeze()
+            if die:
+                raise KilledError
+            return taken
+
+
+@pytest.fixture
+def client(dynamodb: Any) -> Any:
+    return boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url)
+
+
+@pytest.fixture
+def wire(client: Any) -> Wire:
+    return Wire(client)
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, client: Any, clock: Clock, tmp_path: Path) -> World:
+    return World(Watermarks(watermarks.table_name, client, clock=clock), tmp_path)
+
+
+@pytest.fixture
+def everything(watermarks: Watermarks, dynamodb: Any) -> Callable[[], Any]:
+    """Return a reader of all items of the table, in an order, past the package."""
+
+    def scan() -> Any:
+        items = dynamodb.scan(TableName=watermarks.table_name)["Items"]
+        return sorted(items, key=lambda item: (item["jobName"]["S"], item["runId"]["S"]))
+
+    return scan
+
+
+# --- disable ------------------------------------------------------------------------------------------
+
+
+def test_everything_is_taken_each_time_and_no_request_is_sent_when_the_job_is_disabled(
+    world: World, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.grow()
+    world.run()
+    world.grow()
+    world.rows.listed.append((None,))
+    wire.clear()
+
+    taken = [world.run(mode="disable") for _ in range(2)]
+
+    assert taken == [([1, 2, None], ["1.json", "2.json"])] * 2
+    assert wire.requests == []
+    assert "event=bookmark_disabled job=parking" in caplog.text
+
+
+# --- pause --------------------------------------------------------------------------------------------
+
+
+def test_increment_comes_again_and_nothing_is_written_when_the_job_is_paused(
+    world: World, wire: Wire, everything: Callable[[], Any]
+) -> None:
+    world.grow()
+    world.run()
+    world.grow()
+    before = everything()
+    wire.clear()
+
+    taken = [world.run(mode="pause") for _ in range(2)]
+
+    assert taken == [([2], ["2.json"])] * 2
+    assert [request.operation for request in wire.requests] == ["GetItem"] * 2
+    assert everything() == before
+    assert world.run() == ([2], ["2.json"])
+
+
+def test_paused_run_takes_everything_and_warns_when_nothing_was_ever_committed(
+    world: World, wire: Wire, everything: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    world.grow()
+
+    taken = world.run(mode="pause")
+
+    assert taken == ([1], ["1.json"])
+    assert [request.operation for request in wire.requests] == ["GetItem", "Query"]
+    assert everything() == []
+    assert "event=first_run job=parking" in caplog.text
+
+
+def test_paused_run_neither_waits_nor_disturbs_when_another_run_has_the_job(
+    world: World, everything: Callable[[], Any]
+) -> None:
+    world.grow()
+    world.run()
+    world.grow()
+
+    with IncrementalJob(world.watermarks, JOB, "jr_live") as live:
+        held = everything()
+        paused = world.run("jr_paused", mode="pause")
+        assert everything() == held
+        taken = world.take(live)
+
+    assert (paused, taken) == (([2], ["2.json"]),) * 2
+    assert world.watermarks.latest(JOB).last.run_id == "jr_live"
+
+
+def test_open_plan_stays_and_is_not_replayed_when_a_paused_run_comes_between(
+    world: World, everything: Callable[[], Any]
+) -> None:
+    world.grow()
+    with pytest.raises(KilledError):
+        world.run(die=True)
+    world.grow()
+    before = everything()
+
+    paused = world.run(mode="pause")
+
+    assert paused == ([1, 2], ["1.json", "2.json"])
+    assert everything() == before
+    assert world.run() == ([1], ["1.json"])
+
+
+def test_ledger_in_files_stays_as_it_was_when_the_job_is_paused(world: World, tmp_path: Path) -> None:
+    def run(**options: Any) -> int:
+        with IncrementalJob(world.watermarks, JOB, **options) as job:
+            return job.new_files(str(world.landing), ledger_uri=str(tmp_path / "ledger")).count
+
+    world.grow()
+    run()
+    world.grow()
+    before = sorted(path.name for path in (tmp_path / "ledger").iterdir())
+
+    counts = run(mode="pause"), run(mode="disable")
+
+    assert counts == (1, 2)
+    assert sorted(path.name for path in (tmp_path / "ledger").iterdir()) == before
+
+
+def test_events_are_not_acknowledged_when_the_job_is_paused(world: World) -> None:
+    class Events:
+        acknowledged = 0
+
+        def receive(self, location: Location) -> Any:
+            rows = pa.Table.from_batches([interval.rows for interval in Listing(location)])
+            return SimpleNamespace(rows=rows, removed=(), has_more=False)
+
+        def acknowledge(self, *, but: Any = ()) -> int:
+            self.acknowledged += 1
+            return 0
+
+    world.grow()
+    events = Events()
+
+    with IncrementalJob(world.watermarks, JOB, mode="pause") as job:
+        count = job.new_files(str(world.landing), events=events).count
+
+    assert (count, events.acknowledged) == (1, 0)
+
+
+@pytest.mark.parametrize("mode", ["pause", "disable"])
+def test_run_id_is_refused_when_the_job_does_not_save(world: World, mode: Any) -> None:
+    with pytest.raises(InvalidIdError, match="Run id '~latest'"):
+        world.run("~latest", mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["pause", "disable"])
+def test_write_replaces_its_own_batch_and_no_other_when_run_again_under_the_same_id(
+    world: World, spark: Any, tmp_path: Path, mode: Any
+) -> None:
+    def write(run_id: str, **options: Any) -> None:
+        with IncrementalJob(world.watermarks, JOB, run_id, **options) as job:
+            job.write(job.rows_since(spark.range(3), "id"), str(tmp_path / "raw"))
+
+    write("jr_1")
+    for run_id in ("a b/c", "a b/c", "jr_9"):
+        write(run_id, mode=mode)
+
+    folders = sorted(path.name for path in (tmp_path / "raw").iterdir())
+    epoch = world.watermarks.latest(JOB).epoch
+    assert folders == sorted(
+        [
+            f"batch_id={epoch}-0000000001",
+            f"batch_id={mode}-a%20b%2Fc-0000000001",
+            f"batch_id={mode}-jr_9-0000000001",
+        ]
+    )
+    rows = {"pause": 3, "disable": 9}[mode]
+    assert spark.read.parquet(str(tmp_path / "raw")).count() == rows
+
+
+# --- without transformation_ctx -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", [None, ""], ids=["None", "empty"])
+def test_source_is_read_whole_and_not_tracked_when_it_has_no_context(world: World, context: str | None) -> None:
+    taken = []
+    for _ in range(2):
+        world.grow()
+        with IncrementalJob(world.watermarks, JOB) as job:
+            rows = job.rows_since(world.rows, "id", transformation_ctx=context)
+            more = job.rows_since(world.rows, "id", transformation_ctx=context)
+            files = job.new_files(str(world.landing), transformation_ctx=context)
+            tracked = job.rows_since(world.rows, "id", transformation_ctx="rows")
+            taken.append((len(rows), len(more), files.count, len(tracked)))
+
+    assert taken == [(1, 1, 1, 1), (2, 2, 2, 1)]
+    assert set(world.watermarks.latest(JOB).watermarks) == {"rows"}
+
+
+def test_batch_is_written_and_committed_when_no_source_is_tracked(world: World, spark: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        with IncrementalJob(world.watermarks, JOB) as job:
+            job.write(job.rows_since(spark.range(3), "id", transformation_ctx=None), str(tmp_path / "raw"))
+
+    assert len(list((tmp_path / "raw").iterdir())) == 2
+    assert (world.watermarks.latest(JOB).version, world.watermarks.latest(JOB).watermarks) == (2, {})
+
+
+def test_names_of_contexts_are_the_defaults_when_none_is_given(world: World) -> None:
+    world.grow()
+
+    with IncrementalJob(world.watermarks, JOB) as job:
+        job.rows_since(world.rows, "id")
+        job.new_files(str(world.landing))
+
+    assert set(world.watermarks.latest(JOB).watermarks) == {"rows", "files"}
+
+
+# --- arguments and init -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "taken", "version"),
+    [
+        ({}, ([2], ["2.json"]), 2),
+        ({"job_bookmark_option": "job-bookmark-enable"}, ([2], ["2.json"]), 2),
+        ({"job_bookmark_option": "job-bookmark-pause"}, ([2], ["2.json"]), 1),
+        ({"job_bookmark_option": "job-bookmark-disable"}, ([1, 2], ["1.json", "2.json"]), 1),
+    ],
+    ids=["no key", "enable", "pause", "disable"],
+)
+@pytest.mark.parametrize("way", ["from_args", "init"])
+def test_mode_is_that_of_the_job_arguments_when_the_run_begins(
+    world: World, args: dict[str, Any], taken: Any, version: int, way: str
+) -> None:
+    world.grow()
+    world.run()
+    world.grow()
+    args = {"JOB_NAME": JOB, "JOB_RUN_ID": "jr_2"} | args
+
+    if way == "init":
+        job = IncrementalJob(world.watermarks).init(JOB, args)
+        found = world.take(job)
+        job.commit()
+    else:
+        with IncrementalJob.from_args(args, world.watermarks) as job:
+            found = world.take(job)
+
+    assert found == taken
+    assert (world.watermarks.latest(JOB).version, job.run_id) == (version, "jr_2")
+
+
+def test_init_is_refused_in_glues_words_when_the_arguments_do_not_go_together(
+    world: World, everything: Callable[[], Any]
+) -> None:
+    args = {"job_bookmark_from": "jr_1", "job_bookmark_to": "jr_2"}
+
+    with pytest.raises(JobArgumentError, match=r"Invalid option\(s\)--job-bookmark-from --job-bookmark-to"):
+        IncrementalJob(world.watermarks).init(JOB, args)
+
+    assert everything() == []
+
+
+def test_mode_and_namespace_are_those_of_the_constructor_when_the_arguments_say_nothing(world: World) -> None:
+    job = IncrementalJob(world.watermarks, mode="pause", namespace="north").init(JOB, {"JOB_RUN_ID": "jr_1"})
+
+    outcome = job.commit()
+
+    assert (job.job_id, job.mode.name, outcome) == ("parking@@north", "pause", "unsaved")
+
+
+def test_all_contexts_are_committed_at_once_when_a_script_calls_init_and_commit(world: World) -> None:
+    world.grow()
+
+    job = IncrementalJob(world.watermarks).init(JOB)
+    world.take(job)
+    outcome = job.commit()
+
+    head = world.watermarks.latest(JOB)
+    assert (outcome, head.version, set(head.watermarks), head.claim) == ("done", 1, {"rows", "files"}, None)
+
+
+def test_run_is_committed_when_a_script_tracked_nothing(world: World) -> None:
+    job = IncrementalJob(world.watermarks).init(JOB, {"JOB_RUN_ID": "jr_1"})
+
+    job.commit()
+
+    assert world.watermarks.get_most_recent_run_id(JOB) == "jr_1"
+
+
+def test_lease_is_renewed_from_init_to_commit_when_a_script_takes_its_time(world: World) -> None:
+    job = IncrementalJob(world.watermarks, lease=timedelta(minutes=3)).init(JOB)
+
+    heartbeat = job.run._heartbeat
+    alive = heartbeat.is_alive
+    job.abort()
+
+    assert (alive, heartbeat.is_alive) == (True, False)
+    assert world.watermarks.latest(JOB).claim is None
+
+
+def test_init_is_refused_when_the_run_has_begun(world: World) -> None:
+    job = IncrementalJob(world.watermarks).init(JOB)
+
+    with pytest.raises(PlanConflictError) as caught:
+        job.init(JOB)
+
+    assert str(caught.value) == "Job 'parking': the run has begun already. Make a new job for another run."
+    job.abort()
+
+
+def test_second_run_is_refused_before_it_reads_when_another_has_the_job(world: World) -> None:
+    world.grow()
+
+    with IncrementalJob(world.watermarks, JOB, "jr_1"), pytest.raises(RunInProgressError):
+        IncrementalJob(world.watermarks).init(JOB, {"JOB_RUN_ID": "jr_2"}).rows_since(world.rows, "id")
+
+    assert world.rows.asked == []
+
+
+FORGETFUL = """
+import logging, sys
+import boto3
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s")
+watermarks = Watermarks(sys.argv[1], endpoint_url=sys.argv[2])
+job = IncrementalJob(watermarks).init("parking", {"JOB_RUN_ID": "jr_1"})
+job.new_files(sys.argv[3]).count
+job.freeze()
+END
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", "raise SystemExit(3)", "del job\nimport gc\ngc.collect()\nprint('still here', file=sys.stderr)"],
+    ids=["end of the script", "exit", "garbage collection"],
+)
+def test_error_is_logged_and_the_lease_released_when_a_script_forgets_to_commit(
+    world: World, endpoint: str, end: str
+) -> None:
+    world.grow()
+    command = [sys.executable, "-c", FORGETFUL.replace("END", end), world.watermarks.table_name, endpoint]
+
+    done = subprocess.run(
+        [*command, str(world.landing)], cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False
+    )
+
+    (line,) = (line for line in done.stderr.splitlines() if "event=commit_forgotten" in line)
+    assert line.startswith("ERROR event=commit_forgotten job=parking run=jr_1: the run ended without commit")
+    assert done.stderr.index(line) < done.stderr.find("still here") or "still here" not in done.stderr
+    head = world.watermarks.latest(JOB)
+    assert (head.version, head.claim, head.plan is not None) == (0, None, True)
+
+
+@pytest.mark.parametrize("mode", ["enable", "pause"])
+def test_nothing_is_said_when_a_script_commits(world: World, caplog: pytest.LogCaptureFixture, mode: Any) -> None:
+    job = IncrementalJob(world.watermarks, mode=mode).init(JOB)
+    job.commit()
+
+    del job
+
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# --- namespaces ---------------------------------------------------------------------------------------
+
+
+def test_runs_share_nothing_when_one_job_runs_in_many_namespaces_at_once(
+    make_watermarks: Callable[..., Watermarks], tmp_path: Path
+) -> None:
+    watermarks = make_watermarks(clock=lambda: datetime.now(timezone.utc))
+    names = [f"region {number}" for number in range(8)]
+    for number, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        for file in range(number + 1):
+            (tmp_path / name / f"{file}.json").touch()
+
+    def run(name: str) -> list[int]:
+        counts = []
+        for _ in range(2):
+            with IncrementalJob.from_args({"JOB_NAME": JOB, "BOOKMARK_CONTEXT": name}, watermarks) as job:
+                counts.append(job.new_files(str(tmp_path / name)).count)
+        return counts
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        taken = list(pool.map(run, names))
+
+    assert taken == [[number + 1, 0] for number in range(8)]
+    assert [watermarks.latest(f"{JOB}@@{name}").version for name in names] == [2] * 8
+
+
+def test_same_namespace_is_refused_when_a_run_in_it_is_at_work(world: World) -> None:
+    with (
+        IncrementalJob(world.watermarks, JOB, "jr_1", namespace="north"),
+        IncrementalJob(world.watermarks, JOB, "jr_2", namespace="south"),
+        pytest.raises(RunInProgressError, match="Run 'jr_1' works on job 'parking@@north'"),
+        IncrementalJob(world.watermarks, JOB, "jr_3", namespace="north"),
+    ):
+        pass
+
+
+# --- what Glue lacks ----------------------------------------------------------------------------------
+
+
+def test_one_context_is_read_again_when_it_alone_is_rewound_or_reset(world: World) -> None:
+    world.grow()
+    world.run()
+    world.grow()
+    world.run()
+
+    world.watermarks.rewind(JOB, to_version=1, context="rows", why="a column was missing")
+    rewound = world.run()
+    world.watermarks.reset(JOB, context="files", why="the target was lost")
+    reset = world.run()
+
+    assert rewound == ([2], [])
+    assert reset == ([], ["1.json", "2.json"])
+
+
+def test_what_was_processed_is_declared_when_a_watermark_is_set_without_running(world: World) -> None:
+    for _ in range(3):
+        world.grow()
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 3}
+
+    world.watermarks.set_watermark(JOB, state, context="rows", why="loaded by hand up to 2")
+
+    assert world.run()[0] == [3]
+
+
+def test_update_comes_again_when_it_moves_the_cursor_of_a_known_key(world: World) -> None:
+    at = CursorColumn("at", "timestamp")
+    noon = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
+    source = ListedRows((at, ID), [(noon, 1), (noon, 2)], noon + timedelta(hours=1))
+    taken = []
+
+    for _ in range(2):
+        with IncrementalJob(world.watermarks, JOB) as job:
+            taken.append(job.rows_since(source, ["at", "id"]))
+        source.listed[0] = (noon + timedelta(minutes=30), 1)
+
+    assert taken == [[(noon, 1), (noon, 2)], [(noon + timedelta(minutes=30), 1)]]
+
+
+# --- the page -----------------------------------------------------------------------------------------
+
+
+def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "bays").mkdir()
+
+    def land(run_id: str) -> None:
+        (tmp_path / "landing" / f"{run_id}.json").write_text('{"bay": "A"}\n')
+
+    names: dict[str, Any] = {"spark": spark, "watermarks": watermarks, "lake": str(tmp_path), "land": land}
+    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "modes.md").read_text(), re.DOTALL)
+    attempted = failed = 0
+    for block in blocks:
+        if block.startswith(">>>"):
+            report = run_doctest(block, names)
+            attempted, failed = attempted + report.attempted, failed + report.failed
+        else:
+            exec(compile(block, "modes.md", "exec"), names)
+
+    assert (len(blocks), attempted, failed) == (4, 2, 0)
+    assert pd.read_parquet(tmp_path / "raw" / "bays")["bay"].tolist() == ["A", "B"]

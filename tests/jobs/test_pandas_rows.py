@@ -1,0 +1,422 @@
+"""Jobs without Spark: rows and files of pandas, written as Parquet, also where pyspark is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.errors import (
+    ChangedObjectError,
+    CursorError,
+    InvalidValueError,
+    ReservedNameError,
+    SourceError,
+)
+from scripts.helpers.file_bookmark import FileBookmark
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.pandas_rows import PandasRows
+from scripts.helpers.row_window import RowWindow
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+from tests.doubles.listed_rows import ListedRows
+
+JOB = "shell job"
+NOON = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)
+"""Half an hour before London turns its clocks back."""
+
+
+@pytest.fixture
+def run(watermarks: Watermarks) -> Callable[..., list[Any]]:
+    def take(frame: Any, column: Any = "id", **options: Any) -> list[Any]:
+        with IncrementalJob(watermarks, JOB, clock=lambda: NOON + timedelta(days=1)) as job:
+            found = job.rows_since(frame, column, **options)
+            assert isinstance(found, pd.DataFrame)
+            return list(found.itertuples(index=False, name=None))
+
+    return take
+
+
+# --- rows ---------------------------------------------------------------------------------------------
+
+
+def times(*minutes: float, unit: str = "us", zone: str | None = "UTC") -> Any:
+    stamps = pd.Series([NOON + timedelta(minutes=count) for count in minutes]).dt.tz_convert(zone or "UTC")
+    return (stamps if zone else stamps.dt.tz_localize(None)).dt.as_unit(unit)
+
+
+COLUMNS = {
+    "bigint": (pd.Series([1, 2]), pd.Series([1, 2, 3]), "bigint"),
+    "smallint": (pd.Series([1], dtype="uint8"), pd.Series([1, 2], dtype="uint8"), "smallint"),
+    "Int64": (pd.Series([1], dtype="Int64"), pd.Series([1, 2], dtype="Int64"), "bigint"),
+    "uint64": (pd.Series([1], dtype="uint64"), pd.Series([1, 2**64 - 1], dtype="uint64"), "decimal(20,0)"),
+    "arrow": (pd.Series([1], dtype="int32[pyarrow]"), pd.Series([1, 2], dtype="int32[pyarrow]"), "int"),
+    "us": (times(0), times(0, 1), "timestamp"),
+    "ns": (times(0, unit="ns"), times(0, 1, unit="ns"), "timestamp"),
+    "s": (times(0, unit="s"), times(0, 1, unit="s"), "timestamp"),
+    "London": (times(0, zone="Europe/London"), times(0, 60, zone="Europe/London"), "timestamp"),
+    "naive": (times(0, zone=None), times(0, 1, zone=None), "timestamp_ntz"),
+    "date": (pd.Series([date(2026, 1, 1)]), pd.Series([date(2026, 1, 1), date(2026, 1, 2)]), "date"),
+    "objects": (
+        pd.Series([NOON], dtype=object), pd.Series([NOON, NOON + timedelta(microseconds=1)], dtype=object), "timestamp",
+    ),
+    "Decimal": (pd.Series([Decimal("1.5")]), pd.Series([Decimal("1.5"), Decimal("22.125")]), "decimal(38,18)"),
+    "decimal": (
+        pd.Series([Decimal("1.50")], dtype=pd.ArrowDtype(pa.decimal128(9, 2))),
+        pd.Series([Decimal("1.50"), Decimal("1.51")], dtype=pd.ArrowDtype(pa.decimal128(9, 2))),
+        "decimal(9,2)",
+    ),
+    "text": (pd.Series(["a"]), pd.Series(["a", "b"]), "string"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_only_new_rows_are_taken_when_the_column_has_an_exact_order(
+    run: Callable[..., list[Any]], watermarks: Watermarks, name: str
+) -> None:
+    before, after, kind = COLUMNS[name]
+    options = {"strings": True} if kind == "string" else {}
+
+    first = run(pd.DataFrame({"id": before}), **options)
+    again = run(pd.DataFrame({"id": before}), **options)
+    second = run(pd.DataFrame({"id": after}), **options)
+
+    assert (len(first), len(again), len(second)) == (len(before), 0, 1)
+    assert second == [(after.iloc[-1],)]
+    assert watermarks.latest(JOB).watermarks["rows"]["type"] == kind
+
+
+def test_hour_that_comes_twice_is_kept_apart_when_clocks_turn_back(run: Callable[..., list[Any]]) -> None:
+    frame = pd.DataFrame({"at": times(0, zone="Europe/London"), "id": [1]})
+    run(frame, "at")
+
+    later = pd.DataFrame({"at": times(0, 60, zone="Europe/London"), "id": [1, 2]})
+
+    assert [number for _, number in run(later, "at")] == [2]
+
+
+def test_nanoseconds_are_rounded_down_when_compared(run: Callable[..., list[Any]]) -> None:
+    stamps = pd.to_datetime(["1969-12-31T23:59:59.999999999", "2026-01-01T00:00:00.000000999"]).tz_localize("UTC")
+
+    first = run(pd.DataFrame({"at": stamps}), "at")
+    more = pd.DataFrame({"at": [*stamps, pd.Timestamp("2026-01-01T00:00:00.000001Z")]})
+
+    assert (len(first), len(run(more, "at"))) == (2, 1)
+
+
+def test_index_and_columns_stay_as_they_are_when_rows_are_taken(watermarks: Watermarks) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "name": ["x", None]}, index=["p", "q"])
+
+    with IncrementalJob(watermarks, JOB) as job:
+        found = job.rows_since(frame, "id", initial_value=2)
+
+    pd.testing.assert_frame_equal(found, frame.loc[["q"]])
+
+
+@pytest.mark.parametrize(("nulls", "taken"), [("include", [1, 2, 5]), ("exclude", [1, 2])], ids=["include", "exclude"])
+def test_rows_without_cursor_go_by_the_policy_when_there_are_some(
+    run: Callable[..., list[Any]], nulls: str, taken: list[int]
+) -> None:
+    frame = pd.DataFrame({"id": pd.Series([1, 2, None], dtype="Int64"), "row": [1, 2, 5]})
+
+    found = run(frame, nulls=nulls, sink="merge")
+
+    assert [row for _, row in found] == taken
+    assert [row for _, row in run(frame, nulls=nulls, sink="merge")] == taken[2:]
+
+
+def test_rows_without_cursor_are_an_error_that_counts_them_when_nothing_else_is_said(
+    run: Callable[..., list[Any]], watermarks: Watermarks
+) -> None:
+    frame = pd.DataFrame({"at": pd.Series([NOON, None, None])})
+
+    with pytest.raises(CursorError, match="2 rows have NULL there"):
+        run(frame, "at")
+
+    assert watermarks.latest(JOB).version == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pd.Series([1.0, None]), "a double has no exact order"),
+        (pd.Series([True]), "a bool has no exact order"),
+        (pd.Series(["a"]), "a string has no exact order"),
+        (pd.Series([], dtype=object), "it has no value and no type"),
+        (pd.Series([1, "a"], dtype=object), "its values are not all of one type (object)"),
+        (pd.Series([Decimal("1e-30")]), "more digits than a decimal(38,18)"),
+        (pd.Series(np.array(["12000-01-01"], "datetime64[s]")), "years 1 to 9999"),
+    ],
+    ids=["float", "bool", "text", "empty", "mixed", "digits", "year 12000"],
+)
+def test_column_is_refused_when_it_has_no_exact_order(
+    run: Callable[..., list[Any]], watermarks: Watermarks, column: Any, text: str
+) -> None:
+    with pytest.raises(CursorError) as caught:
+        run(pd.DataFrame({"id": column}))
+
+    assert text in str(caught.value)
+    assert watermarks.latest(JOB).version == 0
+
+
+@pytest.mark.parametrize("columns", [["at"], ["id", "id"]], ids=["missing", "twice"])
+def test_column_is_refused_when_it_is_not_there_once(run: Callable[..., list[Any]], columns: list[str]) -> None:
+    with pytest.raises(CursorError, match="the source has no such column"):
+        run(pd.DataFrame([[1] * len(columns)], columns=columns))
+
+
+def test_type_that_changed_is_refused_when_the_job_runs_again(run: Callable[..., list[Any]]) -> None:
+    run(pd.DataFrame({"id": [1]}))
+
+    with pytest.raises(CursorError, match="its type was bigint and is int now"):
+        run(pd.DataFrame({"id": pd.Series([1], dtype="int32")}))
+
+
+CURSORS = (CursorColumn("id", "bigint"), CursorColumn("part", "bigint"))
+few = st.one_of(st.integers(-2, 2), st.sampled_from([-(2**63), 2**63 - 1]))
+rows = st.lists(st.tuples(st.none() | few, st.none() | few), max_size=8)
+bound = st.none() | st.tuples(few, st.none() | few)
+
+
+@given(rows, bound, bound, st.booleans(), st.sampled_from(["raise", "include"]), st.none() | st.integers(1, 2))
+def test_same_rows_are_taken_as_by_sql_when_a_window_is_read(
+    listed: list[Any], low: Any, high: Any, descending: bool, nulls: Any, lookback: int | None
+) -> None:
+    window = RowWindow(CURSORS, low, high, lookback, nulls, descending)
+    by_sql = ListedRows(CURSORS, listed)
+    source = PandasRows(pd.DataFrame(listed, columns=["id", "part"], dtype="Int64"))
+
+    found = [tuple(None if value is pd.NA else int(value) for value in row) for row in source.rows(window).values]
+
+    assert sorted(found, key=str) == sorted(by_sql.rows(window), key=str)
+    assert source.facts(CURSORS, low, descending) == by_sql.facts(CURSORS, low, descending)
+
+
+@pytest.mark.parametrize(("high", "descending", "taken"), [
+    (2**63, False, 2), (-(2**63) - 1, False, 0), (2**63, True, 0), (-(2**63) - 1, True, 2),
+], ids=["above", "below", "above, descending", "below, descending"])  # fmt: skip
+def test_bound_is_past_all_numbers_when_it_is_one_step_outside(high: int, descending: bool, taken: int) -> None:
+    source = PandasRows(pd.DataFrame({"id": [-(2**63), 2**63 - 1]}))
+
+    assert len(source.rows(RowWindow(CURSORS[:1], None, (high,), descending=descending))) == taken
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def put(root: Path, **files: bytes) -> str:
+    for name, body in files.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".").replace("_is_", "=")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    return str(root)
+
+
+def parquet(frame: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    frame.to_parquet(sink)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+@pytest.mark.parametrize(
+    ("format", "bodies", "options"),
+    [
+        ("csv", (b"id,name\n1,x\n", b"id,name\n2,y\n"), {}),
+        ("json", (b'{"id": 1, "name": "x"}\n', b'{"id": 2, "name": "y"}'), {}),
+        ("json", (b'[{"id": 1, "name": "x"}]', b'[{"id": 2, "name": "y"}]'), {"lines": False}),
+        ("parquet", tuple(parquet(pd.DataFrame({"id": [n], "name": [x]})) for n, x in ((1, "x"), (2, "y"))), {}),
+    ],
+    ids=["csv", "json", "json array", "parquet"],
+)
+def test_files_are_read_in_the_order_of_their_keys_when_pandas_reads_them(
+    tmp_path: Path, format: str, bodies: tuple[bytes, bytes], options: dict[str, Any]
+) -> None:
+    source = put(tmp_path, b=bodies[1], a=bodies[0], c=b"")
+
+    found = FileBookmark(source).new_files().read_pandas(format, path_column="file", **options)
+
+    assert found[["id", "name"]].to_dict("list") == {"id": [1, 2], "name": ["x", "y"]}
+    assert list(found["file"]) == [f"file://{tmp_path}/{name}" for name in "ab"]
+
+
+def test_folders_are_columns_and_packed_files_are_read_when_their_names_say_so(tmp_path: Path) -> None:
+    import gzip
+
+    source = put(tmp_path, year_is_2026__a_dot_csv_dot_gz=gzip.compress(b"id\n1\n"), year_is_2025__b_dot_csv=b"id\n2\n")
+
+    found = FileBookmark(source).new_files().read_pandas("csv")
+
+    assert found.to_dict("list") == {"id": [2, 1], "year": ["2025", "2026"]}
+
+
+def test_no_rows_are_read_when_no_file_is_new(tmp_path: Path) -> None:
+    assert FileBookmark(str(tmp_path)).new_files().read_pandas("csv").empty
+
+
+def test_file_is_refused_by_name_when_it_was_overwritten_since_the_plan(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="a/1.csv", Body=b"id\n1\n")
+    delta = FileBookmark(f"s3://{bucket}/a/", s3_client=s3).new_files()
+    s3.put_object(Bucket=bucket, Key="a/1.csv", Body=b"id\n2\n")
+
+    with pytest.raises(ChangedObjectError, match=r"overwritten: '1\.csv'"):
+        delta.read_pandas("csv", s3_client=s3)
+
+
+def test_planned_version_is_read_when_the_listing_is_versioned(s3: Any, bucket: str) -> None:
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    s3.put_object(Bucket=bucket, Key="a/1.csv", Body=b"id\n1\n")
+    delta = FileBookmark(f"s3://{bucket}/a/", s3_client=s3, versioned=True).new_files()
+    s3.put_object(Bucket=bucket, Key="a/1.csv", Body=b"id\n2\n")
+
+    assert list(delta.read_pandas("csv", s3_client=s3)["id"]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("files", "format", "options", "text"),
+    [
+        ({"a": b"x"}, "orc", {}, "pandas reads csv, json, parquet from S3 or a directory, not 'orc'"),
+        ({"a": b"x"}, "parquet", {}, "key 'a' is no readable parquet"),
+        ({"a_dot_csv_dot_gz": b"x"}, "csv", {}, "key 'a.csv.gz' is no readable csv"),
+        ({"year_is_1__a": b"Year\n1\n"}, "csv", {}, "the files have a column 'year' already"),
+        ({"a": b"id\n1\n"}, "csv", {"path_column": "ID"}, "the files have a column 'ID' already"),
+        ({"year_is_1__a": b"id\n1\n", "b": b"id\n1\n"}, "csv", {}, "the folders give different columns"),
+    ],
+    ids=["format", "parquet", "gz", "folder", "path", "layout"],
+)
+def test_files_are_refused_when_pandas_cannot_read_them(
+    tmp_path: Path, files: dict[str, bytes], format: str, options: dict[str, Any], text: str
+) -> None:
+    delta = FileBookmark(put(tmp_path, **files)).new_files()
+
+    with pytest.raises(SourceError) as caught:
+        delta.read_pandas(format, **options)
+
+    assert text in str(caught.value)
+
+
+# --- write --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+def test_batch_is_one_file_that_a_replay_replaces_when_pandas_is_written(
+    watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path, spark: Any, place: str
+) -> None:
+    target = f"s3://{bucket}/raw" if place == "bucket" else str(tmp_path / "raw")
+    frame = pd.DataFrame({"id": [1, 2, 3], "at": times(0, 1, 2, unit="ns")}).set_axis([7, 8, 9])
+
+    def run(die: bool) -> int:
+        with IncrementalJob(watermarks, JOB, s3_client=s3) as job:
+            written = job.write(job.rows_since(frame, "id", initial_value=2), target)
+            if die:
+                raise ZeroDivisionError
+            return written
+
+    with pytest.raises(ZeroDivisionError):
+        run(die=True)
+    written = run(die=False)
+
+    (entry,) = watermarks.history(JOB)
+    folder = f"{target}/batch_id={watermarks.latest(JOB).epoch}-0000000001"
+    rows = spark.read.parquet(folder.replace("s3://", "s3a://")).selectExpr("id", "unix_micros(at) AS at").collect()
+    assert (written, sorted(tuple(row) for row in rows)) == (
+        2, [(number, int((NOON.timestamp() + 60 * (number - 1)) * 1e6)) for number in (2, 3)],
+    )  # fmt: skip
+    counts = entry.change.metrics
+    assert (counts["rows_written"], counts["rows_collected"]) == (2, 2)
+    assert counts["contexts"]["rows"] == {"rows": 2, "minimum": 2, "maximum": 3}
+    if place == "directory":
+        (file,) = Path(folder).iterdir()
+        assert counts["bytes_written"] == file.stat().st_size
+        assert pq.read_schema(file).names == ["id", "at"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "error", "text"),
+    [
+        (pd.DataFrame({"Batch_ID": [1]}), {}, ReservedNameError, "'batch_id' is a reserved name"),
+        (pd.DataFrame({"id": [1]}), {"format": "csv"}, InvalidValueError, "pandas writes format='parquet' here"),
+    ],
+    ids=["column", "format"],
+)
+def test_write_is_refused_when_pandas_cannot_be_written_so(
+    watermarks: Watermarks, tmp_path: Path, frame: Any, options: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text), IncrementalJob(watermarks, JOB) as job:
+        job.rows_since(pd.DataFrame({"id": [1]}), "id")
+        job.write(frame, str(tmp_path / "raw"), **options)
+
+    assert not (tmp_path / "raw").exists()
+    assert watermarks.latest(JOB).version == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [("gs://bucket/raw", "pandas is written to S3 or a local directory"), ("s3://no-such/raw", "NoSuchBucket")],
+    ids=["store", "bucket"],
+)
+def test_write_is_refused_by_name_when_the_target_cannot_be_written_to(
+    watermarks: Watermarks, s3: Any, target: str, text: str
+) -> None:
+    with pytest.raises(SourceError, match=text), IncrementalJob(watermarks, JOB, s3_client=s3) as job:
+        job.write(job.rows_since(pd.DataFrame({"id": [1]}), "id"), target)
+
+    assert watermarks.latest(JOB).version == 0
+
+
+# --- without pyspark ----------------------------------------------------------------------------------
+
+SHELL_JOB = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "awsglue"):
+            raise ImportError(name + " is not installed")
+
+sys.meta_path.insert(0, Blocked())
+
+import pandas as pd
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+table, endpoint, landing, target = sys.argv[1:]
+watermarks = Watermarks(table, endpoint_url=endpoint)
+for mode in ("enable", "enable", "pause", "disable"):
+    with IncrementalJob(watermarks, "shell job", mode=mode) as job:
+        rows = job.rows_since(pd.DataFrame({"id": [1, 2]}), "id", transformation_ctx="rows")
+        delta = job.new_files(landing, transformation_ctx="files")
+        found = delta.read_pandas("csv")
+        print(mode, len(rows), len(found), job.write(rows, target + "/rows"))
+print(sorted(name for name in sys.modules if name.partition(".")[0] == "pyspark"))
+"""
+
+
+def test_shell_job_takes_rows_and_files_when_pyspark_is_not_installed(
+    watermarks: Watermarks, endpoint: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    s3.put_object(Bucket=bucket, Key="landing/1.csv", Body=b"id\n1\n2\n3\n")
+    places = [f"s3://{bucket}/landing/", f"s3://{bucket}/raw"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL_JOB, watermarks.table_name, endpoint, *places],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["enable 2 3 2", "enable 0 0 0", "pause 0 0 0", "disable 2 3 2", "[]"]
+    assert watermarks.latest("shell job").version == 2

@@ -1,0 +1,423 @@
+"""A range of runs read again: what AWS calls job-bookmark-from and job-bookmark-to, for rows and for files.
+
+"from" stands for all input that was processed until the last successful run before and including that
+run, and is left out. "to" stands for the same of its run, and is the last that is read.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.errors import (
+    ArchivedObjectError,
+    CursorError,
+    InvalidValueError,
+    SourceChangedError,
+    UnknownJobError,
+    UnplacedRunError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.doubles.listed_rows import ListedRows
+
+JOB = "parking"
+ID = CursorColumn("id", "bigint")
+RUNS = ["jr_c", "jr_a", "jr_d", "jr_b"]
+"""Ids of four runs in the order in which they ran: no order of their own."""
+
+
+class World:
+    """A job over rows and files that ran several times; run n took row n and file n."""
+
+    def __init__(self, watermarks: Watermarks, clock: Clock, root: Path) -> None:
+        self.watermarks, self.clock, self.landing = watermarks, clock, root / "landing"
+        self.rows = ListedRows((ID,))
+        self.options: dict[str, Any] = {}
+        self.landing.mkdir()
+
+    def grow(self) -> None:
+        number = len(self.rows.listed) + 1
+        self.rows.listed.append((number,))
+        self.put(f"{number}.json")
+
+    def put(self, name: str, text: str = "{}", age: float = 0) -> None:
+        path = self.landing / name
+        path.write_text(text)
+        if age:
+            stamp = path.stat().st_mtime - age
+            os.utime(path, (stamp, stamp))
+
+    def take(self, job: IncrementalJob) -> tuple[list[int], list[str]]:
+        rows = job.rows_since(self.rows, "id", transformation_ctx="rows")
+        files = job.new_files(str(self.landing), transformation_ctx="files", **self.options)
+        return [row[0] for row in rows], [file.key.partition(".")[0] for file in files.files]
+
+    def run(self, run_id: str, *, die: bool = False, **options: Any) -> tuple[list[int], list[str]]:
+        self.clock.move(minutes=10)
+        with IncrementalJob(self.watermarks, JOB, run_id, clock=self.clock, **options) as job:
+            taken = self.take(job)
+            if die:
+                raise ZeroDivisionError
+            return taken
+
+    def between(self, from_run: str, to_run: str, **options: Any) -> tuple[list[int], list[str]]:
+        return self.run("jr_again", mode="pause", from_run=from_run, to_run=to_run, **options)
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, clock: Clock, tmp_path: Path) -> World:
+    return World(watermarks, clock, tmp_path)
+
+
+@pytest.fixture
+def ran(world: World) -> World:
+    """Return a job that ran four times."""
+    for run_id in RUNS:
+        world.grow()
+        world.run(run_id)
+    return world
+
+
+def taken(*numbers: int) -> tuple[list[int], list[str]]:
+    return list(numbers), [str(number) for number in numbers]
+
+
+# --- (from, to] ---------------------------------------------------------------------------------------
+
+
+def test_range_is_what_runs_after_from_took_up_to_and_with_to_when_all_succeeded(ran: World) -> None:
+    pairs = [(first, last) for last in range(4) for first in range(last + 1)]
+
+    found = {pair: ran.between(*(RUNS[number] for number in pair)) for pair in pairs}
+
+    assert found == {(first, last): taken(*range(first + 2, last + 2)) for first, last in pairs}
+
+
+def test_range_is_refused_when_it_ends_before_it_starts(ran: World) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        ran.between("jr_b", "jr_a")
+
+    assert str(caught.value) == (
+        "Run 'jr_a' of job 'parking' stands for version 2 and run 'jr_b' for version 4: the range ends before it "
+        "starts. Exchange the two."
+    )
+
+
+def test_range_leaves_out_what_came_after_its_last_run_when_there_is_more(ran: World) -> None:
+    ran.grow()
+
+    assert ran.between("jr_c", "jr_b") == taken(2, 3, 4)
+
+
+def test_nothing_is_saved_and_the_next_run_goes_on_when_a_range_was_read(ran: World) -> None:
+    before = ran.watermarks.history(JOB)
+    ran.between("jr_c", "jr_d")
+    ran.grow()
+
+    after = ran.watermarks.history(JOB)
+    assert [entry.version for entry in after] == [entry.version for entry in before]
+    assert ran.run("jr_e") == taken(5)
+
+
+def test_range_is_that_of_the_job_arguments_when_they_name_one(ran: World) -> None:
+    args = {
+        "JOB_NAME": JOB,
+        "job_bookmark_option": "job-bookmark-pause",
+        "job_bookmark_from": "jr_c",
+        "job_bookmark_to": "jr_d",
+    }
+
+    with IncrementalJob.from_args(args, ran.watermarks) as job:
+        assert ran.take(job) == taken(2, 3)
+
+
+def test_run_stands_for_its_last_batch_when_it_committed_several(world: World) -> None:
+    for run_id in ("jr_1", "jr_2", "jr_2", "jr_3"):
+        world.grow()
+        world.run(run_id)
+
+    assert world.between("jr_1", "jr_2") == taken(2, 3)
+    assert world.between("jr_2", "jr_3") == taken(4)
+
+
+# --- runs that never committed ------------------------------------------------------------------------
+
+
+def test_failed_run_stands_for_the_last_success_before_it_when_its_start_is_known(world: World) -> None:
+    world.grow()
+    world.run("jr_1")
+    world.grow()
+    with pytest.raises(ZeroDivisionError):
+        world.run("jr_failed", die=True)
+    runs = [{"Id": "jr_failed", "StartedOn": world.clock.now}, {"Id": "jr_1", "StartedOn": None}]
+    world.run("jr_2")
+    world.grow()
+    world.run("jr_3")
+
+    assert world.between("jr_failed", "jr_3", job_runs=runs) == taken(2, 3)
+    assert world.between("jr_1", "jr_failed", job_runs=runs) == taken()
+
+
+def test_run_at_work_stands_for_the_last_success_before_it_when_it_has_not_committed(ran: World) -> None:
+    ran.grow()
+
+    with IncrementalJob(ran.watermarks, JOB, "jr_live", lease=timedelta(days=1)):
+        assert ran.between("jr_d", "jr_live") == taken(4)
+
+
+def test_first_failed_run_stands_for_nothing_when_no_success_came_before_it(ran: World) -> None:
+    runs = [{"Id": "jr_failed", "StartedOn": datetime(2020, 1, 1, tzinfo=timezone.utc)}]
+
+    assert ran.between("jr_failed", "jr_a", job_runs=runs) == taken(1, 2)
+    assert ran.between("jr_failed", "jr_failed", job_runs=runs) == taken()
+
+
+def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None:
+    with pytest.raises(UnplacedRunError) as caught:
+        ran.between("jr_c", "jr_404")
+
+    assert (caught.value.job_id, caught.value.run_id) == (JOB, "jr_404")
+    assert "Run 'jr_404' of job 'parking' never committed" in str(caught.value)
+    assert ran.watermarks.latest(JOB).claim is None
+
+
+def test_range_is_refused_when_the_history_of_then_has_expired(ran: World, dynamodb: Any) -> None:
+    runs = [{"Id": "jr_failed", "StartedOn": datetime(2020, 1, 1, tzinfo=timezone.utc)}]
+    table = ran.watermarks.table_name
+    for key in (f"!c#{1:019d}", "jr_c"):
+        dynamodb.delete_item(TableName=table, Key={"jobName": {"S": JOB}, "runId": {"S": key}})
+
+    for run_id in ("jr_c", "jr_failed"):
+        with pytest.raises(UnplacedRunError, match="or the history of then has expired"):
+            ran.between(run_id, "jr_b", job_runs=runs)
+
+
+def test_range_is_refused_when_the_job_is_unknown(world: World) -> None:
+    with pytest.raises(UnknownJobError):
+        world.between("jr_1", "jr_2")
+
+
+# --- contexts that come and go, rewinds and resets ----------------------------------------------------
+
+
+def test_context_starts_at_the_beginning_when_it_was_not_there_at_from(world: World) -> None:
+    with IncrementalJob(world.watermarks, JOB, "jr_1") as job:
+        job.rows_since(ListedRows((ID,)), "id", transformation_ctx="other")
+    for run_id in ("jr_2", "jr_3"):
+        world.grow()
+        world.run(run_id)
+
+    assert world.between("jr_1", "jr_3") == taken(1, 2)
+
+
+def test_context_starts_where_its_first_run_did_when_that_was_told_to(world: World) -> None:
+    def run(run_id: str, **options: Any) -> list[Any]:
+        with IncrementalJob(world.watermarks, JOB, run_id, **options) as job:
+            job.rows_since(ListedRows((ID,)), "id", transformation_ctx="other")
+            if run_id == "jr_1":
+                return []
+            found: list[Any] = job.rows_since(world.rows, "id", transformation_ctx="rows", initial_value=3)
+            return found
+
+    world.rows.listed = [(1,), (3,), (4,)]
+    run("jr_1")
+    run("jr_2")
+
+    assert run("jr_again", mode="pause", from_run="jr_1", to_run="jr_2") == [(3,), (4,)]
+
+
+def test_context_takes_nothing_when_no_run_up_to_the_end_had_it(ran: World) -> None:
+    with IncrementalJob(ran.watermarks, JOB, mode="pause", from_run="jr_c", to_run="jr_b") as job:
+        rows = job.rows_since(ran.rows, "id", transformation_ctx="new rows")
+        files = job.new_files(str(ran.landing), transformation_ctx="new files")
+        assert (rows, files.count) == ([], 0)
+
+
+def test_range_follows_the_history_when_a_rewind_came_between(ran: World) -> None:
+    ran.watermarks.rewind(JOB, to_run="jr_a", why="a column was missing")
+    ran.grow()
+    ran.run("jr_e")
+
+    assert ran.between("jr_a", "jr_e") == taken(3, 4, 5)
+    assert ran.between("jr_b", "jr_e") == taken(5)
+    assert ran.between("jr_c", "jr_d") == taken(2, 3)
+
+
+def test_range_is_that_of_the_commit_when_one_context_was_rewound_or_set_after_it(ran: World) -> None:
+    ran.watermarks.rewind(JOB, to_version=1, context="rows", why="a column was missing")
+
+    assert ran.between("jr_a", "jr_b") == taken(3, 4)
+
+
+def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran: World) -> None:
+    ran.watermarks.reset(JOB, why="start again")
+    del ran.rows.listed[2:]
+    ran.run("jr_e")
+
+    rows, files = ran.between("jr_a", "jr_e")
+
+    assert (rows, files) == ([], ["3", "4"])
+
+
+# --- rows ---------------------------------------------------------------------------------------------
+
+
+def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world: World) -> None:
+    merge = {"sink": "merge", "lookback": 1}
+
+    def run(run_id: str, **options: Any) -> list[Any]:
+        with IncrementalJob(world.watermarks, JOB, run_id, **options) as job:
+            found: list[Any] = job.rows_since(world.rows, "id", **merge)
+            return found
+
+    for number in (1, 5, 9):
+        world.rows.listed.append((number,))
+        run(f"jr_{number}")
+
+    run("jr_10")
+
+    assert run("jr_again", mode="pause", from_run="jr_5", to_run="jr_9") == [(5,), (9,)]
+    assert run("jr_again", mode="pause", from_run="jr_9", to_run="jr_10") == [(9,)]
+    assert run("jr_again", mode="pause", from_run="jr_9", to_run="jr_9") == []
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "error", "text"),
+    [
+        (CursorColumn("id", "int"), {}, CursorError, "its type was bigint and is int now"),
+        (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
+        (ID, {"lookback": 3}, CursorError, "say sink='merge'"),
+        (ID, {"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),
+    ],
+    ids=["type", "column", "sink", "option"],
+)
+def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
+    ran: World, column: CursorColumn, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with (
+        pytest.raises(error, match=text),
+        IncrementalJob(ran.watermarks, JOB, mode="pause", from_run="jr_c", to_run="jr_b") as job,
+    ):
+        job.rows_since(ListedRows((column,)), column.name, transformation_ctx="rows", **options)
+
+
+def test_dataframe_is_read_within_the_range_when_its_rows_were_updated_since(
+    watermarks: Watermarks, clock: Clock, spark: Any
+) -> None:
+    noon = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)
+    clock.now = noon + timedelta(days=2)
+
+    def run(run_id: str, *minutes: int, **options: Any) -> list[Any]:
+        stamps = ", ".join(f"(timestamp'{noon + timedelta(minutes=count)}', {count})" for count in minutes)
+        df = spark.sql(f"SELECT * FROM VALUES {stamps} AS t(at, minutes)")
+        with IncrementalJob(watermarks, JOB, run_id, clock=clock, **options) as job:
+            return sorted(row.minutes for row in job.rows_since(df, "at").collect())
+
+    for count in range(1, 5):
+        assert run(f"jr_{count}", *range(0, count * 30, 30)) == [count * 30 - 30]
+
+    again = run("jr_again", 0, 30, 60, 61, 200, mode="pause", from_run="jr_1", to_run="jr_3")
+
+    assert again == [30, 60]
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def test_present_object_counts_when_files_were_overwritten_or_deleted_since(ran: World) -> None:
+    ran.put("2.json", '{"changed": 1}')
+    (ran.landing / "3.json").unlink()
+
+    assert ran.between("jr_c", "jr_b")[1] == ["4"]
+
+
+def test_overwritten_file_is_of_the_range_in_which_it_was_taken_as_it_is_when_it_came_twice(ran: World) -> None:
+    ran.put("1.json", '{"changed": 1}')
+    ran.run("jr_e")
+
+    assert ran.between("jr_c", "jr_b")[1] == ["2", "3", "4"]
+    assert ran.between("jr_b", "jr_e")[1] == ["1"]
+
+
+def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World) -> None:
+    ran.options = {"on_modified": "ignore"}
+    ran.put("1.json", '{"changed": 1}')
+    ran.run("jr_e")
+
+    assert ran.between("jr_b", "jr_e")[1] == []
+
+
+def test_range_has_all_its_files_when_a_batch_is_limited_or_asks_for_more(ran: World) -> None:
+    ran.options = {"max_files": 1, "settle": timedelta(hours=1), "ready_marker": "_SUCCESS"}
+
+    assert ran.between("jr_c", "jr_b")[1] == ["2", "3", "4"]
+
+
+def test_files_of_the_range_are_known_by_band_and_floor_when_the_mode_is_windowed(world: World) -> None:
+    world.options = {"mode": "windowed", "max_band": timedelta(minutes=15)}
+    for number, run_id in enumerate(RUNS, 1):
+        world.rows.listed.append((number,))
+        world.put(f"old{number}.json", age=7200 - 60 * number)
+        world.put(f"{number}.json", age=60)
+        world.run(run_id)
+
+    assert world.between("jr_c", "jr_d")[1] == ["2", "3"]
+    assert world.between("jr_d", "jr_b")[1] == ["4"]
+
+
+def test_archived_object_is_no_error_when_it_came_after_the_range(watermarks: Watermarks, s3: Any, bucket: str) -> None:
+    def run(run_id: str, **options: Any) -> list[str]:
+        with IncrementalJob(watermarks, JOB, run_id, s3_client=s3, **options) as job:
+            return [file.key for file in job.new_files(f"s3://{bucket}/landing/").files]
+
+    for number in (1, 2, 3):
+        s3.put_object(Bucket=bucket, Key=f"landing/{number}.json", Body=b"{}")
+        run(f"jr_{number}")
+    s3.put_object(Bucket=bucket, Key="landing/4.json", Body=b"{}", StorageClass="GLACIER")
+
+    assert run("jr_again", mode="pause", from_run="jr_1", to_run="jr_3") == ["2.json", "3.json"]
+    with pytest.raises(ArchivedObjectError):
+        run("jr_again", mode="pause")
+
+
+@pytest.mark.parametrize("on_spark", [False, True], ids=["driver", "executors"])
+def test_range_is_the_same_when_the_ledger_lies_in_files_and_executors_look(
+    watermarks: Watermarks,
+    s3: Any,
+    bucket: str,
+    spark: Any,
+    endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    on_spark: bool,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    ledger = f"s3://{bucket}/ledger/"
+
+    def run(run_id: str, **options: Any) -> list[str]:
+        with IncrementalJob(watermarks, JOB, run_id, spark=spark, s3_client=s3, **options) as job:
+            if on_spark:
+                files = job.new_files_on_spark(f"s3://{bucket}/landing/", ledger_uri=ledger).files
+                return sorted(row.key for row in files.collect())
+            return [file.key for file in job.new_files(f"s3://{bucket}/landing/", ledger_uri=ledger).files]
+
+    for number in (1, 2, 3):
+        s3.put_object(Bucket=bucket, Key=f"landing/{number}.json", Body=b"{}")
+        run(f"jr_{number}")
+    s3.put_object(Bucket=bucket, Key="landing/4.json", Body=b"{}")
+
+    assert run("jr_again", mode="pause", from_run="jr_1", to_run="jr_2") == ["2.json"]
+    assert run("jr_again", mode="pause") == ["4.json"]
+
+
+def test_range_is_refused_when_files_were_remembered_in_another_mode(ran: World) -> None:
+    ran.options = {"mode": "windowed"}
+
+    with pytest.raises(SourceChangedError, match="context 'files' remembers 'mode exact'"):
+        ran.between("jr_c", "jr_b")
