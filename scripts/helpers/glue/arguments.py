@@ -1,0 +1,99 @@
+"""Job arguments as awsglue's `getResolvedOptions` resolves them. Pure.
+
+Its behaviour, quirks included, was taken down by running it (awsglue of Glue 3 to 5, ``utils.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from scripts.helpers.glue_errors import GlueArgumentError, JobArgumentError
+
+ENABLE, PAUSE, DISABLE = "job-bookmark-enable", "job-bookmark-pause", "job-bookmark-disable"
+OLD_SPELLINGS = {
+    "continuation-enabled": ENABLE,
+    "continuation-readonly": PAUSE,
+    "continuation-ignore": DISABLE,
+}
+RANGE = ("--job-bookmark-from", "--job-bookmark-to")
+TEMPORARY = ("RedshiftTempDir", "TempDir")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise GlueArgumentError(message)
+
+
+def getResolvedOptions(  # noqa: N802
+    args: Sequence[str], options: Sequence[str], allow_abbrev: bool = False
+) -> dict[str, Any]:
+    """Resolve the arguments of a job as AWS Glue does.
+
+    Parameters
+    ----------
+    args
+        Such as ``sys.argv``; the first one is the script and is passed over, as are unknown ones.
+    options
+        Names without dashes that must be given. ``JOB_NAME`` has to be among them to be in the result.
+        ``TempDir`` may be missing all the same.
+    allow_abbrev
+        Take the start of a name for the name.
+
+    Returns
+    -------
+    dict
+        Texts by name, with ``_`` for ``-``. Always there, None unless given: ``job_bookmark_from``,
+        ``job_bookmark_to``, ``JOB_ID``, ``JOB_RUN_ID``, ``SECURITY_CONFIGURATION``, ``encryption_type``,
+        ``enable_data_lineage``, ``RedshiftTempDir``, ``TempDir``; and ``job_bookmark_option``, by
+        default ``job-bookmark-disable``.
+
+    Raises
+    ------
+    GlueArgumentError
+        An argument is missing, has no value, or one that is no choice.
+    JobArgumentError
+        A RuntimeError: a reserved name is asked for; of from and to one is missing with pause, or
+        both are there without it. One alone without pause is passed over in silence, as by Glue.
+    argparse.ArgumentError
+        ``JOB_RUN_ID`` or another name that is always there is asked for: a conflicting option.
+
+    Examples
+    --------
+    >>> args = getResolvedOptions(["job.py", "--JOB_NAME", "parking", "--day", "Monday"], ["JOB_NAME", "day"])
+    >>> args["JOB_NAME"], args["day"], args["job_bookmark_option"], args["JOB_RUN_ID"]
+    ('parking', 'Monday', 'job-bookmark-disable', None)
+    """
+    for name in ("continuation-option", "job-bookmark-option"):
+        if name in options:
+            raise JobArgumentError(f"Using reserved arguments {name}")
+    for option in RANGE:
+        if option[2:] in options:
+            raise JobArgumentError(f"Using reserved arguments {option}")
+    parser = _Parser(allow_abbrev=allow_abbrev)
+    parser.add_argument("--job-bookmark-option", choices=[ENABLE, PAUSE, DISABLE])
+    parser.add_argument("--continuation-option", choices=list(OLD_SPELLINGS))
+    parser.add_argument("--encryption-type", choices=["sse-s3"])
+    always = ("JOB_ID", "JOB_RUN_ID", "SECURITY_CONFIGURATION", "enable-data-lineage", *TEMPORARY)
+    for option in (*RANGE, *(f"--{name}" for name in always)):
+        parser.add_argument(option)
+    for name in options:
+        if name not in TEMPORARY:
+            parser.add_argument(f"--{name}", required=True)
+    found = vars(parser.parse_known_args(args[1:])[0])
+    old = found.pop("continuation_option")
+    found["job_bookmark_option"] = found["job_bookmark_option"] or OLD_SPELLINGS.get(old, DISABLE)
+    folder = found["RedshiftTempDir"] if found["TempDir"] is None else found["TempDir"]
+    found["RedshiftTempDir"] = found["TempDir"] = folder
+    _check_range(found)
+    return found
+
+
+def _check_range(found: dict[str, Any]) -> None:
+    absent = [option for option in RANGE if found[option[2:].replace("-", "_")] is None]
+    if found["job_bookmark_option"] == PAUSE:
+        if len(absent) == 1:
+            raise JobArgumentError(f"Missing option or value for {absent[0]}")
+    elif not absent:
+        raise JobArgumentError("Invalid option(s)" + " ".join(RANGE))

@@ -1,0 +1,247 @@
+"""`JobBookmarks`: Glue's calls for job bookmarks, under Glue's names and in its shapes, over our table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from scripts.helpers import glue_errors
+from scripts.helpers.errors import (
+    NothingThereError,
+    StoreUnavailableError,
+    UnknownJobError,
+    WatermarkError,
+)
+from scripts.helpers.glue.bookmark_json import job_bookmark
+from scripts.helpers.glue_errors import (
+    EntityNotFoundException,
+    GlueApiError,
+    InternalServiceException,
+    InvalidInputException,
+    OperationTimeoutException,
+    ValidationException,
+)
+from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.values import Spilled
+from scripts.helpers.watermarks import Watermarks
+
+MAX_NAME_BYTES = 255
+MAX_RESULTS = 200
+ALL_RETURNED = 1
+"""Value of NextToken once all entries are returned."""
+TIMEOUTS = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "ThrottlingException")
+"""Reasons of the table that mean "try again", besides those of too much load."""
+
+Json = dict[str, Any]
+
+
+class JobBookmarks:
+    """The job bookmarks of all jobs of one table, as a boto3 client for Glue gives them.
+
+    Every read is strongly consistent. Arguments are keywords only, as in boto3, and answers are its
+    dicts. Errors are those of Glue's model (`glue_errors`), also as attributes of `exceptions`.
+
+    Parameters
+    ----------
+    watermarks
+        Where the bookmarks are.
+
+    Examples
+    --------
+    >>> bookmarks = JobBookmarks(watermarks)
+    >>> bookmarks.get_job_bookmark(JobName="parking")["JobBookmarkEntry"]["Version"]
+    3
+    >>> try:
+    ...     bookmarks.get_job_bookmark(JobName="barking")
+    ... except bookmarks.exceptions.EntityNotFoundException as error:
+    ...     print(error.response["Error"]["Message"])
+    Continuation for job barking not found
+    """
+
+    exceptions = glue_errors
+    """Where a boto3 client has them, so that ``except client.exceptions...`` needs no change."""
+
+    def __init__(self, watermarks: Watermarks) -> None:
+        self._watermarks = watermarks
+
+    def __repr__(self) -> str:
+        return f"JobBookmarks({self._watermarks!r})"
+
+    def get_job_bookmark(self, *, JobName: str, RunId: str | None = None) -> Json:
+        """Return what is remembered now, or what a run left. One read; with a run up to four.
+
+        Parameters
+        ----------
+        JobName
+            1 to 255 bytes.
+        RunId
+            A run that committed: the entry of its last version.
+
+        Returns
+        -------
+        dict
+            ``{"JobBookmarkEntry": {...}}`` with ``JobName``, ``Version`` (+1 at every change), ``Run`` (+1
+            at every success), ``Attempt`` (how many runs failed before this one), ``PreviousRunId`` and
+            ``RunId`` where there are such runs, and ``JobBookmark``, JSON text with one object per context.
+
+        Raises
+        ------
+        EntityNotFoundException
+            The job never saved a bookmark, or not by this run, or its entry expired.
+        ValidationException, InternalServiceException, OperationTimeoutException
+            A name of a wrong length or type; the table cannot be used; it does not answer in time.
+        """
+        operation = "GetJobBookmark"
+        _check_names(operation, ValidationException, JobName=JobName, RunId=RunId)
+        with _glue_errors(operation, JobName, RunId):
+            if RunId is None:
+                return {"JobBookmarkEntry": self._present(JobName)}
+            return {"JobBookmarkEntry": _entry(self._left_by(JobName, RunId))}
+
+    def get_job_bookmarks(self, *, JobName: str, MaxResults: int = MAX_RESULTS, NextToken: int | None = None) -> Json:
+        """Return the entries of a job in decreasing versions, page by page. boto3 has no such call any more.
+
+        Parameters
+        ----------
+        MaxResults
+            1 to 200 entries.
+        NextToken
+            That of the page before.
+
+        Returns
+        -------
+        dict
+            ``JobBookmarkEntries``, and ``NextToken``: 1 if all entries are returned, more if not. Versions
+            made meanwhile appear on no later page.
+
+        Raises
+        ------
+        EntityNotFoundException, InvalidInputException, InternalServiceException, OperationTimeoutException
+        """
+        operation = "GetJobBookmarks"
+        _check_names(operation, InvalidInputException, JobName=JobName)
+        if type(MaxResults) is not int or not 1 <= MaxResults <= MAX_RESULTS:
+            raise InvalidInputException(f"MaxResults is {MaxResults!r}; it must be 1 to {MAX_RESULTS}.", operation)
+        if NextToken is not None and (type(NextToken) is not int or NextToken < ALL_RETURNED):
+            raise InvalidInputException(f"NextToken is {NextToken!r}; give that of the page before.", operation)
+        with _glue_errors(operation, JobName, None):
+            found = self._versions(JobName, MaxResults + 1, NextToken)
+            if not found and NextToken is None:
+                raise UnknownJobError(JobName, self._watermarks.table_name)
+        shown = found[:MaxResults]
+        token = shown[-1].version if len(found) > len(shown) else ALL_RETURNED
+        return {"JobBookmarkEntries": [_entry(entry) for entry in shown], "NextToken": token}
+
+    def reset_job_bookmark(self, *, JobName: str, RunId: str | None = None) -> Json:
+        """Forget everything, or go back to what a run left; what came after is taken again.
+
+        As in Glue, targets are not touched, and the next run reads "only from the bookmarked job run": what
+        came after `RunId` (AWS Glue, "Tracking processed data using job bookmarks"). Otherwise than in Glue,
+        the run that is at work is fenced, and the history keeps the versions before.
+
+        Parameters
+        ----------
+        RunId
+            A run that committed; by default the job starts from nothing, as on its first run.
+
+        Returns
+        -------
+        dict
+            ``{"JobBookmarkEntry": {...}}``, the entry of the new version.
+
+        Raises
+        ------
+        EntityNotFoundException, InvalidInputException, InternalServiceException, OperationTimeoutException
+        """
+        operation = "ResetJobBookmark"
+        _check_names(operation, InvalidInputException, JobName=JobName, RunId=RunId)
+        with _glue_errors(operation, JobName, RunId):
+            if RunId is None:
+                after = self._watermarks.reset(JobName, why="ResetJobBookmark")
+            else:
+                after = self._watermarks.rewind(JobName, to_run=RunId, why="ResetJobBookmark with RunId")
+            return {"JobBookmarkEntry": _present(after)}
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _present(self, job_id: str) -> Json:
+        """Return the entry of what is there now, with states that are stored in chunks read back."""
+        while True:
+            head = self._watermarks.latest(job_id)
+            if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
+                return _present(head)
+            values = self._watermarks.get_watermark_values(job_id)
+            if self._watermarks.latest(job_id).version == head.version:
+                return _present(replace(head, watermarks=values))
+
+    def _left_by(self, job_id: str, run_id: str) -> LogEntry:
+        """Return the entry of the last version that a run made."""
+        item = self._watermarks.get_watermark(job_id, run_id)
+        version = item.get("version")
+        found = self._watermarks.history(job_id, limit=1, before=None if version is None else version + 1)
+        if not found or found[0].change.run_id != run_id or found[0].version != (version or found[0].version):
+            raise NothingThereError(run_id)
+        return replace(found[0], watermarks=item["watermarks"])
+
+    def _versions(self, job_id: str, count: int, below: int | None) -> list[LogEntry]:
+        """Return up to so many versions, newest first, also where one request does not hold them."""
+        found: list[LogEntry] = []
+        while len(found) < count and below != 1:
+            page = self._watermarks.history(job_id, limit=count - len(found), before=below)
+            if not page:
+                break
+            found += page
+            below = page[-1].version
+        return found
+
+
+def _present(head: Head) -> Json:
+    """Return the entry of what is there now; its attempt is that of the run at work, if one is."""
+    if head.log_entry is None:
+        raise NothingThereError(head.job_id)
+    entry = _entry(head.log_entry)
+    return entry | {"Attempt": head.begun - 1} if head.begun else entry
+
+
+def _entry(entry: LogEntry) -> Json:
+    runs = {"PreviousRunId": entry.change.previous_run_id, "RunId": entry.change.run_id}
+    return {
+        "JobName": entry.job_id,
+        "Version": entry.version,
+        "Run": entry.runs,
+        "Attempt": entry.failed,
+        **{name: run_id for name, run_id in runs.items() if run_id is not None},
+        "JobBookmark": job_bookmark(entry.watermarks),
+    }
+
+
+def _check_names(operation: str, error: Callable[[str, str], GlueApiError], **names: Any) -> None:
+    """Refuse names that Glue would refuse: they are texts of 1 to 255 bytes."""
+    for name, value in names.items():
+        if value is None and name != "JobName":
+            continue
+        if not isinstance(value, str):
+            raise error(f"{name} is a {type(value).__name__}; it must be a str.", operation)
+        length = len(value.encode("utf-8", "surrogatepass"))
+        if not 1 <= length <= MAX_NAME_BYTES:
+            raise error(f"{name} has {length} bytes; it must have 1 to {MAX_NAME_BYTES}.", operation)
+
+
+@contextmanager
+def _glue_errors(operation: str, job_name: str, run_id: str | None) -> Iterator[None]:
+    """Turn our errors into those that Glue has for the same."""
+    try:
+        yield
+    except NothingThereError as error:
+        of_run = "" if run_id is None else f" and run {run_id}"
+        raise EntityNotFoundException(f"Continuation for job {job_name}{of_run} not found", operation) from error
+    except StoreUnavailableError as error:
+        late = error.reason in TIMEOUTS or "Throughput" in error.reason
+        kind = OperationTimeoutException if late else InternalServiceException
+        raise kind(str(error), operation) from error
+    except ValueError as error:
+        raise InvalidInputException(str(error), operation) from error
+    except WatermarkError as error:
+        raise InternalServiceException(str(error), operation) from error

@@ -1,0 +1,252 @@
+"""The connection options of Glue's readers, in Glue's spellings, as options of ours. Pure."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any
+
+from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.row_options import RowOptions
+
+logger = logging.getLogger(__name__)
+
+ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
+NEEDLESS = {"groupFiles", "groupSize", "useS3ListImplementation", "customJdbcDriverS3Path"}
+"""Known options that change how fast Glue reads and not what: passed over with a line in the log."""
+CHANGING = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
+"""Options that change what is read and are not here: refused."""
+GLOB = "*?[{"
+JDBC_PARTITIONS = 7
+"""Queries at once that Glue makes of a ``hashfield``, unless told."""
+_CONNECTION = {"url", "user", "password", "dbtable", "driver", "connectionName", "useConnectionProperties"}
+_SORT_ORDER = ("jobBookmarkKeysSortOrder", "jobBookmarksKeysSortOrder")
+"""AWS's documentation has both spellings."""
+
+
+@dataclass(frozen=True)
+class FileRequest:
+    """What to read of S3: folders with their rules, and the most of one batch over all of them.
+
+    Attributes
+    ----------
+    folders
+        Each a source as `IncrementalJob.new_files` takes it, with the options ``include`` and
+        ``exclude`` of its own.
+    options
+        Of all folders; see `file_rules.FileOptions`.
+    """
+
+    folders: tuple[tuple[str, Mapping[str, Any]], ...]
+    options: Mapping[str, Any]
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    def only(self, globs: Sequence[str]) -> FileRequest:
+        """Return the request for those keys alone that fit one of the globs; with none of them, for nothing."""
+        folders = tuple((folder, {**own, "include": list(globs)}) for folder, own in self.folders if globs)
+        return replace(self, folders=folders)
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """What to read of a database. `keys` is None where no bookmark key was named."""
+
+    url: str
+    table: str
+    properties: Mapping[str, str]
+    partitions: int | None
+    keys: tuple[str, ...] | None
+    options: Mapping[str, Any]
+
+
+def file_request(given: Mapping[str, Any]) -> FileRequest:
+    """Read the options of a source in S3 or a local directory.
+
+    Glue's own are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list, or JSON of one, of
+    globs), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``, ``maxBand`` (milliseconds)
+    and ``maxFilesInBand``; numbers may be texts. Options of `file_rules.FileOptions` may stand
+    beside them under their own names. Others are named in a WARNING.
+
+    Raises
+    ------
+    GlueOptionError
+        A value that cannot be meant; names value, limit and remedy. Nothing is read.
+    """
+    left = dict(given)
+    paths = _texts(left, "paths") + _texts(left, "path")
+    if not paths:
+        raise GlueOptionError("paths", "is missing. Give a list such as ['s3://bucket/prefix/'].")
+    recurse = _truth(left, "recurse")
+    exclusions = _texts(left, "exclusions")
+    options = {**_band(left), **_archives(left)}
+    max_files, max_bytes = _whole(left, "boundedFiles", 1), _whole(left, "boundedSize", 1)
+    if max_files is not None and max_bytes is not None:
+        raise GlueOptionError("boundedFiles", "and 'boundedSize' are both given. Glue takes one of the two: leave one.")
+    options |= _ours(left, _file_option_names())
+    _tell("s3", left)
+    folders = tuple(_folder(path, recurse, exclusions) for path in paths)
+    return FileRequest(folders, options, max_files, max_bytes)
+
+
+def table_request(given: Mapping[str, Any]) -> TableRequest:
+    """Read the options of a JDBC source.
+
+    Glue's own are ``url``, ``user``, ``password``, ``dbtable``, ``jobBookmarkKeys``,
+    ``jobBookmarkKeysSortOrder`` (asc or desc), ``hashfield`` or ``hashexpression`` with
+    ``hashpartitions``, and ``customJdbcDriverClassName``. Options of `row_options.RowOptions` may
+    stand beside them under their own names. Others are named in a WARNING.
+
+    Raises
+    ------
+    GlueOptionError
+        As of `file_request`; no text shows the URL, the user or the password.
+    """
+    left = dict(given)
+    named = {name: left.pop(name, None) for name in ("url", "dbtable")}
+    for name, value in named.items():
+        if not isinstance(value, str) or not value:
+            raise GlueOptionError(name, "is missing. A database needs url and dbtable.")
+    if named["dbtable"].lstrip().startswith("("):
+        raise GlueOptionError("dbtable", "is a query. Make a view of it in the database, and name that.")
+    properties = {name: str(left.pop(name)) for name in ("user", "password") if left.get(name) is not None}
+    driver = left.pop("customJdbcDriverClassName", None) or left.pop("driver", None)
+    if driver is not None:
+        properties["driver"] = str(driver)
+    keys = _texts(left, "jobBookmarkKeys") if "jobBookmarkKeys" in left else None
+    if keys is not None and not keys:
+        raise GlueOptionError("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
+    hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
+    partitions = _whole(left, "hashpartitions", 1) or (JDBC_PARTITIONS if hashed else None)
+    options = {"descending": True} if _descending(left) else {}
+    options |= _ours(left, {field.name for field in fields(RowOptions)})
+    _tell("JDBC", left)
+    return TableRequest(
+        str(named["url"]), str(named["dbtable"]), properties, partitions, None if keys is None else tuple(keys), options
+    )
+
+
+def _texts(left: dict[str, Any], name: str) -> list[str]:
+    """Take a list of texts: one text, a list, or JSON of a list."""
+    value = left.pop(name, None)
+    if value is None:
+        return []
+    found = value
+    if isinstance(value, str):
+        found = [value]
+        if value.lstrip().startswith("["):
+            try:
+                found = json.loads(value)
+            except ValueError as error:
+                raise GlueOptionError(name, f"is {value!r}, which is no JSON. Write a list of texts.") from error
+    if not isinstance(found, (list, tuple)) or not all(isinstance(text, str) and text for text in found):
+        raise GlueOptionError(name, f"is {value!r}. Write a text or a list of texts, none of them empty.")
+    return list(found)
+
+
+def _whole(left: dict[str, Any], name: str, least: int) -> int | None:
+    value = left.pop(name, None)
+    if value is None:
+        return None
+    text = str(value)
+    if isinstance(value, (bool, float)) or not text.isdecimal() or not text.isascii() or int(text) < least:
+        raise GlueOptionError(name, f"is {value!r}. Write a whole number from {least}, such as '1000'.")
+    return int(text)
+
+
+def _truth(left: dict[str, Any], name: str) -> bool:
+    value = left.pop(name, False)
+    if str(value).lower() not in ("true", "false"):
+        raise GlueOptionError(name, f"is {value!r}. Write True or False.")
+    return str(value).lower() == "true"
+
+
+def _band(left: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of mode windowed where a band is asked for; the exact mode needs none."""
+    band, most = _whole(left, "maxBand", 0), _whole(left, "maxFilesInBand", 0)
+    if band is None and most is None:
+        return {}
+    options: dict[str, Any] = {"mode": "windowed"}
+    if band is not None:
+        options["max_band"] = timedelta(milliseconds=band)
+    if most:
+        options["max_files_in_band"] = most
+    elif most == 0:
+        options["settle"] = options.get("max_band", timedelta(seconds=900))
+    return options
+
+
+def _archives(left: dict[str, Any]) -> dict[str, Any]:
+    classes = _texts(left, "excludeStorageClasses")
+    if not classes:
+        return {}
+    if set(classes) != ARCHIVES:
+        raise GlueOptionError(
+            "excludeStorageClasses",
+            f"is {classes!r}. Here {' and '.join(sorted(ARCHIVES))} are left out together, and no others: name these.",
+        )
+    return {"on_archived": "skip"}
+
+
+def _descending(left: dict[str, Any]) -> bool:
+    orders = [str(left.pop(name)) for name in _SORT_ORDER if name in left]
+    for order in orders:
+        if order.lower() not in ("asc", "desc"):
+            raise GlueOptionError(_SORT_ORDER[0], f"is {order!r}. Write 'asc' or 'desc'.")
+    return "desc" in map(str.lower, orders)
+
+
+def _ours(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: left.pop(name) for name in names & set(left)}
+
+
+def _file_option_names() -> set[str]:
+    from scripts.helpers.file_rules import FileOptions
+
+    reserved = {"include", "exclude", "max_files", "max_bytes"}
+    return {field.name for field in fields(FileOptions)} - reserved
+
+
+def _tell(source: str, left: Mapping[str, Any]) -> None:
+    """Refuse options that change what is read, and name in the log those that are passed over."""
+    for name in sorted(CHANGING & set(left)):
+        raise GlueOptionError(name, "changes what is read, and is not here. Filter the DataFrame, or read a view.")
+    if NEEDLESS & set(left):
+        logger.info("event=options_needless source=%s options=%s", source, ",".join(sorted(NEEDLESS & set(left))))
+    unknown = set(left) - NEEDLESS - _CONNECTION
+    if unknown:
+        logger.warning("event=options_unknown source=%s options=%s: passed over", source, ",".join(sorted(unknown)))
+
+
+def _folder(path: str, recurse: bool, exclusions: list[str]) -> tuple[str, dict[str, Any]]:
+    """Return the folder to list for a path, and the globs below it.
+
+    A path without a slash at its end whose last part has a dot may be a file or a folder: its parent
+    is listed. Without ``recurse`` Spark's rule holds: the files of the folder itself, and those in
+    folders called ``name=value``.
+    """
+    if set(path.partition("://")[2] or path) & set(GLOB):
+        raise GlueOptionError("paths", f"has {path!r}, which is a glob. Give the folder, and leave out by exclusions.")
+    base, name = path.rstrip("/") + "/", ""
+    head, _, last = path.rpartition("/")
+    if last and "." in last and not head.endswith("/") and head:
+        base, name = head + "/", last
+    below = ["**"] if recurse else ["*", "*=*/**"]
+    include = [name, *(f"{name}/{glob}" for glob in below)] if name else below
+    options: dict[str, Any] = {} if include == ["**"] else {"include": include}
+    if exclusions:
+        options["exclude"] = [glob for text in exclusions for glob in _relative(text, base)]
+    return base, options
+
+
+def _relative(glob: str, base: str) -> list[str]:
+    """Return an exclusion as globs below the folder: Glue reads it against the whole path, or below the folder."""
+    full = re.sub("^s3a?://", "", base)
+    whole = re.sub("^s3a?://", "", glob)
+    if whole.startswith(full):
+        return [whole[len(full) :]]
+    return [glob, glob[3:]] if glob.startswith("**/") else [glob]

@@ -1,0 +1,220 @@
+"""`GlueContext`: Glue's readers and writers, over Spark and the table of watermarks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue.catalog import DATABASES, Catalog
+from scripts.helpers.glue.connection_options import file_request, table_request
+from scripts.helpers.glue.frames import DynamicFrame, as_dataframe
+from scripts.helpers.glue.job import Job
+from scripts.helpers.glue.runtime import glue_session, on_glue
+from scripts.helpers.glue.sinks import write_files
+from scripts.helpers.glue.sources import read_files, read_table
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
+
+FILES = ("s3", "file", "parquet", "orc")
+"""Types of connections that lead to files; the last two are Glue's old way to name a format."""
+INSTEAD = "Read with glue_context.spark_session, and give the DataFrame to IncrementalJob.rows_since or Job's own run."
+
+
+class GlueContext:
+    """What scripts for Glue read and write with.
+
+    Sources with a ``transformation_ctx`` take what is new since the last commit of `Job`, others all
+    there is. Options have Glue's names; see `connection_options`. What Glue's context has and this one
+    has not raises a NotOffGlueError that says what to do instead; what a Spark session has is taken
+    from that.
+
+    Parameters
+    ----------
+    sparkContext
+        The running one.
+
+    Attributes
+    ----------
+    spark_session : SparkSession
+        On Glue that of Glue's own context.
+    """
+
+    def __init__(self, sparkContext: SparkContext, **options: Any) -> None:
+        self.spark_session = _session(sparkContext)
+        self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic)
+        self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df)
+        self.write_dynamic_frame = Writer()
+        self.write_data_frame = Writer()
+
+    def __getattr__(self, name: str) -> Any:
+        """Take from the Spark session what it has, and name what is not here."""
+        if name.startswith("_") or name == "spark_session":
+            raise AttributeError(name)
+        if hasattr(self.spark_session, name):
+            return getattr(self.spark_session, name)
+        raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
+
+    def create_dynamic_frame_from_options(self, *args: Any, **options: Any) -> DynamicFrame:
+        """Do what ``create_dynamic_frame.from_options`` does."""
+        return self.create_dynamic_frame.from_options(*args, **options)
+
+    def create_dynamic_frame_from_catalog(self, *args: Any, **options: Any) -> DynamicFrame:
+        """Do what ``create_dynamic_frame.from_catalog`` does."""
+        return self.create_dynamic_frame.from_catalog(*args, **options)
+
+    def write_dynamic_frame_from_options(self, *args: Any, **options: Any) -> Any:
+        """Do what ``write_dynamic_frame.from_options`` does."""
+        return self.write_dynamic_frame.from_options(*args, **options)
+
+    def get_logger(self) -> logging.Logger:
+        """Return a logger."""
+        return logging.getLogger("glue")
+
+    def _as_dynamic(self, df: DataFrame, name: str) -> DynamicFrame:
+        return DynamicFrame.fromDF(df, self, name)
+
+
+class Reader(Generic[Frame]):
+    """``create_dynamic_frame`` and ``create_data_frame``: the same sources, as one or the other kind of frame."""
+
+    def __init__(self, context: GlueContext, wrap: Callable[[DataFrame, str], Frame]) -> None:
+        self._context, self._wrap = context, wrap
+
+    def from_options(
+        self,
+        connection_type: str,
+        connection_options: Mapping[str, Any] | None = None,
+        format: str | None = None,
+        format_options: Mapping[str, Any] | None = None,
+        transformation_ctx: str = "",
+        push_down_predicate: str = "",
+        **_: Any,
+    ) -> Frame:
+        """Read files or a table of a database.
+
+        Parameters
+        ----------
+        connection_type
+            ``s3``, ``file`` for a local directory, or a database: ``postgresql``, ``mysql``,
+            ``mariadb``, ``sqlserver``, ``oracle``.
+        connection_options
+            See `connection_options.file_request` and `table_request`.
+        format, format_options
+            Of files; see `formats`.
+        transformation_ctx
+            Name of the source, as ever. Without it everything is read and nothing remembered.
+
+        Raises
+        ------
+        GlueOptionError, NotOffGlueError
+            Before anything is read.
+        """
+        if push_down_predicate:
+            raise GlueOptionError("push_down_predicate", "needs a table of the catalogue. Use exclusions, or filter.")
+        given = connection_options or {}
+        spark = self._context.spark_session
+        kind = connection_type.lower()
+        if kind in FILES:
+            named = format or (kind if kind in ("parquet", "orc") else None)
+            df = read_files(spark, file_request(given), named, format_options or {}, transformation_ctx)
+        elif kind in DATABASES:
+            df = read_table(spark, table_request(_with_login(given)), transformation_ctx)
+        else:
+            raise NotOffGlueError(f"The connection type {connection_type!r}", INSTEAD)
+        return self._wrap(df, transformation_ctx)
+
+    def from_catalog(
+        self,
+        database: str | None = None,
+        table_name: str | None = None,
+        redshift_tmp_dir: str = "",
+        transformation_ctx: str = "",
+        push_down_predicate: str = "",
+        additional_options: Mapping[str, Any] | None = None,
+        catalog_id: str | None = None,
+        **further: Any,
+    ) -> Frame:
+        """Read a table of the Data Catalog: csv, json, parquet, orc or avro in S3, or a database's.
+
+        Parameters
+        ----------
+        push_down_predicate
+            Over the partition keys, in Spark's SQL. Files of other partitions are not read and not
+            remembered, so they are new to a later run with another predicate.
+        additional_options
+            As the connection options of `from_options`; also ``catalogPartitionPredicate``.
+        """
+        database = database or further.get("name_space")
+        for name, value in (("database", database), ("table_name", table_name)):
+            if not value:
+                raise GlueOptionError(name, "is missing. Name the database and the table of the catalogue.")
+        catalog, spark = Catalog(catalog_id), self._context.spark_session
+        given = dict(additional_options or {})
+        table = catalog.table(str(database), str(table_name))
+        if table.is_database:
+            login = catalog.connection(table.connection)
+            parts = table.location.split(".")
+            login["dbtable"] = ".".join(parts[1:] if len(parts) > 1 else parts)
+            return self._wrap(read_table(spark, table_request(login | given), transformation_ctx), str(table_name))
+        in_catalog = given.pop("catalogPartitionPredicate", "")
+        request = file_request({"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given})
+        if push_down_predicate or in_catalog:
+            globs = catalog.folders(spark, table, push_down_predicate, in_catalog)
+            request = request.only(globs)
+        df = read_files(spark, request, table.format, table.format_options, transformation_ctx, table.schema)
+        return self._wrap(df, str(table_name))
+
+    def __getattr__(self, name: str) -> Any:
+        """Name what is not here."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotOffGlueError(f"create_dynamic_frame.{name}", INSTEAD)
+
+
+class Writer:
+    """``write_dynamic_frame`` and ``write_data_frame``."""
+
+    def from_options(
+        self,
+        frame: Any,
+        connection_type: str,
+        connection_options: Mapping[str, Any] | None = None,
+        format: str | None = None,
+        format_options: Mapping[str, Any] | None = None,
+        transformation_ctx: str = "",
+        **_: Any,
+    ) -> Any:
+        """Append a frame to a folder of S3, or a local one; return it. See `sinks.write_files`."""
+        if connection_type.lower() not in FILES:
+            raise NotOffGlueError(
+                f"To write to {connection_type!r}", "Use toDF().write, with Spark's writer for that store."
+            )
+        named = format or (connection_type if connection_type in ("parquet", "orc") else None)
+        write_files(as_dataframe(frame), connection_options or {}, named, format_options or {}, Job.running())
+        return frame
+
+    def __getattr__(self, name: str) -> Any:
+        """Name what is not here."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotOffGlueError(f"write_dynamic_frame.{name}", "Use from_options with a path, or toDF().write.")
+
+
+def _session(spark_context: SparkContext) -> SparkSession:
+    if on_glue():
+        return glue_session(spark_context)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
+def _with_login(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add what a named connection of the catalogue holds."""
+    name = given.get("connectionName")
+    return given if not name or "url" in given else {**Catalog().connection(str(name)), **given}

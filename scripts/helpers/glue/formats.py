@@ -1,0 +1,70 @@
+"""Glue's formats and their options, as those of Spark's readers and writers. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+
+logger = logging.getLogger(__name__)
+
+FORMATS = {
+    "csv": "csv", "json": "json", "parquet": "parquet", "glueparquet": "parquet", "orc": "orc", "avro": "avro",
+    "xml": "xml",
+}  # fmt: skip
+_CSV = {"separator": "sep", "escaper": "escape", "quoteChar": "quote", "withHeader": "header", "writeHeader": "header"}
+_SAME = {"multiLine", "multiline", "compression", "encoding", "charset", "rowTag", "dateFormat", "timestampFormat"}
+_NEEDLESS = {
+    "optimizePerformance", "strictCheckForQuoting", "useGlueParquetWriter", "blockSize", "pageSize", "version",
+}  # fmt: skip
+_REFUSED = {"skipFirst", "jsonPath"}
+
+
+def spark_format(name: str | None) -> str:
+    """Return Spark's name of a format; NotOffGlueError for one that it does not have."""
+    if name is None:
+        raise GlueOptionError("format", f"is missing. Name one of {', '.join(FORMATS)}.")
+    if name.lower() not in FORMATS:
+        raise NotOffGlueError(f"The format {name!r}", f"Use one of {', '.join(FORMATS)}, or read it with Spark.")
+    return FORMATS[name.lower()]
+
+
+def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False) -> tuple[dict[str, str], str | None]:
+    """Return the options of Spark's reader or writer, and the column for file names (``attachFilename``).
+
+    Options that Glue and Spark both know go through as they are; unknown ones do, too, and are named
+    in a WARNING.
+
+    Raises
+    ------
+    GlueOptionError
+        ``skipFirst`` or ``jsonPath``, which Spark has nothing for.
+    """
+    left = dict(given)
+    column = left.pop("attachFilename", None)
+    options: dict[str, str] = {}
+    if name == "csv":
+        if writing:
+            options["header"] = "true"
+        for theirs, ours in _CSV.items():
+            if theirs in left:
+                options[ours] = _text(left.pop(theirs))
+        if options.get("quote") == "-1":
+            options["quote"] = ""
+    for option in sorted(_REFUSED & set(left)):
+        if _text(left.pop(option)) != "false":
+            raise GlueOptionError(option, "is not here. Read with Spark and filter or select from the DataFrame.")
+    for option in _SAME & set(left):
+        options["multiLine" if option == "multiline" else option] = _text(left.pop(option))
+    for option in _NEEDLESS & set(left):
+        del left[option]
+    if left:
+        logger.warning("event=format_options_unknown format=%s options=%s", name, ",".join(sorted(left)))
+        options |= {option: _text(value) for option, value in left.items()}
+    return options, None if column is None else str(column)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

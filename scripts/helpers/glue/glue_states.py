@@ -1,0 +1,193 @@
+"""What Glue's own bookmark says of each context: its ``JobBookmark`` JSON, read tolerantly. Pure.
+
+The JSON is not documented. Files: each context is a ``HadoopDataSourceJobBookmarkState`` whose
+``timestamps`` hold, as texts, ``CURR_RUN_START_TIME`` (T), ``HIGH_BAND`` (dt, in milliseconds) and
+``INCLUDE_LIST``, hashes of the files read whose time lies in Glue's inconsistent range ``(T - dt, T]``
+(AWS Glue, "Tracking processed data using job bookmarks"). Keys of databases: no example is public, so
+values are looked for under the names of the key columns, wherever they stand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+from dateutil.parser import isoparse
+
+from scripts.helpers.errors import BookmarkImportError
+
+FILES = "HadoopDataSourceJobBookmarkState"
+RUN, STARTED, BAND, INCLUDED = "RUN", "CURR_RUN_START_TIME", "HIGH_BAND", "INCLUDE_LIST"
+PARTITION, PARTITIONS = "CURR_LATEST_PARTITION", "CURR_LATEST_PARTITIONS"
+_HASH = re.compile(r"[0-9a-f]{1,32}")
+_CLASS = "jsonClass"
+_NAMES = ("name", "key", "column", "columnname", "columnName")
+
+
+@dataclass(frozen=True)
+class BandState:
+    """A context of files: those not after `low` are known, of those up to `started` the listed ones.
+
+    Attributes
+    ----------
+    started
+        Start of the run that left it, T.
+    band
+        How far before T files are known by name.
+    hashes
+        Of the names of the files in the band that were read, as numbers: Glue writes no leading zeros.
+    doubts
+        What else the context remembers and is not taken over.
+    """
+
+    started: datetime
+    band: timedelta
+    hashes: frozenset[int]
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def low(self) -> datetime:
+        """T less the band: files of this time and before are known."""
+        return self.started - self.band
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """A context of a database: whatever it holds, with `values` to look keys up in it."""
+
+    fields: Mapping[str, Any]
+
+    def values(self, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the different values that stand under the names of all these columns, whatever their case."""
+        found: list[tuple[Any, ...]] = []
+        for record in _records(self.fields):
+            by_name = {str(name).lower(): value for name, value in record.items()}
+            given = tuple(by_name.get(column.lower()) for column in columns)
+            if all(isinstance(value, (str, int, Decimal)) for value in given) and given not in found:
+                found.append(given)
+        return found
+
+    @property
+    def descends(self) -> bool | None:
+        """Tell whether it says that keys fall; None if it says nothing."""
+        for record in _records(self.fields):
+            for name, value in record.items():
+                if "sortorder" in str(name).lower() and str(value).lower() in ("asc", "desc"):
+                    return str(value).lower() == "desc"
+        return None
+
+
+State = BandState | KeyState | str
+"""A context, or why it cannot be read."""
+
+
+def read_bookmark(text: str | None, job_name: str) -> dict[str, State]:
+    """Read all contexts of a bookmark.
+
+    Returns
+    -------
+    dict
+        By context its state, or a text that says why it cannot be read.
+
+    Raises
+    ------
+    BookmarkImportError
+        The text is not one JSON object.
+    """
+    found = _json(text) if text else {}
+    if not isinstance(found, Mapping):
+        raise BookmarkImportError(job_name, None, "JobBookmark is not one JSON object. Was it cut off or encrypted?")
+    return {str(name): _state(state) for name, state in found.items()}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _state(given: Any) -> State:
+    state = _json(given) if isinstance(given, str) else given
+    if not isinstance(state, Mapping):
+        return "it is no JSON object"
+    kind = state.get(_CLASS)
+    if kind == FILES:
+        stamps = state.get("timestamps")
+        more = sorted(set(state) - {_CLASS, "timestamps"})
+        if not isinstance(stamps, Mapping) or more:
+            return f"its shape is not known: {FILES} with {', '.join(map(repr, more)) or 'no timestamps'}"
+        return _band_state(stamps)
+    if "jdbc" in str(kind).lower():
+        return KeyState(state)
+    return f"its {_CLASS} is {kind!r}, which is not known"
+
+
+def _band_state(stamps: Mapping[str, Any]) -> State:
+    newer = sorted(set(stamps) - {RUN, STARTED, BAND, INCLUDED, PARTITION, PARTITIONS})
+    if newer:
+        return f"its shape is not known: timestamps with {', '.join(map(repr, newer))}"
+    started, band, hashes = _moment(stamps.get(STARTED)), _milliseconds(stamps.get(BAND)), _hashes(stamps.get(INCLUDED))
+    for name, value in ((STARTED, started), (BAND, band), (INCLUDED, hashes)):
+        if value is None:
+            return f"its {name} is missing or cannot be read"
+    assert started is not None
+    assert band is not None
+    assert hashes is not None
+    doubts: tuple[str, ...] = ()
+    if str(stamps.get(PARTITION) or "0") != "0" or stamps.get(PARTITIONS):
+        doubts = ("it remembers partitions of the catalog by their time of creation; files go by their own time here",)
+    return BandState(started, band, hashes, doubts)
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        if re.fullmatch(r"\d{9,15}", str(value)):
+            return datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=int(value))
+        moment = isoparse(str(value))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _milliseconds(value: Any) -> timedelta | None:
+    return timedelta(milliseconds=int(value)) if re.fullmatch(r"\d{1,12}", str(value)) else None
+
+
+def _hashes(value: Any) -> frozenset[int] | None:
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else None
+    if parts is None:
+        return None
+    texts = [text for text in (str(part).strip().lower() for part in parts) if text]
+    if not all(_HASH.fullmatch(text) for text in texts):
+        return None
+    return frozenset(int(text, 16) for text in texts)
+
+
+def _records(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects in nested JSON, and lists of name and value as one object."""
+    if isinstance(value, Mapping):
+        yield value
+        for entry in value.values():
+            yield from _records(entry)
+    elif isinstance(value, list):
+        if named := _named(value):
+            yield named
+        for entry in value:
+            yield from _records(entry)
+
+
+def _named(entries: list[Any]) -> dict[str, Any]:
+    found = {}
+    for entry in entries:
+        if not isinstance(entry, Mapping) or "value" not in entry:
+            return {}
+        for name in _NAMES:
+            if name in entry:
+                found[str(entry[name])] = entry["value"]
+    return found

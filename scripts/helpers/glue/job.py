@@ -1,0 +1,138 @@
+"""`Job`: Glue's class of that name, over the table of watermarks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scripts.helpers.errors import FencedError, PlanConflictError, WatermarkError
+from scripts.helpers.glue.arguments import DISABLE
+from scripts.helpers.glue_errors import VersionMismatchException
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    from scripts.helpers.glue.context import GlueContext
+
+logger = logging.getLogger(__name__)
+
+
+class Job:
+    """The bookmarks of a script: `init` at its start, `commit` at its end, one pair for all sources.
+
+    As in Glue the state belongs to the process and not to the object: readers of any `GlueContext`
+    find it. Between the two calls a source with a ``transformation_ctx`` takes what is new; at
+    `commit` all of them are saved in one write. Without `commit` nothing is saved, and an ERROR in the
+    log says so.
+
+    Parameters
+    ----------
+    glue_context
+        The context of the script.
+    watermarks
+        The table; by default ``glue-watermarks`` in the default region. Glue's class has no such argument.
+    """
+
+    _batch: ClassVar[IncrementalJob | None] = None
+    _table: ClassVar[Watermarks | None] = None
+
+    def __init__(self, glue_context: GlueContext, watermarks: Watermarks | None = None) -> None:
+        self._glue_context, self._watermarks = glue_context, watermarks
+
+    def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> None:
+        """Begin a run.
+
+        Parameters
+        ----------
+        job_name
+            The job's name in the table.
+        args
+            What `getResolvedOptions` returned. Of it count ``job_bookmark_option``, as in Glue
+            ``job-bookmark-disable`` where it is missing; ``job_bookmark_from``, ``job_bookmark_to``,
+            ``JOB_RUN_ID``, and ``BOOKMARK_CONTEXT``, the namespace of one parametrised job.
+
+        Raises
+        ------
+        RunInProgressError
+            Another run works on the job. Nothing was read; Glue would tell at the commit, after the write.
+        """
+        Job.forget()
+        given = dict(args or {})
+        given["job_bookmark_option"] = given.get("job_bookmark_option") or DISABLE
+        Job._table = self._watermarks or Watermarks()
+        batch = IncrementalJob(Job._table, spark=self._glue_context.spark_session)
+        Job._batch = batch.init(job_name, given)
+
+    def isInitialized(self) -> bool:  # noqa: N802
+        """Tell whether `init` was called."""
+        return Job._batch is not None
+
+    def commit(self) -> None:
+        """Save what all sources took, in one write; with pause or disable nothing. Again is no change.
+
+        Raises
+        ------
+        VersionMismatchException
+            Another run changed the bookmark meanwhile; the text is Glue's. Nothing was saved.
+        FencedError
+            Another run has taken over and is at work. VersionMismatchException is one as well.
+        """
+        batch, table = Job._batch, Job._table
+        if batch is None or table is None:
+            return
+        try:
+            batch.commit()
+        except FencedError as error:
+            found = table.latest(batch.job_id).version
+            if found == batch.run.version:
+                raise
+            raise VersionMismatchException(batch.job_id, batch.run_id, batch.run.version, found) from error
+
+    @classmethod
+    def tracking(cls, context: str) -> IncrementalJob | None:
+        """Return the run that a source belongs to; None, with a WARNING, where `init` was not called.
+
+        Raises
+        ------
+        PlanConflictError
+            The run is committed.
+        """
+        batch = cls._batch
+        if batch is None:
+            if context:
+                logger.warning(
+                    "event=untracked context=%s: everything is read. Call Job.init before the first source", context
+                )
+            return None
+        if batch.run.closed:
+            raise PlanConflictError(
+                batch.job_id, f"context {context!r} comes after the commit. Call init for another run."
+            )
+        if not context and batch.mode.name != "disable":
+            logger.warning(
+                "event=untracked job=%s: a source without transformation_ctx is read whole and not remembered",
+                batch.job_id,
+            )
+        return batch
+
+    @classmethod
+    def running(cls) -> IncrementalJob | None:
+        """Return the run that is open; None without one."""
+        return None if cls._batch is None or cls._batch.run.closed else cls._batch
+
+    @classmethod
+    def forget(cls) -> None:
+        """End a run that was not committed, and say so. Called by the next `init`; `IncrementalJob` does it at exit."""
+        batch, cls._batch, cls._table = cls.running(), None, None
+        if batch is None:
+            return
+        logger.error(
+            "event=commit_forgotten job=%s run=%s: nothing was saved, and the next run takes the same again. Call "
+            "commit() at the end of the script",
+            batch.job_id, batch.run_id,
+        )  # fmt: skip
+        try:
+            batch.abort()
+        except WatermarkError as failure:
+            logger.warning("event=abort_failed job=%s run=%s error=%s", batch.job_id, batch.run_id, failure)

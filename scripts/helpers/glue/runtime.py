@@ -1,0 +1,47 @@
+"""Which runtime this is: the only file that imports awsglue."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.glue import arguments
+from scripts.helpers.glue_errors import GlueArgumentError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+
+def on_glue() -> bool:
+    """Tell whether this is a Glue job, by the presence of Glue's library."""
+    return importlib.util.find_spec("awsglue") is not None
+
+
+def glue_session(spark_context: SparkContext | None = None) -> SparkSession:
+    """Return the Spark session of Glue's own context. On Glue only."""
+    from awsglue.context import GlueContext
+    from pyspark.context import SparkContext
+
+    session: SparkSession = GlueContext(spark_context or SparkContext.getOrCreate()).spark_session
+    return session
+
+
+def getResolvedOptions(  # noqa: N802
+    args: Sequence[str], options: Sequence[str], allow_abbrev: bool = False
+) -> dict[str, Any]:
+    """Resolve the arguments of a job: by Glue's own parser on Glue, elsewhere by `arguments.getResolvedOptions`.
+
+    Its GlueArgumentError comes out as ours, so that one ``except`` does for both.
+    """
+    if not on_glue():
+        return arguments.getResolvedOptions(args, options, allow_abbrev)
+    from awsglue import utils
+
+    further = {"allow_abbrev": True} if allow_abbrev else {}
+    try:
+        found: dict[str, Any] = utils.getResolvedOptions(args, options, **further)
+    except utils.GlueArgumentError as error:
+        raise GlueArgumentError(str(error)) from error
+    return found

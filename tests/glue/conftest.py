@@ -1,0 +1,74 @@
+"""Fixtures of the tests of Glue's names: a context over the moto server, and scripts that begin and commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.glue import GlueContext, Job
+from scripts.helpers.watermarks import Watermarks
+from tests.rows.conftest import jdbc, postgres
+
+__all__ = ["jdbc", "postgres"]
+
+ENABLE, PAUSE, DISABLE = ({"job_bookmark_option": f"job-bookmark-{name}"} for name in ("enable", "pause", "disable"))
+Put = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    """End the run of a test: Glue's job is one a process."""
+    yield
+    Job.forget()
+
+
+@pytest.fixture
+def glue_context(spark: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> GlueContext:
+    """Return a context whose clients of AWS are led to the moto server."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    return GlueContext(spark.sparkContext)
+
+
+@pytest.fixture
+def begin(glue_context: GlueContext, watermarks: Watermarks) -> Callable[..., Job]:
+    """Return what begins a run of the job ``parking``, with bookmarks enabled unless told otherwise."""
+
+    def init(run_id: str | None = None, **args: Any) -> Job:
+        job = Job(glue_context, watermarks)
+        job.init("parking", ENABLE | {"JOB_RUN_ID": run_id} | args)
+        return job
+
+    return init
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> str:
+    """Return a local directory as a source: faster than S3, and the same to what reads it."""
+    return f"file://{tmp_path}/landing/"
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> str:
+    """Return a local directory as a target."""
+    return f"file://{tmp_path}/raw/"
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Put:
+    """Return what writes files of one JSON row each below `landing`, now or at a time of the past."""
+
+    def write(*names: str, at: datetime | None = None, body: str | None = None) -> None:
+        for name in names:
+            path = tmp_path / "landing" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body or f'{{"id": "{name}"}}')
+            if at is not None:
+                os.utime(path, (at.timestamp(), at.timestamp()))
+
+    (tmp_path / "landing").mkdir()
+    return write

@@ -1,0 +1,156 @@
+"""Scripts written for AWS Glue: as they are on a stand-in of its library, and here with other imports, to one end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+
+SCRIPTS = Path(__file__).parent / "scripts"
+STANDIN = REPOSITORY / "tests" / "doubles" / "awsglue_standin"
+HERE = "eu-central-1"
+"""A region of its own: scripts use the table of the default name."""
+Run = Callable[..., None]
+
+
+def twin_of(script: Path) -> str:
+    """Return a script with its imports changed, and nothing else."""
+    return re.sub(r"^from awsglue[.\w]* import", "from scripts.helpers.glue import", script.read_text(), flags=re.M)
+
+
+@pytest.fixture(scope="module")
+def on_glue(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Return what runs a script in a process that has the stand-in of awsglue on its path."""
+    settings = {
+        name: value
+        for name, value in spark.sparkContext.getConf().getAll()
+        if name.startswith(("spark.hadoop", "spark.sql"))
+    } | {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.jars": spark.conf.get("spark.jars")}
+    bookmarks = tmp_path_factory.mktemp("standin") / "bookmarks.json"
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL": endpoint,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SETTINGS": json.dumps(settings),
+        "STANDIN_BOOKMARKS": str(bookmarks),
+    }
+    log = bookmarks.with_name("log")
+    with log.open("w") as errors, subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "run_scripts.py"), str(STANDIN)],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+    ) as process:  # fmt: skip
+
+        def run(script: str, *args: str) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps({"script": str(SCRIPTS / script), "args": args}) + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n", log.read_text()[-3000:]
+
+        yield run
+        process.kill()
+
+
+@pytest.fixture
+def here(spark: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
+    """Return what runs the twin of a script in this process, with the table of the default name."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", HERE)
+    table = Watermarks(dynamodb_client=boto3.client("dynamodb", region_name=HERE, endpoint_url=endpoint))
+    table.create_table()
+
+    def run(script: str, *args: str) -> None:
+        twin = tmp_path / script
+        twin.write_text(twin_of(SCRIPTS / script))
+        monkeypatch.setattr(sys, "argv", [str(twin), *args])
+        runpy.run_path(str(twin), run_name="__main__")
+
+    yield run
+    table._store.client.delete_table(TableName=table.table_name)
+
+
+@pytest.fixture
+def both(on_glue: Run, here: Run) -> dict[str, Run]:
+    return {"glue": on_glue, "here": here}
+
+
+def test_twin_differs_in_its_imports_only_when_made() -> None:
+    for script in SCRIPTS.glob("*.py"):
+        before, after = script.read_text().splitlines(), twin_of(script).splitlines()
+
+        changed = [line for line, twin in zip(before, after, strict=True) if line != twin]
+
+        assert changed
+        assert all(line.startswith("from awsglue") for line in changed)
+
+
+def test_targets_are_the_same_when_files_come_in_over_three_runs_and_a_range_is_read_again(
+    both: dict[str, Run], s3: Any, bucket: str, spark: Any, tmp_path: Path
+) -> None:
+    def land(name: str, body: str) -> None:
+        s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=body.encode())
+
+    def run(side: str, run_id: str, target: str, *option: str) -> None:
+        both[side](
+            "load_files.py", "--JOB_NAME", f"files-{bucket}", "--JOB_RUN_ID", run_id,
+            "--source", f"s3://{bucket}/landing/", "--target", f"file://{tmp_path}/{side}/{target}/", *option,
+        )  # fmt: skip
+
+    enable = ("--job-bookmark-option", "job-bookmark-enable")
+    steps = [
+        ("jr_1", {"a.csv": "id;bay\n1;north\n", "b.tmp": "no\n"}),
+        ("jr_2", {"sub/c.csv": "id;bay\n2;north\n3;south\n"}),
+        ("jr_3", {"d.csv": "id;bay\nx;west\n"}),
+    ]
+    for run_id, files in steps:
+        for name, body in files.items():
+            land(name, body)
+        for side in both:
+            run(side, run_id, "raw", *enable)
+    pause = ("--job-bookmark-option", "job-bookmark-pause")
+    for side in both:
+        run(side, "jr_4", "again", *pause, "--job-bookmark-from", "jr_1", "--job-bookmark-to", "jr_2")
+
+    def rows(side: str, target: str) -> list[tuple[Any, ...]]:
+        df = spark.read.parquet(f"file://{tmp_path}/{side}/{target}/").select("id", "bay")
+        return sorted(map(tuple, df.collect()), key=str)
+
+    assert rows("here", "raw") == rows("glue", "raw") == [(1, "north"), (2, "north"), (3, "south"), (None, "west")]
+    assert rows("here", "again") == rows("glue", "again") == [(2, "north"), (3, "south")]
+
+
+def test_targets_are_the_same_when_a_table_grows_over_three_runs(
+    both: dict[str, Run], s3: Any, bucket: str, spark: Any, jdbc: Any, postgres: Any, tmp_path: Path
+) -> None:
+    name = postgres.new_table("id bigint PRIMARY KEY, part text, number integer")
+    s3.put_object(
+        Bucket=bucket, Key="prices/1.json", Body=b'{"part": "belt", "price": 7}\n{"part": "lamp", "price": 9}'
+    )
+    login = [text for key, value in postgres.properties.items() for text in (f"--{key}", value)]
+    for number, rows in enumerate(["(1, 'belt', 2), (5, 'lamp', 1)", "(6, 'belt', 1), (4, 'lamp', 4)", ""]):
+        if rows:
+            postgres.sql(f"INSERT INTO {name} VALUES {rows}")
+        for side, run in both.items():
+            run(
+                "load_table.py", "--JOB_NAME", f"table-{bucket}", "--JOB_RUN_ID", f"jr_{number}", "--url", postgres.url,
+                *login, "--table", name, "--source", f"s3://{bucket}/prices/", "--target", f"file://{tmp_path}/{side}/",
+                "--job-bookmark-option", "job-bookmark-enable",
+            )  # fmt: skip
+
+    found = {
+        side: sorted((row["id"], row["total"]) for row in spark.read.json(f"file://{tmp_path}/{side}/").collect())
+        for side in both
+    }
+
+    assert found["here"] == found["glue"] == [(1, 14), (5, 9), (6, 7)]
