@@ -1,0 +1,62 @@
+"""How times, durations, sizes and counts are written for people. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+_DURATIONS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
+MAX_ID = 16
+
+
+def time_text(moment: datetime) -> str:
+    """Write a time to the second, in UTC and without saying so: the table around it does."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration_text(duration: timedelta) -> str:
+    """Write a duration in its two largest units, rounded down.
+
+    Examples
+    --------
+    >>> duration_text(timedelta(hours=27, minutes=5))
+    '1 d 3 h'
+    >>> duration_text(timedelta(seconds=0.25))
+    '0.2 s'
+    """
+    seconds = duration.total_seconds()
+    if seconds < 0:
+        return f"-{duration_text(-duration)}"
+    if seconds < 10:
+        return f"{int(seconds * 10) / 10:g} s"
+    left, parts = int(seconds), list[tuple[int, str]]()
+    for name, size in _DURATIONS:
+        if left >= size or parts:
+            parts.append((left // size, name))
+            left %= size
+    return " ".join(f"{count} {name}" for count, name in parts[:2] if count)
+
+
+def size_text(size: int) -> str:
+    """Write a number of bytes in units of 1,000.
+
+    Examples
+    --------
+    >>> size_text(12), size_text(1_234_567)
+    ('12 bytes', '1.2 MB')
+    """
+    step, amount = 0, float(size)
+    while abs(amount) >= 999.5 and step + 1 < len(_SIZES):
+        step, amount = step + 1, amount / 1_000
+    digits = f"{amount:.1f}" if step and abs(amount) < 99.95 else f"{amount:.0f}"
+    return f"{digits} {_SIZES[step]}"
+
+
+def count_text(count: object) -> str:
+    """Write a count with commas between thousands; anything else as it is."""
+    return f"{count:,}" if isinstance(count, int | float) and not isinstance(count, bool) else str(count)
+
+
+def id_text(name: str) -> str:
+    """Write the beginning of a long id, such as a run's; an ellipsis says that there is more."""
+    return name if len(name) <= MAX_ID else name[: MAX_ID - 1] + "…"

@@ -1,0 +1,13 @@
+"""One page about all jobs: as a file, and served live on this machine."""
+
+from importlib.util import find_spec
+
+from scripts.helpers.errors import ConfigurationError
+
+if find_spec("jinja2") is None:
+    raise ConfigurationError("The page needs Jinja2. Install it: pip install 'glue-watermarks[report]'.")
+
+from scripts.report.page import build_report
+from scripts.report.server import serve
+
+__all__ = ["build_report", "serve"]

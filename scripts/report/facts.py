@@ -1,0 +1,141 @@
+"""What the page says about one job, worked out of its head and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, Literal
+
+from scripts.helpers import freshness
+from scripts.helpers.coverage import is_rows
+from scripts.helpers.cursors import as_list
+from scripts.helpers.intervals import Span
+from scripts.helpers.records import Claim, Head, LogEntry
+from scripts.helpers.runs.run_record import RunRecord
+
+State = Literal["idle", "running", "waiting", "abandoned", "new", "unreadable"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """One source of a job: its name, kind and cursor, and its gaps (None where they were not read)."""
+
+    name: str
+    kind: str
+    columns: str
+    lag: timedelta | None
+    value: str
+    gaps: Sequence[Span] | None = None
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """One job at one time.
+
+    Attributes
+    ----------
+    head
+        None where it cannot be read; `problem` says why, and what to do.
+    entries
+        Versions, newest first: all since a time, or the newest ones. `is_whole` if none is older.
+    gaps
+        By context of rows; None where they could not be read.
+    unsuccessful
+        The newest of its job runs that ended without success, where `JobRuns` keeps records of them.
+    """
+
+    job_id: str
+    now: datetime
+    head: Head | None
+    problem: str = ""
+    entries: Sequence[LogEntry] = ()
+    is_whole: bool = True
+    gaps: Mapping[str, Sequence[Span] | None] = field(default_factory=dict)
+    unsuccessful: Sequence[RunRecord] = ()
+
+    @property
+    def state(self) -> State:
+        """What is going on with the job.
+
+        ``running``: a run holds it. ``waiting``: a plan is open and no run works on it.
+        ``abandoned``: a run died before it had a plan. ``new``: nothing was ever committed.
+        """
+        head = self.head
+        if head is None:
+            return "unreadable"
+        if self.owner is not None:
+            return "running"
+        if head.plan is not None:
+            return "waiting"
+        if head.claim is not None:
+            return "abandoned"
+        return "idle" if head.last else "new"
+
+    @property
+    def owner(self) -> Claim | None:
+        """The run whose lease lives."""
+        claim = self.head.claim if self.head else None
+        return claim if claim and self.now < claim.lease_until else None
+
+    @property
+    def age(self) -> timedelta | None:
+        """Time since the last version."""
+        return freshness.age(self.head, self.now) if self.head else None
+
+    @cached_property
+    def lag(self) -> timedelta | None:
+        """Time since the oldest cursor of time; None for a job without one."""
+        return freshness.lag(self.head, self.now) if self.head else None
+
+    @property
+    def plan_age(self) -> timedelta | None:
+        """Time since the open plan was frozen; None without one."""
+        return freshness.open_plan_age(self.head, self.now) if self.head else None
+
+    @property
+    def failed_since(self) -> int:
+        """How many runs have begun since the last version and are gone."""
+        if self.head is None:
+            return 0
+        return max(self.head.begun - (self.owner is not None), 0)
+
+    @cached_property
+    def failed(self) -> int:
+        """How many runs failed, of those that the entries know of, and since."""
+        return sum(entry.failed for entry in self.entries) + self.failed_since
+
+    @property
+    def gap_count(self) -> int:
+        """How many ranges were gone past and never read."""
+        return sum(len(gaps) for gaps in self.gaps.values() if gaps)
+
+    @cached_property
+    def contexts(self) -> list[Context]:
+        """The sources of the job; none for a job with watermarks of its own."""
+        if self.head is None:
+            return []
+        return [
+            self._context(self.head, name, state)
+            for name, state in sorted(self.head.watermarks.items())
+            if isinstance(state, Mapping) and state.get("kind") in ("rows", "files")
+        ]
+
+    @cached_property
+    def cursors(self) -> list[tuple[datetime, datetime | None]]:
+        """When versions were made, rising, and the oldest cursor of time of each; None if it has none."""
+        found = []
+        for entry in reversed(self.entries):
+            at = entry.change.at
+            lag = freshness.lag(Head("", "", 0, 0, entry.watermarks), at)
+            found.append((at, None if lag is None else at - lag))
+        return sorted(found, key=itemgetter(0))
+
+    def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:
+        alone = replace(head, watermarks={name: state})
+        columns = ", ".join(map(str, as_list(state.get("cursor_column"))))
+        value = ", ".join(map(str, as_list(state.get("value")))) if is_rows(state) else ""
+        lag = freshness.lag(alone, self.now)
+        return Context(name, str(state["kind"]), columns, lag, value, self.gaps.get(name, ()))

@@ -1,0 +1,111 @@
+"""Reads what the page shows of each job; nothing is ever written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from scripts.helpers.coverage import is_rows, served_by
+from scripts.helpers.errors import (
+    AmbiguousHistoryError,
+    CorruptItemError,
+    CursorError,
+    InvalidIdError,
+    NewerFormatError,
+    NothingThereError,
+)
+from scripts.helpers.intervals import Span
+from scripts.helpers.job_list import ListedJob
+from scripts.helpers.records import LogEntry
+from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.runs.run_store import RunStore
+from scripts.helpers.values import Spilled
+from scripts.helpers.watermarks import Watermarks
+from scripts.report.facts import JobFacts
+
+MOST_VERSIONS = 1_000
+"""Versions of one job that are read at most, the newest ones."""
+MOST_JOB_RUNS = 100
+OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
+"""Errors that say nothing about other jobs."""
+
+
+def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob]:
+    """Return the jobs to show: those asked for, in that order, or all of the table without the slices of backfills."""
+    if jobs is None:
+        listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
+        return [job if job.head else look_up(watermarks, job.job_id, job.problem) for job in listed]
+    return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
+
+
+def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> ListedJob:
+    """Read one head, or the item of the original class; what is wrong is its `problem`, unless it is known."""
+    try:
+        return ListedJob(job_id, watermarks.latest(job_id))
+    except OF_ONE_JOB as error:
+        return ListedJob(job_id, None, problem or str(error))
+
+
+def read_facts(
+    watermarks: Watermarks,
+    job: ListedJob,
+    now: datetime,
+    since: datetime | None = None,
+    most: int = MOST_VERSIONS,
+    with_runs: bool = True,
+) -> JobFacts:
+    """Read the history, the gaps and the job runs of one job.
+
+    What cannot be read is the `problem` of that job and does not end the report.
+
+    Raises
+    ------
+    CredentialsError, AccessRefusedError, StoreUnavailableError, TableNotFoundError
+        These would hold for every job.
+    """
+    if job.head is None:
+        return JobFacts(job.job_id, now, None, job.problem or "")
+    try:
+        entries, is_whole = _entries(watermarks, job.job_id, since, most)
+        states = {
+            name: watermarks.state_at(job.head, name) if isinstance(state, Spilled) else state
+            for name, state in job.head.watermarks.items()
+        }
+    except OF_ONE_JOB as error:
+        return JobFacts(job.job_id, now, None, str(error))
+    gaps = {name: _gaps(watermarks, job.job_id, name) for name, state in states.items() if is_rows(state)}
+    return JobFacts(
+        job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
+        _unsuccessful(watermarks, job.job_id, since) if with_runs else (),
+    )  # fmt: skip
+
+
+def _entries(watermarks: Watermarks, job_id: str, since: datetime | None, most: int) -> tuple[Sequence[LogEntry], bool]:
+    """Read versions, newest first, until there are enough; and tell whether none is older."""
+    found: list[LogEntry] = []
+    while len(found) < most:
+        page = watermarks.history(job_id, most - len(found), found[-1].version if found else None)
+        recent = [entry for entry in page if since is None or entry.change.at >= since]
+        found += recent
+        if len(recent) < len(page):
+            return found, False
+        if not page or page[-1].version == 1:
+            return found, True
+    return found, False
+
+
+def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -> Sequence[RunRecord]:
+    """Read which of the newest job runs ended without success; none where `JobRuns` is not used."""
+    found = RunStore(watermarks._store).newest_runs(job_id, MOST_JOB_RUNS)
+    return [
+        run for run in found if run.is_over and run.state != "SUCCEEDED" and (since is None or run.started_on >= since)
+    ]
+
+
+def _gaps(watermarks: Watermarks, job_id: str, context: str) -> Sequence[Span] | None:
+    """Read the gaps of a rows context; None where its state is damaged or has gone meanwhile."""
+    try:
+        return watermarks.gaps(job_id, context)
+    except (CursorError, *OF_ONE_JOB):
+        return None

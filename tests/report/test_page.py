@@ -1,0 +1,312 @@
+"""The page in a real browser: what it shows, by mouse, keyboard, phone and screen reader, and what it asks for."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.conftest import Page
+from tests.report.many import large_page
+from tests.report.world import JOBS, MARKUP_CONTEXT, MARKUP_JOB
+
+TAB, ENTER, SPACE = "\ue004", "\ue007", " "
+WIDTHS = {"phone": 360, "wide": 1280}
+AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def url(report_file: Path) -> str:
+    return report_file.as_uri()
+
+
+# --- what it asks for ---------------------------------------------------------------------------
+
+
+def test_page_asks_for_nothing_but_itself_when_it_is_used(page: Page, url: str) -> None:
+    page.open(url).open_job("repairs-hourly")
+    page.run("document.querySelector('#details summary').click()")
+
+    assert [asked for asked in page.requests() if not asked.startswith("data:")] == [url]
+    assert page.complaints() == []
+
+
+def test_page_refuses_what_is_put_into_it_when_it_would_call_out(page: Page, url: str) -> None:
+    page.open(url)
+
+    page.run("const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i)")
+    page.run("const s = document.createElement('script'); s.textContent = 'window.hit = 1'; document.body.append(s)")
+
+    assert page.run("return window.hit === undefined")
+    assert sum("Content Security Policy" in said for said in page.complaints()) == 2
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_markup_in_names_is_text_when_shown(page: Page, url: str) -> None:
+    page.open(url).open_job(MARKUP_JOB)
+
+    assert page.run("return document.getElementById('job-name').textContent") == MARKUP_JOB
+    assert MARKUP_CONTEXT in page.run("return document.getElementById('details').textContent")
+    assert page.run("return document.querySelectorAll('#details img, #details script').length") == 0
+    assert page.complaints() == []
+
+
+# --- finding ------------------------------------------------------------------------------------
+
+
+def test_jobs_that_need_a_person_come_first_when_the_page_opens(page: Page, url: str) -> None:
+    page.open(url)
+
+    shown = page.visible_jobs()
+    assert len(shown) == JOBS
+    assert shown[:3] == ["waits-for-replay", "abandoned", "with-gap"]
+
+
+def test_jobs_are_found_when_a_part_of_the_name_is_typed(page: Page, url: str) -> None:
+    page.open(url)
+    page.run("document.getElementById('find').focus()")
+
+    page.press("RUN", "NING")
+
+    assert page.visible_jobs() == ["running-now"]
+    assert page.run("return document.getElementById('shown').textContent") == f"1 of {JOBS} jobs"
+
+
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        ("waiting", ["waits-for-replay", "abandoned"]),
+        ("failed", ["waits-for-replay", "abandoned", "repairs-hourly"]),
+        ("gaps", ["with-gap"]),
+    ],
+)
+def test_jobs_of_one_kind_are_shown_when_its_button_is_pressed(
+    page: Page, url: str, only: str, found: list[str]
+) -> None:
+    page.open(url)
+
+    page.run(f"document.querySelector('[data-only={only}]').click()")
+
+    assert page.visible_jobs() == found
+
+
+def test_nothing_found_is_said_when_no_job_fits(page: Page, url: str) -> None:
+    page.open(url)
+    page.run("document.getElementById('find').focus()")
+
+    page.press("nothing-like-it")
+
+    assert page.visible_jobs() == []
+    assert page.run("return document.getElementById('none').offsetParent !== null")
+
+
+def test_jobs_change_order_when_a_heading_is_clicked_twice(page: Page, url: str) -> None:
+    page.open(url)
+    sort = "document.querySelector('[data-sort=name]').click()"
+
+    page.run(sort)
+    rising = page.visible_jobs()
+    page.run(sort)
+
+    assert rising == sorted(rising, key=str.lower)
+    assert page.visible_jobs() == rising[::-1]
+    assert page.run("return document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "descending"
+
+
+def test_jobs_without_a_lag_come_last_when_sorted_by_it(page: Page, url: str) -> None:
+    page.open(url)
+
+    page.run("document.querySelector('[data-sort=lag]').click()")
+
+    lags = page.run("return [...document.querySelectorAll('#jobs tr')].map(r => r.dataset.lag)")
+    known = [float(lag) for lag in lags if lag]
+    assert lags[: len(known)] == [lag for lag in lags if lag]
+    assert known == sorted(known, reverse=True)
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job_id", "said"),
+    [
+        ("waits-for-replay", "Run the job again: it replays exactly this plan."),
+        ("abandoned", "had planned nothing; its lease ended"),
+        ("running-now", "has worked on it since 2026-03-17 22:35:00"),
+        ("with-gap", "duty officer: the archive comes later"),
+        ("repairs-hourly", "3 runs failed"),
+    ],
+)
+def test_job_says_what_happened_and_what_to_do_when_opened(page: Page, url: str, job_id: str, said: str) -> None:
+    page.open(url).open_job(job_id)
+
+    assert said in " ".join(page.run("return document.getElementById('details').innerText").split())
+
+
+def test_job_is_shown_at_once_when_its_address_is_opened(page: Page, url: str) -> None:
+    page.open(f"{url}#job=parking%2Fpermits")
+
+    page.wait("return document.querySelector('#details .say')")
+
+    assert page.run("return document.getElementById('job-name').textContent") == "parking/permits"
+    assert page.visible_jobs() == []
+
+
+def test_overview_is_back_with_the_focus_on_the_job_when_the_browser_goes_back(page: Page, url: str) -> None:
+    page.open(url).open_job("landing")
+
+    page.driver.back()
+    page.wait("return document.getElementById('job').hidden")
+
+    assert len(page.visible_jobs()) == JOBS
+    assert page.focused() == "landing"
+
+
+def test_charts_have_a_table_that_says_the_same_when_opened(page: Page, url: str) -> None:
+    page.open(url).open_job("repairs-hourly")
+    page.run("document.querySelector('#details summary').click()")
+
+    cells = "[...document.querySelectorAll('#details details tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    rows = page.run(f"return {cells}")
+    assert sum(int(row[1]) for row in rows) == 30
+    assert sum(int(row[2]) for row in rows) == 3
+    assert page.run("return document.querySelectorAll('svg[role=img] rect.bad').length") == 3
+
+
+# --- for everybody ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False)], ids=["phone-dark", "wide-light"])
+@pytest.mark.parametrize("job_id", [None, "repairs-hourly"], ids=["overview", "job"])
+def test_axe_finds_nothing_when_it_looks_at_the_page(
+    page: Page, url: str, job_id: str | None, width: int, dark: bool
+) -> None:
+    page.open(url, dark=dark, width=width)
+    if job_id:
+        page.open_job(job_id)
+
+    page.run(AXE)
+    found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+
+    assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found["violations"]] == []
+    assert {"color-contrast", "region", "td-headers-attr" if job_id else "label"} <= {
+        rule["id"] for rule in found["passes"]
+    }
+
+
+@pytest.mark.parametrize("job_id", [None, "repairs-hourly", "with-gap", MARKUP_JOB])
+def test_nothing_leaves_the_screen_sideways_when_it_is_a_phone(page: Page, url: str, job_id: str | None) -> None:
+    page.open(url, width=360, height=780)
+    if job_id:
+        page.open_job(job_id)
+
+    assert page.run("return document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_screen_reader_gets_landmarks_table_and_names_when_it_reads_the_overview(
+    page: Page, url: str, width: int
+) -> None:
+    page.open(url, width=width)
+
+    tree = page.accessibility()
+
+    def names(role: str) -> list[str]:
+        return [node["name"] for node in tree if node["role"] == role]
+
+    assert {"banner", "main", "contentinfo", "search"} <= {node["role"] for node in tree}
+    assert names("table") == ["All jobs with their state, lag, last version, open plan, owner, gaps and failed runs"]
+    assert len(names("row")) >= JOBS
+    assert MARKUP_JOB in names("rowheader")
+    assert names("searchbox") == ["Find a job"]
+    assert all(name for role in ("button", "link", "heading", "combobox") for name in names(role))
+
+
+def test_screen_reader_gets_charts_in_words_when_it_reads_a_job(page: Page, url: str) -> None:
+    page.open(url).open_job("repairs-hourly")
+
+    charts = [(node["name"], node["description"]) for node in page.accessibility() if node["role"] in ("image", "img")]
+
+    assert charts[0][0].startswith("Lag")
+    assert any("30 versions, 3 runs failed." in f"{name} {description}" for name, description in charts)
+
+
+def test_keyboard_reaches_everything_and_leaves_again_when_tab_is_pressed(page: Page, url: str) -> None:
+    page.open(url)
+    shown, reached = page.visible_jobs(), list[str]()
+
+    for _ in range(40):
+        page.press(TAB)
+        reached.append(page.focused())
+        if len(reached) > 1 and reached[-1] == reached[0]:
+            break
+
+    assert reached[:2] == ["Skip to the jobs", "find"]
+    assert reached[2].endswith("left open")
+    assert [name for name in reached if name in shown] == shown
+    assert reached[-1] == reached[0]
+
+
+def test_keyboard_opens_a_job_and_comes_back_when_enter_is_pressed(page: Page, url: str) -> None:
+    page.open(url)
+    page.run("[...document.querySelectorAll('#jobs a')].find(a => a.textContent === 'landing').focus()")
+
+    page.press(ENTER)
+    page.wait("return document.querySelector('#details .say')")
+    opened = page.focused()
+    page.run("document.getElementById('back').focus()")
+    page.press(ENTER)
+    page.wait("return document.getElementById('job').hidden")
+
+    assert (opened, page.focused()) == ("landing", "landing")
+
+
+@pytest.mark.parametrize(("dark", "paper"), [(False, "rgb(255, 255, 255)"), (True, "rgb(20, 23, 26)")])
+def test_page_has_the_colours_of_the_system_when_it_opens(page: Page, url: str, dark: bool, paper: str) -> None:
+    page.open(url, dark=dark)
+
+    assert page.run("return getComputedStyle(document.documentElement).backgroundColor") == paper
+
+
+def test_focus_can_be_seen_when_it_moves(page: Page, url: str) -> None:
+    page.open(url)
+
+    page.press(TAB, TAB, TAB)
+
+    assert page.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_overview_works_when_there_is_no_script(page: Page, url: str) -> None:
+    page.cdp("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        page.open(url)
+        tree = page.accessibility()
+    finally:
+        page.cdp("Emulation.setScriptExecutionDisabled", value=False)
+
+    assert "repairs-hourly" in [node["name"] for node in tree if node["role"] == "rowheader"]
+    assert any("need JavaScript" in node["name"] for node in tree)
+
+
+# --- many jobs ----------------------------------------------------------------------------------
+
+
+def test_page_is_small_and_can_be_searched_when_there_are_500_jobs_of_1000_versions(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "large.html"
+    path.write_text(large_page(), encoding="utf-8")
+
+    page.open(path.as_uri())
+    page.run("document.getElementById('find').focus()")
+    page.press("parking-01")
+    found: Any = page.visible_jobs()
+    page.open_job("parking-0100")
+
+    assert path.stat().st_size < 6_000_000
+    assert len(found) == 20
+    assert "The newest 40 versions of 1,000." in page.run("return document.getElementById('details').innerText")
+    assert page.run("return document.querySelectorAll('*').length") < 20_000
+    assert page.complaints() == []

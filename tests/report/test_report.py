@@ -1,0 +1,246 @@
+"""What `build_report` reads and says, without a browser."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+from datetime import datetime, timedelta, timezone
+from html import unescape
+from itertools import pairwise
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, TableNotFoundError
+from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.runs.run_store import RunStore
+from scripts.helpers.watermarks import Watermarks
+from scripts.report import build_report
+from scripts.report.facts import JobFacts
+from scripts.report.periods import in_periods
+from scripts.report.reading import look_up, read_facts
+from tests.conftest import Clock
+from tests.report.conftest import World
+from tests.report.many import facts_of
+from tests.report.world import JOBS, MARKUP_JOB, SECRET, commit, hourly, rows_state
+
+
+def names_of(html: str) -> list[str]:
+    return [unescape(name) for name in re.findall(r'<tr role="row" data-name="([^"]*)"', html)]
+
+
+def details_of(html: str) -> dict[str, str]:
+    """Return the details of each job, unpacked, as text without tags."""
+    packed = re.findall(r'<script type="text/plain" id="details-\d+">([^<]*)</script>', html)
+    pages = [gzip.decompress(base64.b64decode(text)).decode() for text in packed]
+    texts = [unescape(" ".join(re.sub("<[^>]*>", " ", page).split())) for page in pages]
+    return dict(zip(names_of(html), texts, strict=True))
+
+
+# --- which jobs ---------------------------------------------------------------------------------
+
+
+def test_report_has_all_jobs_when_none_is_named(world: World) -> None:
+    found = names_of(build_report(world.watermarks, now=world.now))
+
+    assert len(found) == JOBS
+    assert MARKUP_JOB in found
+
+
+def test_report_has_the_named_jobs_only_when_some_are_named(world: World) -> None:
+    html = build_report(world.watermarks, jobs=["landing", "playbook", "landing"], now=world.now)
+
+    assert sorted(names_of(html)) == ["landing", "playbook"]
+
+
+def test_report_leaves_out_what_serves_another_job_when_all_are_shown(watermarks: Watermarks, clock: Clock) -> None:
+    commit(watermarks, "repairs", "jr_1", {"n": rows_state(clock.now)})
+    commit(watermarks, "repairs-backfill-0123456789abcdef", "jr_1", {"n": rows_state(clock.now)})
+
+    assert names_of(build_report(watermarks, now=clock.now)) == ["repairs"]
+
+
+def test_report_says_so_when_the_table_is_empty(watermarks: Watermarks, clock: Clock) -> None:
+    html = build_report(watermarks, now=clock.now)
+
+    assert names_of(html) == []
+    assert "0 jobs" in html
+
+
+def test_report_goes_on_when_one_job_cannot_be_read(watermarks: Watermarks, dynamodb: Any, clock: Clock) -> None:
+    commit(watermarks, "good", "jr_1", {"n": rows_state(clock.now)})
+    newer = {"jobName": {"S": "newer"}, "runId": {"S": "~latest"}, "fmt": {"N": "99"}}
+    dynamodb.put_item(TableName=watermarks.table_name, Item=newer)
+
+    found = details_of(build_report(watermarks, jobs=["newer", "good", "unknown"], now=clock.now))
+
+    assert list(found) == ["newer", "unknown", "good"]
+    assert "Unreadable" in found["newer"]
+    assert "holds nothing for job 'unknown'" in found["unknown"]
+
+
+def test_report_is_refused_when_the_table_is_missing(dynamodb: Any) -> None:
+    missing = Watermarks("no-such-table", dynamodb)
+
+    with pytest.raises(TableNotFoundError, match="no-such-table"):
+        build_report(missing)
+
+
+@pytest.mark.parametrize("name", ["now", "since"])
+def test_report_is_refused_when_a_time_has_no_zone(watermarks: Watermarks, name: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"'{name}' is a time without a zone. Give an aware datetime"):
+        build_report(watermarks, **{name: datetime(2026, 3, 16)})  # type: ignore[arg-type]
+
+
+def test_report_changes_nothing_when_it_is_made(world: World, dynamodb: Any) -> None:
+    sent: list[str] = []
+    client = boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url)
+    client.meta.events.register("before-call.dynamodb", lambda model, **_: sent.append(model.name))
+
+    build_report(Watermarks(world.watermarks.table_name, client, job_id_rule=".+"), now=world.now)
+
+    assert set(sent) == {"GetItem", "Query", "Scan"}
+
+
+def test_job_of_the_original_class_is_shown_when_the_next_run_would_take_it_over(
+    watermarks: Watermarks, dynamodb: Any, clock: Clock
+) -> None:
+    item = {"jobName": {"S": "old"}, "runId": {"S": "jr_1"}, "watermarks": {"M": {"latest": {"S": "x"}}}}
+    dynamodb.put_item(TableName=watermarks.table_name, Item=item)
+    dynamodb.put_item(TableName=watermarks.table_name, Item=item | {"jobName": {"S": "olds"}})
+    dynamodb.put_item(TableName=watermarks.table_name, Item=item | {"jobName": {"S": "olds"}, "runId": {"S": "jr_2"}})
+
+    found = details_of(build_report(watermarks, now=clock.now))
+
+    assert "Version 1" in found["old"]
+    assert "Unreadable items of the original class" in found["olds"]
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def test_report_shows_no_watermark_when_it_is_not_asked_to(world: World) -> None:
+    html = build_report(world.watermarks, now=world.now)
+
+    shown = html + "".join(details_of(html).values())
+    assert str(SECRET) not in shown
+    assert "2026-03-08" not in shown
+    assert "9 d" in details_of(html)["with-gap"]
+
+
+def test_report_shows_watermarks_and_ends_of_gaps_when_it_is_asked_to(world: World) -> None:
+    found = details_of(build_report(world.watermarks, now=world.now, values=True))
+
+    assert str(SECRET) in found["parking/permits"]
+    assert "2026-03-08 21:45:00+00:00" in found["with-gap"]
+
+
+# --- what is counted ----------------------------------------------------------------------------
+
+
+def test_lag_and_age_are_those_of_the_command_line_when_shown(watermarks: Watermarks, clock: Clock) -> None:
+    hourly(watermarks, clock, "repairs", 2, lambda _: False)
+    clock.move(minutes=10)
+
+    found = details_of(build_report(watermarks, now=clock.now))["repairs"]
+
+    assert "Lag 15 min" in found
+    assert "Age 10 min" in found
+
+
+def test_report_goes_back_so_far_only_when_since_is_given(watermarks: Watermarks, clock: Clock) -> None:
+    hourly(watermarks, clock, "repairs", 6, lambda _: False)
+
+    html = build_report(watermarks, now=clock.now, since=clock.now - timedelta(hours=2))
+
+    assert "The newest 3 versions of 6." in details_of(html)["repairs"]
+
+
+def test_failed_runs_are_counted_when_they_died_aborted_or_are_gone(watermarks: Watermarks, clock: Clock) -> None:
+    hourly(watermarks, clock, "repairs", 3, lambda number: number == 1)
+    watermarks.begin("repairs", "jr_dead")
+    clock.move(hours=1)
+
+    facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
+
+    assert (facts.state, facts.failed, facts.failed_since) == ("abandoned", 2, 1)
+
+
+def test_run_at_work_is_no_failure_when_its_lease_lives(watermarks: Watermarks, clock: Clock) -> None:
+    watermarks.begin("repairs", "jr_1")
+
+    facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
+
+    assert (facts.state, facts.failed) == ("running", 0)
+
+
+def test_job_runs_without_success_are_named_when_there_are_records(watermarks: Watermarks, clock: Clock) -> None:
+    commit(watermarks, "repairs", "jr_1", {"n": rows_state(clock.now)})
+    started = RunRecord("repairs", "jr_" + "0" * 64, "STARTING", clock.now, clock.now, {})
+    failed = started.to("FAILED", clock.now, error="the bucket is gone <b>")
+    store = RunStore(watermarks._store)
+    store.write_run(None, started)
+    store.write_run(started, failed)
+
+    found = details_of(build_report(watermarks, now=clock.now))["repairs"]
+
+    assert "FAILED 2026-03-16 15:45:00 2026-03-16 15:45:00 the bucket is gone <b>" in found
+
+
+def test_history_is_read_page_by_page_when_it_is_long(watermarks: Watermarks, clock: Clock) -> None:
+    hourly(watermarks, clock, "repairs", 7, lambda _: False)
+    job = look_up(watermarks, "repairs")
+
+    facts = [read_facts(watermarks, job, clock.now, most=most) for most in (5, 7, 9)]
+
+    assert [(len(one.entries), one.is_whole) for one in facts] == [(5, False), (7, True), (7, True)]
+
+
+# --- periods ------------------------------------------------------------------------------------
+
+
+def test_periods_hold_every_version_once_when_summed() -> None:
+    facts = facts_of(3, 1_000)
+
+    found = in_periods(facts)
+
+    assert found is not None
+    assert len(found.periods) <= 60
+    assert sum(period.versions for period in found.periods) == 1_000
+    assert sum(period.failed for period in found.periods) == facts.failed
+    starts = [period.start for period in found.periods]
+    assert {later - one for one, later in pairwise(starts)} == {found.length}
+
+
+def test_lag_of_a_period_is_the_highest_when_a_version_was_late(watermarks: Watermarks, clock: Clock) -> None:
+    hourly(watermarks, clock, "repairs", 3, lambda _: False)
+    clock.move(hours=9)
+    hourly(watermarks, clock, "repairs", 3, lambda _: False)
+
+    found = in_periods(read_facts(watermarks, look_up(watermarks, "repairs"), clock.now))
+
+    assert found is not None and found.measure == "lag"
+    assert max(period.lag for period in found.periods if period.lag) == timedelta(hours=10, minutes=5)
+
+
+def test_lag_falls_when_two_versions_have_the_same_time(world: World) -> None:
+    found = in_periods(read_facts(world.watermarks, look_up(world.watermarks, "with-gap"), world.now))
+
+    assert found is not None
+    assert (found.periods[0].lag, found.periods[-1].lag) == (timedelta(days=9), timedelta(minutes=54))
+
+
+def test_periods_show_the_age_when_a_job_has_no_cursor_of_time(watermarks: Watermarks, clock: Clock) -> None:
+    commit(watermarks, "landing", "jr_1", {"parking": {"kind": "files"}})
+    clock.move(hours=3)
+
+    found = in_periods(read_facts(watermarks, look_up(watermarks, "landing"), clock.now))
+
+    assert found is not None and found.measure == "age"
+    assert found.periods[-1].lag == timedelta(hours=3)
+
+
+def test_periods_are_none_when_nothing_was_committed() -> None:
+    assert in_periods(JobFacts("repairs", datetime(2026, 3, 16, tzinfo=timezone.utc), None)) is None

@@ -1,0 +1,67 @@
+"""A table with one job of each kind, made through the public calls, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from scripts.helpers.coverage import with_coverage
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+
+MARKUP_JOB = "<script>alert(1)</script>"
+"""A name that the default rule refuses, and a table with a rule of its own lets in."""
+MARKUP_CONTEXT = "<img src=x onerror=alert(2)>"
+SECRET = 271828182
+"""A watermark, which no page shows unless asked."""
+JOBS = 9
+
+
+def rows_state(value: datetime, before: Any = None, **fields: Any) -> dict[str, Any]:
+    """Return the state of a rows context that has read up to a time."""
+    state = {"kind": "rows", "cursor_column": "last_modified", "type": "timestamp", "value": value} | fields
+    low = tuple([before["value"]] if before else [])
+    return with_coverage(state, before, [(low, (value,))], "o1")
+
+
+def commit(watermarks: Watermarks, job_id: str, run_id: str, following: dict[str, Any], **metrics: Any) -> None:
+    """Run a job once, from begin to commit."""
+    run = watermarks.begin(job_id, run_id)
+    run.freeze({name: {"kind": "rows"} for name in following}, following)
+    run.commit(**metrics)
+
+
+def hourly(watermarks: Watermarks, clock: Clock, job_id: str, runs: int, fail: Callable[[int], bool]) -> None:
+    """Run a job of rows once an hour; where told, a run dies before the one that commits."""
+    state: Any = None
+    for number in range(runs):
+        clock.move(hours=1)
+        if fail(number):
+            watermarks.begin(job_id, f"jr_dead{number}").abort()
+        state = rows_state(clock.now - timedelta(minutes=5), state)
+        commit(watermarks, job_id, f"jr_{number:064x}", {"repairs": state}, rows_collected=900 + 211 * number % 700)
+
+
+def fill(watermarks: Watermarks, clock: Clock) -> None:
+    """Write a job of each kind; `watermarks` has a rule that takes every name, and `clock` is its clock."""
+    hourly(watermarks, clock, "repairs-hourly", 30, lambda number: number in (11, 12, 23))
+    files = {"kind": "files", "mode": "exact"}
+    commit(watermarks, "landing", "jr_1", {"parking": files}, files_read=12, bytes_read=34_000)
+    watermarks.add_watermark(watermarks.create_watermark_item("playbook", "jr_1", latest_data=SECRET))
+    state = rows_state(clock.now - timedelta(days=9))
+    commit(watermarks, "with-gap", "jr_1", {"repairs": state})
+    watermarks.set_watermark(
+        "with-gap", {key: rows_state(clock.now)[key] for key in ("kind", "cursor_column", "type", "value")},
+        context="repairs", why="the archive comes later", who="duty officer",
+    )  # fmt: skip
+    commit(watermarks, MARKUP_JOB, "jr_1", {MARKUP_CONTEXT: rows_state(clock.now)})
+    numbers = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": SECRET}
+    commit(watermarks, "parking/permits", "jr_1", {"id": numbers})
+    waiting = watermarks.begin("waits-for-replay", "jr_" + "d" * 64)
+    waiting.freeze({"parking": {"kind": "files"}}, {"parking": {"kind": "files"}})
+    watermarks.begin("abandoned", "jr_gone")
+    clock.move(minutes=50)
+    running = watermarks.begin("running-now", "jr_" + "a" * 64)
+    running.freeze({"parking": {"kind": "files"}}, {"parking": {"kind": "files"}})
+    clock.move(minutes=4)
