@@ -1,0 +1,98 @@
+"""An exact order for rows of any nesting, so that equal means equal and sorted means sorted everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from scripts.helpers.errors import FieldTypeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+WITHOUT_ORDER = ("interval", "variant", "geometry", "geography")
+
+
+def parts_of(kind: DataType) -> list[tuple[str, DataType]]:
+    """Return the types right within a type, by what leads to them."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return [(part.name, part.dataType) for part in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [("val", kind.elementType)]
+    return [("key", kind.keyType), ("val", kind.valueType)] if isinstance(kind, MapType) else []
+
+
+def check_order(name: str, kind: DataType) -> None:
+    """Raise FieldTypeError for a type that has no order, wherever in a field it is."""
+    if kind.typeName() in WITHOUT_ORDER:
+        raise FieldTypeError(name, kind.typeName())
+    for inner, within in parts_of(kind):
+        check_order(f"{name}.{inner}", within)
+
+
+def with_sorted_maps(value: Column, kind: DataType) -> Column:
+    """Write a value with each of its maps as an array of `key` and `val`, in the order of the keys."""
+    return _rebuilt(value, kind, lambda inner: inner.typeName() == "map", lambda plain, _: plain)
+
+
+def is_loose(kind: DataType) -> bool:
+    """Tell whether Spark takes unlike values of a type for equal: 0.0 and -0.0, or texts under a collation."""
+    return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in parts_of(kind))
+
+
+def exactly(value: Column, kind: DataType) -> Column:
+    """Write a value so that those which Spark takes for equal differ where they are not the same."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def unlike(plain: Column, of: DataType) -> Column:
+        if _is_float(of):
+            return F.when(plain == 0, plain.cast("string"))
+        return plain.cast("binary") if _is_collated(of) else plain
+
+    return _rebuilt(value, kind, is_loose, unlike)
+
+
+def _is_float(kind: DataType) -> bool:
+    return kind.typeName() in ("float", "double")
+
+
+def _is_collated(kind: DataType) -> bool:
+    return getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
+
+
+def _rebuilt(
+    value: Column, kind: DataType, wanted: Callable[[DataType], bool], leaf: Callable[[Column, DataType], Column]
+) -> Column:
+    """Write a value anew where something wanted is in it: maps as sorted arrays, and `leaf` of what holds nothing."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    def again(inner: Column, of: DataType) -> Column:
+        return _rebuilt(inner, of, wanted, leaf)
+
+    if not _holds(kind, wanted):
+        return value
+    if isinstance(kind, StructType):
+        parts = [again(value.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(kind, ArrayType):
+        of_element = kind.elementType
+        return F.transform(value, lambda element: again(element, of_element))
+    if isinstance(kind, MapType):
+        of_key, of_value = kind.keyType, kind.valueType
+        entries = F.transform(
+            F.map_entries(value),
+            lambda entry: F.struct(
+                again(entry.getField("key"), of_key).alias("key"),
+                again(entry.getField("value"), of_value).alias("val"),
+            ),
+        )
+        return F.sort_array(entries)
+    return leaf(value, kind)
+
+
+def _holds(kind: DataType, wanted: Callable[[DataType], bool]) -> bool:
+    return wanted(kind) or any(_holds(inner, wanted) for _, inner in parts_of(kind))

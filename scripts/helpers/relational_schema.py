@@ -1,0 +1,121 @@
+"""Which table and column each field of a nested row ends up in, named as Glue's Relationalize names them. Pure.
+
+A struct becomes columns `a.b`. An array `a` becomes a table `root_a` with columns `id`, `index` and `a.val`, or
+`a.val.b` where its elements are structs; an array inside it the table `root_a.val.b`. The names are those of AWS's
+`join_and_relationalize` example. Maps are ours to decide: a table like that of an array, with `m.key` and `m.val`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scripts.helpers.errors import NameCollisionError
+
+ID, INDEX = "id", "index"
+"""Of each child table: the id that the parent row holds, and the position in its array, from 0."""
+
+
+Fields = tuple[str, ...]
+"""Names of fields, each inside the one before."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, and the fields that lead to it from the table's element."""
+
+    name: str
+    steps: Fields
+    table: str | None = None
+    """The child table of an array or map; the column then holds the ids of it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: that of the rows, or one of an array or map.
+
+    Attributes
+    ----------
+    steps
+        The fields that lead from the parent's element to the array.
+    path
+        The fields that lead here from the row.
+    """
+
+    name: str
+    parent: Table | None = field(default=None, repr=False)
+    steps: Fields = ()
+    path: Fields = ()
+    columns: list[Column] = field(default_factory=list)
+
+    @property
+    def has_children(self) -> bool:
+        """Tell whether a column holds ids."""
+        return any(column.table for column in self.columns)
+
+
+def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = False) -> list[Table]:
+    """Return the tables of a schema, each after its parent.
+
+    Parameters
+    ----------
+    schema
+        As Spark writes it in JSON: ``df.schema.jsonValue()``.
+    root
+        Name of the first table, and start of the others' names.
+    case_sensitive
+        Whether names that differ by case only are two names.
+
+    Raises
+    ------
+    NameCollisionError
+        Two fields would be one column, or two arrays one table.
+    """
+    tables: list[Table] = []
+    _add(tables, Table(root), [("", (), schema)], root)
+    as_one = str if case_sensitive else str.lower
+    _check_names("table", "", [(table.name, table.path) for table in tables], as_one)
+    for table in tables:
+        columns = [(column.name, table.path + column.steps) for column in table.columns]
+        _check_names("column", f" of table {table.name!r}", columns, as_one)
+    return tables
+
+
+def _add(tables: list[Table], table: Table, parts: list[tuple[str, Fields, Any]], root: str) -> None:
+    tables.append(table)
+    for part in parts:
+        for name, steps, kind in _leaves(*part):
+            inner = _parts(name, kind)
+            child = Table(f"{root}_{name}", table, steps, table.path + steps) if inner else None
+            table.columns.append(Column(name, steps, child.name if child else None))
+            if child and inner:
+                _add(tables, child, inner, root)
+
+
+def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
+    """Walk through structs, however deep, to what is none."""
+    if isinstance(kind, Mapping) and kind["type"] == "struct":
+        for part in kind["fields"]:
+            inner = f"{name}.{part['name']}" if name or steps else part["name"]
+            yield from _leaves(inner, (*steps, part["name"]), part["type"])
+    else:
+        yield name, steps, kind
+
+
+def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
+    """Return what the elements of an array or the entries of a map consist of; None for anything else."""
+    outer = kind["type"] if isinstance(kind, Mapping) else None
+    if outer == "array":
+        return [(f"{name}.val", (), kind["elementType"])]
+    if outer == "map":
+        return [(f"{name}.key", ("key",), kind["keyType"]), (f"{name}.val", ("val",), kind["valueType"])]
+    return None
+
+
+def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one: Callable[[str], str]) -> None:
+    seen: dict[str, Fields] = {}
+    for name, path in named:
+        if as_one(name) in seen:
+            raise NameCollisionError(f"{what} {name!r}{where}", seen[as_one(name)], path)
+        seen[as_one(name)] = path
