@@ -1,0 +1,55 @@
+"""What a job said at its end: the line of its output that names the error. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_NAMED = re.compile(r"(?:[A-Za-z_][\w.]*\.)?(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Warning|Exit|Failure)\b.*")
+_LOGGED = re.compile(r"\berror=(?P<error>\w+Error: .*)")
+"""The line of the jobs of this package."""
+_PLACE = re.compile(r'\s*File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_JDBC = re.compile(r"jdbc:[^\s'\"]+")
+_SIGNALS = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+LINES = 3
+MAX_TEXT = 1_000
+
+
+def describe(outputs: Sequence[str], code: int, logs: str) -> str:
+    r"""Return the message of a failed run: the error that its output names last, the exit code, and its logs.
+
+    Parameters
+    ----------
+    outputs
+        The ends of what was written, the one first that counts more. The last lines of the last one stand
+        for an error that none of them names, so that must be the standard error: it holds no data.
+    code
+        The exit code; below 0 the number of the signal that killed the job.
+
+    Examples
+    --------
+    >>> describe(['  File "/jobs/a.py", line 3\n    def (\nSyntaxError: invalid syntax\n'], 1, "/logs/jr_1")
+    'SyntaxError: invalid syntax (a.py, line 3). The job ended with exit code 1. Its output is in /logs/jr_1.'
+    """
+    end = f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"ended with exit code {code}"
+    said = _JDBC.sub("jdbc:...", _said(outputs))[:MAX_TEXT]
+    return f"{said.rstrip('.')}{'. ' if said else ''}The job {end}. Its output is in {logs}."
+
+
+def _said(outputs: Sequence[str]) -> str:
+    for output in outputs:
+        lines = output.splitlines()
+        for number in range(len(lines) - 1, -1, -1):
+            if _NAMED.match(lines[number]):
+                return lines[number].strip() + _place(lines[:number])
+            if logged := _LOGGED.search(lines[number]):
+                return logged["error"].strip()
+    return " | ".join([line.strip() for line in outputs[-1].splitlines() if line.strip()][-LINES:])
+
+
+def _place(before: list[str]) -> str:
+    """Return the file and line that a Python traceback names last."""
+    for line in reversed(before[-8:]):
+        if found := _PLACE.match(line):
+            return f" ({found['file'].rpartition('/')[2]}, line {found['line']})"
+    return ""

@@ -1,0 +1,85 @@
+"""What all operations of the Job Runs API share: checked requests, Glue's names for errors, and look-ups by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from scripts.helpers.errors import InvalidIdError, StoreUnavailableError, TooLargeError, WatermarkError
+from scripts.helpers.glue_errors import (
+    EntityNotFoundException,
+    GlueApiError,
+    InternalServiceException,
+    InvalidInputException,
+    OperationTimeoutException,
+)
+from scripts.helpers.ids import check_job_id
+from scripts.helpers.runs import ids, shapes
+from scripts.helpers.runs.job_record import JobRecord, TriggerRecord
+from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.runs.run_store import LostRaceError
+from scripts.helpers.runs.scheduler import Scheduler
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+S = TypeVar("S")
+
+
+def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[..., Answer]]:
+    """Make an operation of a method: its keyword arguments are checked, and what goes wrong has Glue's name for it."""
+
+    def decorate(method: Callable[[S, Request], Answer]) -> Callable[..., Answer]:
+        @functools.wraps(method)
+        def call(self: S, **request: Any) -> Answer:
+            given = shapes.check(name, request)
+            try:
+                return method(self, given)
+            except GlueApiError:
+                raise
+            except LostRaceError as error:
+                raise OperationTimeoutException("Others kept changing the job. Try again.", name) from error
+            except StoreUnavailableError as error:
+                raise OperationTimeoutException(str(error), name) from error
+            except (TooLargeError, InvalidIdError) as error:
+                raise InvalidInputException(str(error), name) from error
+            except WatermarkError as error:
+                raise InternalServiceException(str(error), name) from error
+
+        return call
+
+    return decorate
+
+
+class Operations:
+    """Where operations find the records that a request names."""
+
+    def __init__(self, scheduler: Scheduler, job_id_rule: str) -> None:
+        self._scheduler, self._records, self._job_id_rule = scheduler, scheduler.records, job_id_rule
+
+    def _checked(self, name: str) -> str:
+        return check_job_id(name, self._job_id_rule)
+
+    def _defined(self, job: JobRecord | None, name: str, operation: str) -> JobRecord:
+        if job is None or job.definition is None:
+            raise EntityNotFoundException(f"Job {name} not found. Make it with create_job.", operation)
+        return job
+
+    def _job(self, name: str, operation: str) -> JobRecord:
+        return self._defined(self._records.job(name), name, operation)
+
+    def _run(self, name: str, run_id: str, operation: str) -> RunRecord:
+        run = self._records.run(name, run_id) if ids.is_run_id(run_id) else None
+        if run is None:
+            if operation != "BatchStopJobRun":
+                self._job(name, operation)
+            raise EntityNotFoundException(
+                f"Job run {run_id} not found. get_job_runs lists the runs of job {name}.", operation
+            )
+        return run
+
+    def _trigger(self, name: str, operation: str) -> TriggerRecord:
+        trigger = self._records.trigger(name)
+        if trigger is None:
+            raise EntityNotFoundException(f"Trigger {name} not found. Make it with create_trigger.", operation)
+        return trigger

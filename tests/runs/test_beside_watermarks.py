@@ -1,0 +1,116 @@
+"""Records of runs in the partition of a job do not disturb its watermarks, nor the class that this package replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import UnknownJobError, UnknownRunError
+from scripts.helpers.ids import same_run
+from scripts.helpers.watermarks import Watermarks
+from tests.runs.conftest import Jobs
+
+
+@pytest.fixture
+def with_runs(parked: Jobs) -> Jobs:
+    """Return jobs of which one has a run, a trigger of the same name, and no watermark."""
+    condition = {"JobName": "parking", "State": "SUCCEEDED"}
+    parked.create_trigger(
+        Name="parking", Type="CONDITIONAL", Predicate={"Conditions": [condition]}, Actions=[{"JobName": "parking"}]
+    )
+    parked.start("parking")
+    return parked
+
+
+def put_legacy(table: Watermarks, run_id: str) -> None:
+    item = {"jobName": {"S": "parking"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "808"}}}}
+    table._store.client.put_item(TableName=table.table_name, Item=item)
+
+
+def last_item(table: Watermarks) -> dict[str, Any]:
+    """Read what the original class takes for the most recent item."""
+    query = {
+        "TableName": table.table_name, "Limit": 1, "ScanIndexForward": False,
+        "KeyConditionExpression": "jobName = :j", "ExpressionAttributeValues": {":j": {"S": "parking"}},
+    }  # fmt: skip
+    (item,) = table._store.client.query(**query)["Items"]
+    found: dict[str, Any] = item
+    return found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.get_most_recent_run_id("parking"),
+        lambda table: table.get_watermark("parking"),
+        lambda table: table.get_watermark("parking", "jr_1"),
+        lambda table: table.history("parking"),
+        lambda table: table.doctor("parking"),
+        lambda table: table.reset("parking", why="test"),
+    ],
+    ids=["most recent", "watermark", "of a run", "history", "doctor", "reset"],
+)
+def test_job_is_unknown_to_watermarks_when_it_has_runs_only(
+    with_runs: Jobs, table: Watermarks, call: Callable[[Watermarks], Any]
+) -> None:
+    with pytest.raises(UnknownJobError, match="'parking'"):
+        call(table)
+
+
+def test_first_commit_is_version_1_when_the_job_has_runs_already(with_runs: Jobs, table: Watermarks) -> None:
+    with table.begin("parking", "jr_1") as run:
+        run.freeze({}, {"up_to": 7})
+        run.commit()
+
+    assert (table.latest("parking").version, table.get_most_recent_run_id("parking")) == (1, "jr_1")
+    assert table.doctor("parking") == []
+    assert last_item(table)["runId"]["S"] == "~latest"
+    assert with_runs.states("parking") == ["STARTING"]
+
+
+def test_item_of_the_original_class_is_adopted_when_the_job_has_runs(with_runs: Jobs, table: Watermarks) -> None:
+    put_legacy(table, "jr_a")
+    assert last_item(table)["runId"]["S"] == "jr_a"
+
+    assert table.get_watermark_values("parking") == {"n": 808}
+    table.begin("parking", "jr_b").abort()
+
+    assert table.latest("parking").run_id == "jr_a"
+    assert table.doctor("parking") == []
+
+
+def test_one_of_several_items_is_adopted_when_the_job_has_runs(with_runs: Jobs, table: Watermarks) -> None:
+    put_legacy(table, "jr_a")
+    put_legacy(table, "jr_b")
+    (run,) = with_runs.get_job_runs(JobName="parking")["JobRuns"]
+    with pytest.raises(UnknownRunError):
+        table.adopt("parking", run["Id"])
+
+    table.adopt("parking", "jr_a")
+
+    assert table.get_most_recent_run_id("parking") == "jr_a"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("jr_1", "jr_1", True),
+        ("jr_1", "jr_1_attempt_1", True),
+        ("jr_1_attempt_1", "jr_1_attempt_12", True),
+        ("jr_1", "jr_2_attempt_1", False),
+        ("jr_1", "jr_1_attempt_", False),
+        ("jr_1_attempt_1x", "jr_1", False),
+    ],
+)
+def test_ids_are_of_one_run_when_only_the_attempt_differs(one: str, other: str, expected: bool) -> None:
+    assert same_run(one, other) is expected
+
+
+def test_retry_takes_the_job_at_once_when_its_first_attempt_died(table: Watermarks) -> None:
+    table.begin("parking", "jr_1")
+
+    retry = table.begin("parking", "jr_1_attempt_1")
+
+    assert retry.attempt == 2
