@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench bench-files bench-rows
+.PHONY: help demo test test-long test-matrix lint docs bench bench-files bench-rows
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,10 +14,16 @@ test: lint ## all tests; sets itself up
 test-long: .venv/ready ## the same protocol tests for many minutes
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol --timeout 3600
 
+test-matrix: ## what uses Spark, on Spark 3.3 with Python 3.10 and on Spark 4; an hour (PYTHON310=PATH names the Python)
+	@failed=0; for spark in spark-3.3 spark-4; do .ci/matrix $$spark || failed=1; done; exit $$failed
+
 lint: .venv/ready ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/ready ## the documentation, as build/docs/index.html
+	$(BIN)/python -m sphinx -W -q -b html docs build/docs
 
 bench: .venv/ready ## what the package costs beside the same raw boto3 calls
 	$(BIN)/python -m benchmarks.overhead

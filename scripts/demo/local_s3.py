@@ -8,6 +8,15 @@ from pathlib import Path
 JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
 
 
+NUMBERS = {
+    "threads.keepalivetime": "60",
+    "connection.establish.timeout": "5000",
+    "connection.timeout": "200000",
+    "multipart.purge.age": "86400",
+}
+"""The jars' own defaults: the Hadoop of Spark 4 has durations with units there, which they cannot read."""
+
+
 def find_jars() -> list[Path]:
     """Return the two S3A jars from the installed sagemaker_pyspark package; empty if it is absent."""
     spec = importlib.util.find_spec("sagemaker_pyspark")
@@ -27,5 +36,7 @@ def spark_conf(endpoint_url: str) -> dict[str, str]:
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.attempts.maximum": "3",
         "spark.hadoop.fs.s3a.retry.limit": "3",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in NUMBERS.items()},
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     }
