@@ -1,0 +1,129 @@
+"""How a command is made: the options that all have, before or after its name, and how its errors come out."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import click
+
+from scripts.cli.failures import told
+from scripts.cli.surroundings import DEFAULT_TABLE, Surroundings
+from scripts.helpers.errors import InvalidValueError, WatermarkError
+from scripts.helpers.freshness import duration
+from scripts.helpers.job_list import list_jobs
+
+COMPLETE_JOBS = "WATERMARKS_COMPLETE_JOBS"
+"""Environment variable: complete names of jobs too, which asks AWS at each press of the key."""
+COMPLETED_REQUESTS = 50
+
+
+class Job(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """The name of a job."""
+
+    name = "job"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Offer names only where the user has asked for that."""
+        if not os.environ.get(COMPLETE_JOBS):
+            return []
+        try:
+            found = list_jobs(surroundings(ctx).store, max_requests=COMPLETED_REQUESTS).jobs
+        except WatermarkError:
+            return []
+        names = (job.job_id for job in found)
+        return [click.shell_completion.CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A duration such as 90s, 15m, 2h or 1d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Read it; a click usage error says how it is written."""
+        try:
+            return value if isinstance(value, timedelta) else duration(value)
+        except InvalidValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A time with its zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read it; a click usage error says how it is written."""
+        try:
+            found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            found = datetime.min
+        if found.tzinfo is None:
+            self.fail(f"{value!r} is no time with a zone, such as 2026-01-31T10:00:00+00:00", param, ctx)
+        return found.astimezone(timezone.utc)
+
+
+SHARED: list[Callable[[Any], Any]] = [
+    click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"The table ({DEFAULT_TABLE})."),
+    click.option("--region", metavar="NAME", help="AWS region."),
+    click.option("--profile", metavar="NAME", help="Profile of the AWS configuration."),
+    click.option("--endpoint-url", metavar="URL", help="Another DynamoDB, such as a local one."),
+    click.option("--output", type=click.Choice(["text", "json"]), help="json: one document on stdout."),
+    click.option("--now", type=Moment(), hidden=True),
+    click.option("--progress-after", type=float, hidden=True),
+]
+NAMES = ("table", "region", "profile", "endpoint_url", "output", "now", "progress_after")
+
+
+def shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that every command has."""
+    for option in reversed(SHARED):
+        command = option(command)
+    return command
+
+
+def surroundings(ctx: click.Context) -> Surroundings:
+    """Return what the shared options say: those after the command win over those before it."""
+    given: dict[str, Any] = {}
+    context: click.Context | None = ctx
+    while context is not None:
+        given = {name: context.params[name] for name in NAMES if context.params.get(name) is not None} | given
+        context = context.parent
+    made = Surroundings(
+        table=given.get("table", DEFAULT_TABLE),
+        region=given.get("region"),
+        profile=given.get("profile"),
+        endpoint_url=given.get("endpoint_url"),
+        is_json=given.get("output") == "json",
+        fixed_now=given.get("now"),
+    )
+    if "progress_after" in given:
+        made.progress_after = given["progress_after"]
+    return made
+
+
+def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of a function that takes `Surroundings` first."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(**arguments: Any) -> Any:
+            around = surroundings(click.get_current_context())
+            own = {name: value for name, value in arguments.items() if name not in NAMES}
+            with told(around):
+                return function(around, **own)
+
+        decorate: Callable[[Any], click.Command] = click.command(name, **options)
+        return decorate(shared(run))
+
+    return make
+
+
+job_argument = click.argument("job", type=Job())
+context_option = click.option(
+    "--context", metavar="NAME", help="One transformation context; needed where the job has several."
+)

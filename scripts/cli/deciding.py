@@ -1,0 +1,211 @@
+"""Commands that change a job: each shows before and after, asks, and keeps why in the history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.differing import differences, entry_of, show_differences
+from scripts.cli.layout import emit
+from scripts.cli.surroundings import Surroundings, is_asked
+from scripts.cli.texts import head_json, moment, printable, state_of
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, StaleError
+from scripts.helpers.records import Head, Order
+from scripts.jobs.session import FAILED
+
+
+def deciding(*, why_needed: bool = True) -> Callable[[Any], Any]:
+    """Add what a command needs that changes something."""
+
+    def add(function: Any) -> Any:
+        function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
+        function = click.option("--who", metavar="NAME", help="Who decides (the system's user).")(function)
+        return click.option("--why", required=why_needed, metavar="TEXT", help="The reason; kept in the history.")(
+            function
+        )
+
+    return add
+
+
+def asked(around: Surroundings, question: str, lines: Sequence[str] = (), yes: bool = False) -> None:
+    """Ask, unless told not to. Where nobody can answer, refuse; on a no, end without a change."""
+    if yes:
+        return
+    if not is_asked():
+        raise click.UsageError("Nobody is there to be asked. Pass --yes.")
+    for line in lines:
+        around.err.print(line)
+    if not click.confirm(question, err=True):
+        refused(around)
+
+
+def refused(around: Surroundings) -> NoReturn:
+    """End after a no."""
+    around.err.print("Nothing was changed.")
+    sys.exit(FAILED)
+
+
+def rechecked(around: Surroundings, before: Head) -> None:
+    """Refuse to go on if the job is not any more what was shown."""
+    now = around.watermarks.latest(before.job_id)
+    if now.identity != before.identity:
+        raise StaleError(
+            f"Job {before.job_id!r} changed while you looked: version {before.version} was shown and it is at "
+            f"{now.version}, or another run has it. Nothing was changed. Look again."
+        )
+
+
+def decide(
+    around: Surroundings, before: Head, after: Head, act: Callable[[], Head], *, yes: bool, is_new: bool = False
+) -> None:
+    """Show what a decision changes, ask, check that nothing else changed, and take it.
+
+    Parameters
+    ----------
+    before, after
+        The job as it is, and as it would be.
+    act
+        Takes the decision.
+    is_new
+        The table holds nothing of the job yet.
+    """
+    changes = differences(before.watermarks, after.watermarks)
+    if not around.is_json:
+        _show(around, before, after, changes)
+    asked(around, f"Change job {printable(before.job_id)}?", yes=yes)
+    if not is_new:
+        rechecked(around, before)
+    done = act()
+    if around.is_json:
+        now = around.now()
+        emit({"before": head_json(before, now), "after": head_json(done, now), "changes": _as_changes(changes)})
+        return
+    assert done.last is not None
+    around.out.print(f"Done: version {done.version:,}, {done.last.op}.", style="green")
+
+
+def _as_changes(changes: Sequence[tuple[str, Any, Any]]) -> list[dict[str, Any]]:
+    return [{"watermark": name, "from": before, "to": after} for name, before, after in changes]
+
+
+def _show(around: Surroundings, before: Head, after: Head, changes: list[tuple[str, Any, Any]]) -> None:
+    out, now = around.out, around.now()
+    out.print(Text.assemble("Job ", (printable(before.job_id), "bold"), f" in table {printable(around.table)}"))
+    out.print(f"version {before.version:,} becomes {after.version:,}")
+    if changes:
+        show_differences(around, changes)
+    else:
+        out.print("No watermark changes.")
+    if before.plan is not None:
+        contexts = ", ".join(sorted(map(printable, before.plan.contexts)))
+        out.print(
+            f"The open plan is dropped ({contexts}); what was written for it stays at the target.", style="yellow"
+        )
+    if before.claim is not None and state_of(before, now) == "at work":
+        owner = printable(before.claim.run_id)
+        lease = moment(before.claim.lease_until)
+        out.print(f"Run {owner} is at work, lease until {lease}: it can commit no more.", style="red")
+
+
+def _previewed(around: Surroundings, why: str, who: str | None) -> Order:
+    """Return an order for a state that is only shown."""
+    return Order(who or "", why, around.now(), "preview")
+
+
+@command("rewind")
+@job_argument
+@click.option("--to-version", type=click.IntRange(1), metavar="N", help="A version that history shows.")
+@click.option("--to-run", metavar="RUN", help="Instead of it, a run that committed.")
+@context_option
+@deciding()
+def rewind(
+    around: Surroundings,
+    job: str,
+    to_version: int | None,
+    to_run: str | None,
+    context: str | None,
+    why: str,
+    who: str | None,
+    yes: bool,
+) -> None:
+    """Go back to the watermarks of an earlier version.
+
+    What came after is taken again. Nothing is deleted at the target.
+    """
+    if (to_version is None) == (to_run is None):
+        raise click.UsageError("Give one of --to-version and --to-run.")
+    marks, before = around.watermarks, around.watermarks.latest(job)
+    version = to_version
+    if to_run is not None:
+        version = marks.get_watermark(job, to_run).get("version")
+    if version is None:
+        raise InvalidValueError(f"Run {to_run!r} of job {job!r} made no version. Choose one that history shows.")
+    after = before.rewound(entry_of(around, job, version, before), _previewed(around, why, who), context)
+    decide(
+        around,
+        before,
+        after,
+        lambda: marks.rewind(job, to_version=version, context=context, why=why, who=who),
+        yes=yes,
+    )
+
+
+@command("reset")
+@job_argument
+@context_option
+@deciding()
+def reset(around: Surroundings, job: str, context: str | None, why: str, who: str | None, yes: bool) -> None:
+    """Forget the watermarks: the next run takes everything."""
+    before = around.watermarks.latest(job)
+    if context is not None and context not in before.watermarks:
+        raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
+    after = before.reset(_previewed(around, why, who), context)
+    decide(around, before, after, lambda: around.watermarks.reset(job, context=context, why=why, who=who), yes=yes)
+
+
+@command("discard-plan")
+@job_argument
+@deciding()
+def discard_plan(around: Surroundings, job: str, why: str, who: str | None, yes: bool) -> None:
+    """Drop the open plan: the next run makes a new one."""
+    before = around.watermarks.latest(job)
+    after = before.discarded(_previewed(around, why, who))
+    decide(around, before, after, lambda: around.watermarks.discard_plan(job, why=why, who=who), yes=yes)
+
+
+@command("adopt")
+@job_argument
+@click.option("--run", "run_id", metavar="RUN", help="The run whose item is right.")
+@click.option("--glue", is_flag=True, help="Ask Glue which of the runs started last (glue:GetJobRuns).")
+@click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it is another one.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_job: str | None, yes: bool) -> None:
+    """Say which item of the original class is the latest one."""
+    if (run_id is None) == (not glue):
+        raise click.UsageError("Give one of --run and --glue.")
+    marks = around.watermarks
+    if around.store.read_head(job) is not None:
+        raise PlanConflictError(job, "it has a committed state already; there is nothing to adopt.")
+    chosen: dict[str, Any] = {"run_id": run_id} if run_id else {"runs": _glue_runs(glue_job or job)}
+    which = f"run {printable(run_id)}" if run_id else "the run that Glue started last"
+    asked(around, f"Take the item of {which} for the watermarks of job {printable(job)}?", yes=yes)
+    after = marks.adopt(job, **chosen)
+    if around.is_json:
+        emit({"after": head_json(after, around.now())})
+        return
+    around.out.print(f"Done: version {after.version:,} is that of run {printable(after.run_id)}.", style="green")
+
+
+def _glue_runs(name: str) -> list[dict[str, Any]]:
+    import boto3
+
+    pages = boto3.client("glue").get_paginator("get_job_runs").paginate(JobName=name)
+    return [dict(run) for page in pages for run in page["JobRuns"]]
+
+
+COMMANDS = [rewind, reset, discard_plan, adopt]

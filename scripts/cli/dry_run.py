@@ -1,0 +1,241 @@
+"""`watermarks plan`: what the next run would take, without beginning it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import Duration, command, context_option, job_argument
+from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.looking import file_options
+from scripts.cli.progress import progress
+from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import bound_text, count_of, planned_text, printable, state_of
+from scripts.helpers.cursors import as_list
+from scripts.helpers.errors import InvalidValueError, UnknownContextError
+from scripts.helpers.records import Head
+from scripts.helpers.row_options import DEFAULT_DELAY
+from scripts.helpers.units import size_text
+
+LISTED = 10
+
+SOURCE_OPTIONS = [
+    click.option("--source", metavar="URI", help="Ask a source of rows: jdbc:… or files, through Spark."),
+    click.option("--format", "format_", default="parquet", metavar="NAME", help="Format of the files (parquet)."),
+    click.option("--jdbc-table", metavar="NAME", help="The table, or schema.table."),
+    click.option("--jdbc-user-from", default="JDBC_USER", metavar="VARIABLE", help="Holds the user (JDBC_USER)."),
+    click.option(
+        "--jdbc-password-from", default="JDBC_PASSWORD", metavar="VARIABLE", help="Holds the password (JDBC_PASSWORD)."
+    ),
+    click.option("--jdbc-options", default="{}", metavar="JSON", help="Further options of Spark's reader."),
+    click.option("--zone", default="UTC", metavar="NAME", help="Zone of times without one (UTC)."),
+    click.option("--delay", type=Duration(), default=DEFAULT_DELAY, metavar="TIME", help="As the job gives it (5m)."),
+    click.option("--lookback", type=Duration(), metavar="TIME", help="As the job gives it."),
+    click.option("--spark-conf", default="{}", metavar="JSON", help='Settings, such as {"spark.master": "local[2]"}.'),
+]
+
+
+def source_options(function: Any) -> Any:
+    """Add the options by which a source of rows is asked."""
+    for option in reversed(SOURCE_OPTIONS):
+        function = option(function)
+    return function
+
+
+@command("plan")
+@job_argument
+@context_option
+@click.option("--max-files", type=click.IntRange(1), metavar="N", help="As the job gives it.")
+@file_options
+@source_options
+def plan(
+    around: Surroundings,
+    job: str,
+    context: str | None,
+    max_files: int | None,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    min_size: int,
+    versioned: bool,
+    ledger_uri: str | None,
+    **source: Any,
+) -> None:
+    """Show what the next run would take, without beginning it.
+
+    Nothing is written anywhere.
+
+    An open plan is what it takes, exactly. Otherwise sources of files are listed, as the state names
+    them; of rows is told from where they are read. With --source Spark counts them.
+    """
+    head = around.watermarks.latest(job)
+    if context is not None and context not in {*head.watermarks, *(head.plan.contexts if head.plan else ())}:
+        raise UnknownContextError(job, context, sorted(head.watermarks))
+    if head.plan is not None:
+        parts = {name: _frozen(part) for name, part in sorted(head.plan.contexts.items()) if context in (None, name)}
+    else:
+        options = {
+            "include": include, "exclude": exclude, "min_size": min_size, "versioned": versioned,
+            "ledger_uri": ledger_uri, "max_files": max_files,
+        }  # fmt: skip
+        given = {name: value for name, value in options.items() if value}
+        parts = _ahead(around, job, head, context, given, source)
+    _show(around, head, parts)
+
+
+def _frozen(part: Any) -> dict[str, Any]:
+    """Say what a frozen plan takes of one context."""
+    if isinstance(part, Mapping) and part.get("kind") == "files":
+        return {"kind": "files", "files": part["count"], "bytes": part["bytes"], "text": planned_text(part)}
+    if isinstance(part, Mapping) and part.get("kind") == "rows":
+        bounds = {"low": part.get("low"), "high": part.get("high")}
+        return {"kind": "rows", "cursor_column": part.get("cursor_column"), **bounds, "text": planned_text(part)}
+    return {"kind": "other", "text": planned_text(part)}
+
+
+def _ahead(
+    around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Look at the sources of all contexts, or of one."""
+    watermarks = around.watermarks.get_watermark_values(job) if head.watermarks else {}
+    chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
+    rows = [name for name, state in chosen.items() if _kind(state) == "rows"]
+    if source["source"] is not None and len(rows) != 1:
+        raise InvalidValueError(f"--source is for one context of rows. The job has: {', '.join(rows) or 'none'}. "
+                                "Choose with --context.")  # fmt: skip
+    parts: dict[str, dict[str, Any]] = {}
+    for name, state in chosen.items():
+        if _kind(state) == "files":
+            with progress(around, f"listing {printable(state['source'])}"):
+                parts[name] = _files(around, name, state, given)
+        elif _kind(state) == "rows":
+            with progress(around, f"asking the source of {printable(name)}"):
+                parts[name] = _rows(around, name, state, source)
+        else:
+            parts[name] = {"kind": "value", "text": "a value of the job's own; what it means is in its code"}
+    return parts
+
+
+def _kind(state: Any) -> str:
+    return str(state.get("kind")) if isinstance(state, Mapping) else "value"
+
+
+def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """List the source and compare it with what is known; no ledger is written, unlike by `new_files`."""
+    import pyarrow.compute as pc
+
+    from scripts.helpers.file_bookmark import FileBookmark
+    from scripts.helpers.identities import GONE, TAKEN
+
+    bookmark = FileBookmark(state["source"], state=state, context=name, mode=state["mode"], **given)
+    rows = bookmark.part(None, None, around.now())
+    taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+    size = pc.sum(taken.column("size")).as_py() or 0
+    gone = rows.filter(pc.equal(rows.column("status"), GONE)).num_rows
+    text = f"{count_of(taken.num_rows, 'file')}, {size_text(size)}" + (
+        f"; {gone:,} known ones are gone" if gone else ""
+    )
+    first = taken.slice(0, LISTED).column("key").to_pylist()
+    return {
+        "kind": "files", "source": state["source"], "files": taken.num_rows, "bytes": size, "gone": gone,
+        "first": first, "text": text,
+    }  # fmt: skip
+
+
+def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> dict[str, Any]:
+    """Say from where rows are read; with a source also up to where, and how many they are."""
+    columns, low = as_list(state.get("cursor_column")), state.get("value")
+    said = {"kind": "rows", "cursor_column": columns if len(columns) > 1 else columns[0], "low": low}
+    start = bound_text(low, "the beginning")
+    if source["source"] is None:
+        text = f"rows of {', '.join(map(printable, columns))} from {start} on; ask the source with --source"
+        return {**said, "high": None, "rows": None, "text": text}
+    low, high, count = _asked(around, name, state, source)
+    text = f"{count_of(count, 'row')} of {', '.join(map(printable, columns))} from {bound_text(low, 'the beginning')}"
+    text += f" to before {bound_text(high, 'the first row there will be')}"
+    return {**said, "low": low, "high": high, "rows": count, "text": text}
+
+
+def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> tuple[Any, Any, int]:
+    """Plan a window as a job does and count its rows, through Spark."""
+    from scripts.helpers.row_plan import plan_window
+    from scripts.jobs import session
+    from scripts.jobs.ingest_table import source_of
+
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"} | _json(source, "spark_conf")
+    spark = session.make_session("watermarks plan", settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    asked = argparse.Namespace(
+        source=source["source"], format=source["format_"], jdbc_table=source["jdbc_table"], snapshot=False,
+        jdbc_user_from=source["jdbc_user_from"], jdbc_password_from=source["jdbc_password_from"],
+        jdbc_options=_json(source, "jdbc_options"), partitions=None, zone=source["zone"],
+    )  # fmt: skip
+    rows = source_of(spark, asked)
+    names = [str(column) for column in as_list(state.get("cursor_column"))]
+    lookback: timedelta | None = source["lookback"]
+    window = plan_window(
+        rows, names, now=_now(around), state=state, context=name, delay=source["delay"], lookback=lookback,
+        sink="merge", nulls="exclude", strings=True, descending=bool(state.get("descending")),
+    )  # fmt: skip
+    count = 0
+    if not window.is_empty:
+        with rows.typed_errors():
+            count = rows.rows(window).count()
+    return _bound(window.read_low), _bound(window.high), count
+
+
+def _bound(bound: Sequence[Any] | None) -> Any:
+    """Return one end of a window as a state holds it."""
+    return None if bound is None else bound[0] if len(bound) == 1 else list(bound)
+
+
+def _now(around: Surroundings) -> datetime:
+    return around.now()
+
+
+def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:
+    try:
+        found = json.loads(source[name])
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise click.UsageError(f"--{name.replace('_', '-')} is no JSON map.")
+    return {str(key): str(value) for key, value in found.items()}
+
+
+def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]]) -> None:
+    now = around.now()
+    state, is_replay = state_of(head, now), head.plan is not None
+    if around.is_json:
+        contexts = [{"context": name, **_without(part, "text")} for name, part in parts.items()]
+        emit(
+            {"job": head.job_id, "state": state, "replay": is_replay, "version": head.version + 1, "contexts": contexts}
+        )
+        return
+    verb = f"would replay the open plan {head.plan.plan_id}" if head.plan else "would take"
+    what = f"{verb}, as version {head.version + 1:,}"
+    around.out.print(Text.assemble("The next run of ", (printable(head.job_id), "bold"), f" {what}:"))
+    if head.claim is not None and state == "at work":
+        around.out.print(f"Run {printable(head.claim.run_id)} is at work; the next one waits for it.", style="yellow")
+    if not parts:
+        around.out.print("Everything: there are no watermarks.")
+        return
+    rows: list[Sequence[Cell]] = [[printable(name), part["kind"], part["text"]] for name, part in parts.items()]
+    show_rows(around.out, ("context", "kind", "takes"), rows)
+    for part in parts.values():
+        for key in part.get("first", ()):
+            around.out.print(f"  {printable(key)}", style="dim")
+        if part.get("files", 0) > LISTED and "first" in part:
+            around.out.print(f"  … and {part['files'] - LISTED:,} more", style="dim")
+
+
+def _without(part: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key != name}
+
+
+COMMANDS = [plan]

@@ -1,0 +1,142 @@
+"""What went wrong, in words that name the next step, and the exit code that tells a scheduler."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.text import Text
+
+from scripts.cli.layout import show_folded
+from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import printable
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    AmbiguousHistoryError,
+    CredentialsError,
+    JobsExistError,
+    RunInProgressError,
+    TableNotFoundError,
+    UnknownJobError,
+    UnknownRunError,
+    UnknownVersionError,
+    WatermarkError,
+)
+from scripts.helpers.job_list import list_jobs
+from scripts.jobs.session import BAD_SET_UP, FAILED, TRY_LATER, exit_code
+
+_DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")
+_REFUSED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId")
+NEAREST, LOOKED_AT = 3, 200
+"""Names that are offered, and requests at most to find them."""
+ALIKE, AS_GOOD = 0.5, 0.1
+"""How alike a name has to be (0 to 1), and how much less than the best one it may be."""
+
+
+@contextmanager
+def told(around: Surroundings) -> Iterator[None]:
+    """Turn errors into text on standard error and an exit code; SystemExit."""
+    try:
+        yield
+    except WatermarkError as error:
+        report(around, type(error).__name__, str(error), hint_for(around, error))
+        sys.exit(exit_code(error))
+    except (ClientError, BotoCoreError) as error:
+        name, hint, code = _of_aws(around, error)
+        report(around, name, str(error), hint)
+        sys.exit(code)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        report(around, type(error).__name__, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), None)
+        sys.exit(FAILED)
+
+
+def report(around: Surroundings, name: str, text: str, hint: str | None) -> None:
+    """Write an error: for people in words, for programs as one JSON document on standard error."""
+    if around.is_json:
+        sys.stderr.write(json.dumps({"error": name, "message": text, "hint": hint}, ensure_ascii=False) + "\n")
+        return
+    show_folded(around.err, Text.assemble(("error: ", "bold red"), printable(text)))
+    if hint:
+        show_folded(around.err, Text.assemble(("hint: ", "bold"), printable(hint)))
+
+
+def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
+    """Say what to do next at a command line."""
+    if isinstance(error, UnknownJobError):
+        return _nearest(around, error.job_id)
+    if isinstance(error, AccessRefusedError):
+        return _refused(error)
+    if isinstance(error, CredentialsError):
+        return _credentials(around, str(error))
+    if isinstance(error, (UnknownRunError, UnknownVersionError)):
+        return f"watermarks history {_quoted(error.job_id)}"
+    if isinstance(error, TableNotFoundError):
+        return "Check --table, --region and --profile. For a local table: watermarks create-table"
+    if isinstance(error, AmbiguousHistoryError):
+        return f"watermarks adopt {_quoted(error.job_id)} --run RUN, or --glue to take the run that Glue started last"
+    if isinstance(error, RunInProgressError):
+        return f"watermarks show {_quoted(error.job_id)}"
+    return "watermarks import --replace" if isinstance(error, JobsExistError) else None
+
+
+def _nearest(around: Surroundings, job_id: str) -> str:
+    """Offer names that look like the one that is unknown."""
+    try:
+        found = list_jobs(around.store, max_requests=LOOKED_AT).jobs
+    except WatermarkError:
+        return "The names of jobs could not be listed to find one that looks like it."
+    by_lower = {job.job_id.lower(): job.job_id for job in found}
+    near = difflib.get_close_matches(job_id.lower(), list(by_lower), NEAREST, ALIKE)
+    if near:
+        likeness = [difflib.SequenceMatcher(None, job_id.lower(), name).ratio() for name in near]
+        close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
+        return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?"
+    return "No name looks like it. See: watermarks jobs" if found else "The table holds no job yet."
+
+
+def _refused(error: AccessRefusedError) -> str:
+    """Name the action and the resource as AWS itself does."""
+    action, resource = error.action, f"table {error.resource}"
+    denied = _DENIED.search(str(error.__cause__))
+    if denied:
+        action, resource = denied[1], denied[2]
+    text = f"Missing in the role's policy: {action} on {resource}."
+    if action == "dynamodb:Scan":
+        text += " A role of one team should not have it. Name the jobs instead: watermarks jobs NAME NAME"
+    return text
+
+
+def _credentials(around: Surroundings, text: str) -> str:
+    if "region" in text:
+        return "Give --region, or set AWS_DEFAULT_REGION."
+    login = f"aws sso login --profile {around.profile}" if around.profile else "aws sso login"
+    return f"{login}, or give another --profile"
+
+
+def _of_aws(around: Surroundings, error: ClientError | BotoCoreError) -> tuple[str, str | None, int]:
+    """Sort errors of services other than DynamoDB."""
+    if isinstance(error, ClientError):
+        code = error.response["Error"]["Code"]
+        if code in _REFUSED:
+            denied = _DENIED.search(str(error))
+            missing = f"{denied[1]} on {denied[2]}" if denied else error.operation_name
+            return code, f"Missing in the role's policy: {missing}.", BAD_SET_UP
+        if code in _EXPIRED:
+            return code, _credentials(around, ""), BAD_SET_UP
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return code, None, TRY_LATER if status >= 500 or "Throttl" in code else FAILED
+    if "Credential" in type(error).__name__ or "Token" in type(error).__name__ or "Region" in type(error).__name__:
+        return type(error).__name__, _credentials(around, str(error)), BAD_SET_UP
+    return type(error).__name__, None, TRY_LATER
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w./:@=+-]+", name) else f"'{name}'"

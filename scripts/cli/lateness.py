@@ -1,0 +1,145 @@
+"""`watermarks freshness`: is anything late? For schedulers, which look at the exit code."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import Duration, Job, command
+from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.listing import found_jobs
+from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import NONE, printable
+from scripts.helpers.coverage import served_by
+from scripts.helpers.embedded_metrics import EmbeddedMetrics
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.freshness import (
+    RANK,
+    Freshness,
+    Measure,
+    Threshold,
+    age,
+    lag,
+    open_plan_age,
+    threshold_of,
+    thresholds,
+)
+from scripts.helpers.job_list import ListedJob
+from scripts.helpers.job_report import JobReport
+from scripts.helpers.records import Head
+from scripts.helpers.units import duration_text
+from scripts.jobs.session import FAILED
+
+STYLES = {"fresh": "green", "warn": "yellow", "never": "yellow", "error": "red"}
+
+
+@command("freshness")
+@click.argument("names", nargs=-1, type=Job())
+@click.option(
+    "--thresholds",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help='JSON by job name or pattern: {"parking*": {"warn": "2h", "error": "1d", "measure": "age"}}.',
+)
+@click.option("--warn", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 90s, 2h.")
+@click.option("--error", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 1d.")
+@click.option("--measure", type=click.Choice(["age", "lag"]), default="age", help="For --warn and --error (age).")
+@click.option("--fail-on", type=click.Choice(["error", "warn"]), default="error", help="What the exit code 1 is for.")
+@click.option("--metrics", is_flag=True, help="Write a line of CloudWatch's Embedded Metric Format for each job, only.")
+def freshness(
+    around: Surroundings,
+    names: tuple[str, ...],
+    file: Path | None,
+    warn: timedelta | None,
+    error: timedelta | None,
+    measure: Measure,
+    fail_on: str,
+    metrics: bool,
+) -> None:
+    """Tell which jobs are late. The exit code is 1 if one is, 0 if none is.
+
+    Age is the time since the last version of a job, lag the time since its oldest cursor of time.
+    Jobs that no threshold is given for are left out.
+    """
+    given = _read(file) if file else {}
+    if warn is not None or error is not None:
+        given.setdefault("*", Threshold(warn, error, measure))
+    if not given and not metrics:
+        raise InvalidValueError("No threshold is given. Give --warn, --error or --thresholds FILE.")
+    now = around.now()
+    heads = [job for job in found_jobs(around, names) if names or served_by(job.job_id) is None]
+    if metrics:
+        _report([job.head for job in heads if job.head], now)
+    judged = [
+        (job, threshold.judge(job.head, now) if job.head else None)
+        for job in heads
+        if (threshold := threshold_of(job.job_id, given)) is not None
+    ]
+    late = [
+        job
+        for job, found in judged
+        if found is None or RANK[found.status] >= RANK["warn" if fail_on == "warn" else "error"]
+    ]
+    judged.sort(key=lambda one: (-(RANK[one[1].status] if one[1] else RANK["error"]), one[0].job_id))
+    if around.is_json:
+        emit({"table": around.table, "late": len(late), "jobs": [_facts(job, found) for job, found in judged]})
+    elif not metrics:
+        _show(around, judged, len(late))
+    if late:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _read(file: Path) -> dict[str, Threshold]:
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InvalidValueError(f'{file} holds no map of jobs, such as {{"parking*": {{"error": "1d"}}}}.')
+    return thresholds(found)
+
+
+def _report(heads: list[Head], now: datetime) -> None:
+    for head in heads:
+        found = {
+            "AgeSeconds": age(head, now),
+            "LagSeconds": lag(head, now),
+            "OpenPlanAgeSeconds": open_plan_age(head, now) or timedelta(0),
+        }
+        values = {name: time.total_seconds() for name, time in found.items() if time is not None}
+        run = head.last.run_id if head.last else None
+        EmbeddedMetrics().report(JobReport(head.job_id, run or "", "looked", now, values))
+
+
+def _facts(job: ListedJob, found: Freshness | None) -> dict[str, Any]:
+    if found is None:
+        return {"job": job.job_id, "status": "error", "problem": job.problem}
+    behind = None if found.behind is None else found.behind.total_seconds()
+    return {"job": job.job_id, "status": found.status, "measure": found.threshold.measure, "seconds": behind}
+
+
+def _show(around: Surroundings, judged: list[tuple[ListedJob, Freshness | None]], late: int) -> None:
+    rows: list[list[Cell]] = []
+    for job, found in judged:
+        if found is None:
+            rows.append([printable(job.job_id), Text("error", "red"), printable(job.problem or ""), NONE, NONE])
+            continue
+        limits = [
+            NONE if limit is None else duration_text(limit) for limit in (found.threshold.warn, found.threshold.error)
+        ]
+        behind = (
+            "no version yet" if found.behind is None else f"{duration_text(found.behind)} {found.threshold.measure}"
+        )
+        rows.append([printable(job.job_id), Text(found.status, STYLES[found.status]), behind, *limits])
+    if rows:
+        show_rows(around.out, ("job", "status", "behind", "warn at", "error at"), rows)
+    around.out.print(f"{late:,} of {len(judged):,} late.", style="bold red" if late else "dim")
+
+
+COMMANDS = [freshness]

@@ -1,0 +1,156 @@
+"""`watermarks jobs`: what is behind, and what it cost to find out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import Duration, Job, command
+from scripts.cli.layout import Cell, emit, show_folded, show_rows
+from scripts.cli.progress import progress
+from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import NONE, ago, count_of, head_json, printable, state_of
+from scripts.helpers.coverage import served_by
+from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError
+from scripts.helpers.freshness import age, lag
+from scripts.helpers.job_list import ListCost, ListedJob, list_jobs
+from scripts.helpers.units import duration_text, id_text
+
+HEADINGS = ("job", "state", "lag", "last", "version", "run")
+NEVER = timedelta.max
+
+
+@command("jobs")
+@click.argument("names", nargs=-1, type=Job())
+@click.option("--prefix", default="", metavar="TEXT", help="Only jobs whose names begin so.")
+@click.option(
+    "--stale", type=Duration(), metavar="TIME", help="Only jobs without a new version for so long: 90s, 2h, 1d."
+)
+@click.option(
+    "--sort", type=click.Choice(["behind", "name", "version", "state"]), default="behind", help="Default: behind."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N.")
+@click.option("--all", "everything", is_flag=True, help="Also the jobs that backfills are.")
+def jobs(
+    around: Surroundings,
+    names: tuple[str, ...],
+    prefix: str,
+    stale: timedelta | None,
+    sort: str,
+    limit: int | None,
+    everything: bool,
+) -> None:
+    """List jobs: how far they are behind, and what is open.
+
+    Lag is the time since the oldest cursor of a job, last the time since its last version. Without
+    NAMES the table is scanned from head to head, without its histories; that needs dynamodb:Scan.
+    With NAMES only those jobs are read.
+    """
+    cost: ListCost | None
+    found, cost = _named(around, names) if names else _listed(around)
+    now = around.now()
+    shown = [job for job in found if job.job_id.startswith(prefix)]
+    derived = 0 if everything or names else sum(served_by(job.job_id) is not None for job in shown)
+    if derived:
+        shown = [job for job in shown if served_by(job.job_id) is None]
+    if stale is not None:
+        shown = [job for job in shown if _age(job, now) >= stale]
+    shown.sort(key=lambda job: _order(job, sort, now))
+    left = shown[limit:] if limit is not None else []
+    shown = shown[:limit]
+    if around.is_json:
+        facts = [_facts(job, now) for job in shown]
+        emit(
+            {"table": around.table, "jobs": facts, "more": len(left), "backfills": derived, "cost": cost and vars(cost)}
+        )
+        return
+    if shown:
+        show_rows(around.out, HEADINGS, [_row(job, now) for job in shown], right=("version",))
+    else:
+        around.out.print("No job.")
+    for job in shown:
+        if job.problem:
+            show_folded(around.out, Text(f"{printable(job.job_id)}: {printable(job.problem)}", "red"))
+    if left:
+        around.out.print(f"… and {len(left):,} more; see --limit", style="dim")
+    if derived:
+        around.out.print(f"{derived:,} jobs of backfills are not shown; see --all", style="dim")
+    if cost is None:
+        return
+    read = f"{count_of(cost.items, 'item')} in {count_of(cost.requests, 'request')}"
+    around.out.print(f"Read {read}, {cost.units:,g} read units.", style="dim")
+
+
+def found_jobs(around: Surroundings, names: tuple[str, ...] = ()) -> list[ListedJob]:
+    """Return the jobs that are named, or all of the table."""
+    return (_named(around, names) if names else _listed(around))[0]
+
+
+def _listed(around: Surroundings) -> tuple[list[ListedJob], ListCost]:
+    with progress(around, "listing jobs") as steps:
+        found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
+    return list(found.jobs), found.cost
+
+
+def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob], None]:
+    """Read only some jobs, which a role of one team may do."""
+    found: list[ListedJob] = []
+    with progress(around, "reading jobs", len(names)) as steps:
+        for name in dict.fromkeys(names):
+            try:
+                found.append(ListedJob(name, around.watermarks.latest(name)))
+            except (NewerFormatError, AmbiguousHistoryError, CorruptItemError) as error:
+                found.append(ListedJob(name, None, str(error)))
+            steps.at(len(found))
+    return found, None
+
+
+def _age(job: ListedJob, now: datetime) -> timedelta:
+    """Return the time since the last version; that of a job without any is the longest there is."""
+    found = age(job.head, now) if job.head else None
+    return NEVER if found is None else found
+
+
+def _order(job: ListedJob, sort: str, now: datetime) -> tuple[Any, ...]:
+    if sort == "version":
+        return (-job.head.version if job.head else 1, job.job_id)
+    if sort == "state":
+        return (_state(job, now), job.job_id)
+    if sort == "name":
+        return (job.job_id,)
+    behind = (lag(job.head, now) if job.head else None) or _age(job, now)
+    return (-behind.total_seconds(), job.job_id)
+
+
+def _state(job: ListedJob, now: datetime) -> str:
+    return state_of(job.head, now) if job.head else job.problem or ""
+
+
+def _facts(job: ListedJob, now: datetime) -> dict[str, Any]:
+    if job.head is None:
+        return {"job": job.job_id, "state": "problem", "problem": job.problem}
+    return head_json(job.head, now)
+
+
+def _row(job: ListedJob, now: datetime) -> list[Cell]:
+    name = printable(job.job_id)
+    if job.head is None:
+        return [name, Text("problem", "red"), NONE, NONE, NONE, NONE]
+    head, state = job.head, state_of(job.head, now)
+    style = {"open plan": "yellow", "lease over": "yellow", "at work": "green"}.get(state, "")
+    behind = lag(head, now)
+    run = head.claim.run_id if head.claim else head.last.run_id if head.last else None
+    return [
+        name,
+        Text(state, style),
+        NONE if behind is None else duration_text(behind),
+        f"{head.last.op} {ago(age(head, now))}" if head.last else "never",
+        f"{head.version:,}",
+        printable(id_text(run)) if run else NONE,
+    ]
+
+
+COMMANDS = [jobs]

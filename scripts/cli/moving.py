@@ -1,0 +1,164 @@
+"""`watermarks export` and `import`: move jobs between tables and accounts."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import click
+
+from scripts.cli.commands import Job, command
+from scripts.cli.deciding import asked, deciding
+from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.progress import progress
+from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import NONE, count_of, printable
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.ids import new_token
+from scripts.helpers.job_list import list_jobs
+from scripts.helpers.records import Order
+from scripts.helpers.transfer import ImportPlan, export_jobs, import_jobs, plan_import
+
+STANDARD = "-"
+SHOWN = 20
+STEPS = {
+    "new": "is new",
+    "continue": "goes on where an import ended",
+    "same": "is there already",
+    "replace": "replaced",
+}
+
+
+@command("export")
+@click.argument("names", nargs=-1, type=Job())
+@click.option("--prefix", metavar="TEXT", help="All jobs whose names begin so.")
+@click.option("--all", "everything", is_flag=True, help="All jobs of the table.")
+@click.option("--file", "path", default=STANDARD, metavar="PATH", help="Where to; default: standard output.")
+def export(around: Surroundings, names: Sequence[str], prefix: str | None, everything: bool, path: str) -> None:
+    """Write jobs to a file of JSON lines.
+
+    Every item is written as it is. Stop the jobs before you move them: what they do afterwards is
+    not in the file.
+    """
+    if sum([bool(names), prefix is not None, everything]) != 1:
+        raise click.UsageError("Give names of jobs, or --prefix, or --all.")
+    if path == STANDARD and around.is_json:
+        raise click.UsageError("The export itself goes to standard output. Give --file, or leave --output out.")
+    wanted = list(dict.fromkeys(names))
+    if not names:
+        with progress(around, "listing jobs") as steps:
+            listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
+        wanted = [job.job_id for job in listed.jobs if job.job_id.startswith(prefix or "")]
+    with _target(path) as target, progress(around, "exporting", len(wanted)) as steps:
+        done = export_jobs(
+            around.store, wanted, target, around.now(), lambda count: steps.at(count, len(wanted), "jobs")
+        )
+    if done.at_work:
+        names_at_work = ", ".join(map(printable, done.at_work[:SHOWN]))
+        around.err.print(f"warning: a run was at work on {names_at_work}: stop it, and export again.", style="yellow")
+    if around.is_json:
+        emit({"table": around.table, "file": path, **vars(done)})
+    else:
+        around.err.print(f"Exported {count_of(done.jobs, 'job')}, {count_of(done.items, 'item')}.")
+
+
+@contextmanager
+def _target(path: str) -> Iterator[IO[bytes]]:
+    """Open a file that has its name only once it is whole."""
+    if path == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    partial = Path(f"{path}.part")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@command("import")
+@click.argument("path", metavar="FILE")
+@click.option("--replace", is_flag=True, help="Put jobs in the place of those that are there; in a new epoch.")
+@click.option("--new-epoch", is_flag=True, help="For a copy beside the original: batch ids of its own.")
+@deciding()
+def import_(
+    around: Surroundings, path: str, replace: bool, new_epoch: bool, why: str, who: str | None, yes: bool
+) -> None:
+    """Read jobs from a file that export wrote.
+
+    FILE may be - for standard input. The whole file is checked before anything is written. Jobs
+    keep their epoch, so sinks know the batches they have taken.
+    """
+    with _source(path) as source:
+        with progress(around, "checking the file") as steps:
+            plan = plan_import(around.store, source, replace=replace, on_job=lambda count: steps.at(count, unit="jobs"))
+        rows = _rows(plan)
+        if not around.is_json:
+            if rows:
+                show_rows(around.out, ("job", "step", "version now", "version after"), rows[:SHOWN])
+            if len(rows) > SHOWN:
+                around.out.print(f"… and {len(rows) - SHOWN:,} more", style="dim")
+            read = f"{count_of(plan.exported.count, 'item')} of {count_of(len(plan.steps), 'job')}"
+            around.out.print(f"{read}, from table {printable(plan.exported.table)}", style="dim")
+        todo = [job for job, step in plan.steps.items() if step != "same"]
+        if todo:
+            question = f"Import {count_of(len(todo), 'job')} into table {around.table}?"
+            if path == STANDARD and not yes:
+                raise click.UsageError("The file comes from standard input, so nobody can be asked. Pass --yes.")
+            asked(around, question, yes=yes)
+            with progress(around, "importing", len(todo)) as steps:
+                order = _order(around, why, who)
+                import_jobs(
+                    around.store, plan, order, new_epoch=new_epoch,
+                    on_job=lambda count: steps.at(count, len(todo), "jobs"),
+                )  # fmt: skip
+    if around.is_json:
+        emit({"table": around.table, "from": plan.exported.table, "jobs": dict(plan.steps)})
+    else:
+        around.out.print(f"Done: {count_of(len(todo), 'job')} imported.", style="green")
+
+
+def _order(around: Surroundings, why: str, who: str | None) -> Order:
+    import getpass
+
+    for name, text in (("--why", why), ("--who", who or getpass.getuser())):
+        if not text.strip() or not text.isprintable() or len(text) > 1_000:
+            raise InvalidValueError(f"{name} must be one printable line of 1 to 1,000 characters.")
+    return Order(who or getpass.getuser(), why, around.now(), new_token())
+
+
+def _rows(plan: ImportPlan) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for job, step in plan.steps.items():
+        head, present = plan.exported.heads.get(job), plan.present.get(job)
+        rows.append(
+            [
+                printable(job),
+                STEPS[step],
+                f"{present.version:,}" if present else NONE,
+                f"{head.version + (step == 'replace'):,}" if head else "no head",
+            ]
+        )
+    return rows
+
+
+@contextmanager
+def _source(path: str) -> Iterator[Path]:
+    """Return a file that can be read twice."""
+    if path != STANDARD:
+        yield Path(path)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as spool:
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.flush()
+        yield Path(spool.name)
+
+
+COMMANDS = [export, import_]

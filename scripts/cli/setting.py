@@ -1,0 +1,157 @@
+"""`watermarks set`: declare by hand how far a job is. And `create-table`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+from dateutil.parser import isoparse
+
+from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.deciding import decide, deciding
+from scripts.cli.layout import emit
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.coverage import is_rows, types_of
+from scripts.helpers.cursors import CursorColumn, as_list
+from scripts.helpers.errors import InvalidValueError, UnknownJobError
+from scripts.helpers.records import Head, Order
+from scripts.helpers.values import Spilled
+
+TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
+_ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)
+_BOOLEANS = {"true": True, "false": False}
+
+
+@command("set")
+@job_argument
+@click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
+@context_option
+@click.option("--cursor-column", multiple=True, metavar="NAME", help="Of a context that is not there yet.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Of its cursor: timestamp, date, bigint, …")
+@deciding()
+def set_values(
+    around: Surroundings,
+    job: str,
+    values: Sequence[str],
+    context: str | None,
+    cursor_column: Sequence[str],
+    types: Sequence[str],
+    why: str,
+    who: str | None,
+    yes: bool,
+) -> None:
+    """Declare "processed up to here", without a run.
+
+    It works for a job that has never run, too. Other values stay. NAME=VALUE keeps the type that
+    the value has; NAME:TYPE=VALUE gives one of str, int, float, decimal, bool, datetime, date and
+    null. With --context, value=VALUE is the cursor of its rows.
+    """
+    marks = around.watermarks
+    try:
+        before, is_new = marks.latest(job), False
+    except UnknownJobError:
+        before, is_new = Head.first(job), True
+    state: Mapping[str, Any] = before.watermarks
+    if context is not None:
+        found = before.watermarks.get(context)
+        if isinstance(found, Spilled):
+            found = marks.get_watermark_values(job)[context]
+        state = found if isinstance(found, Mapping) else _new_state(cursor_column, types)
+    assigned = dict(_assigned(text, state) for text in values)
+    wanted = {**state, **assigned}
+    after = before.declared(wanted, Order(who or "", why, around.now(), "preview"), context)
+    decide(
+        around,
+        before,
+        after,
+        lambda: marks.set_watermark(job, wanted, context=context, why=why, who=who),
+        yes=yes,
+        is_new=is_new,
+    )
+
+
+def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
+    """Make the state of a rows context that no run has made yet."""
+    if not names or len(names) != len(types):
+        raise click.UsageError(
+            "The context is not there yet. Give --cursor-column and --type for each column of its cursor."
+        )
+    for name, kind in zip(names, types, strict=True):
+        CursorColumn(name, kind)
+    one = len(names) == 1
+    return {"kind": "rows", "cursor_column": names[0] if one else list(names), "type": types[0] if one else list(types)}
+
+
+def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
+    """Read NAME=VALUE or NAME:TYPE=VALUE."""
+    found = _ASSIGNMENT.fullmatch(text)
+    if found is None:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE.")
+    name, kind, value = found[1], found[2], found[3]
+    if kind is not None and kind not in TYPES:
+        name, kind = f"{name}:{kind}", None
+    if name == "value" and is_rows(state):
+        return name, _cursor(value, state)
+    if kind is None:
+        kind = _kind_of(state[name]) if name in state else "str"
+    try:
+        return name, _read(value, kind)
+    except (ValueError, KeyError, InvalidOperation):
+        raise InvalidValueError(
+            f"{name} is no {kind}: give another value, or another type ({', '.join(TYPES)})."
+        ) from None
+
+
+def _cursor(text: str, state: Mapping[str, Any]) -> Any:
+    """Read the cursor of a rows context as its columns are; several are parted by commas."""
+    names, types = as_list(state.get("cursor_column")), types_of(state)
+    columns = [CursorColumn(str(name), kind) for name, kind in zip(names, types, strict=True)]
+    if len(columns) == 1:
+        return columns[0].from_text(text)
+    parts = text.split(",")
+    if len(parts) > len(columns):
+        raise InvalidValueError(f"value has {len(parts)} parts and the cursor {len(columns)} columns.")
+    read = [column.from_text(part.strip()) for column, part in zip(columns, parts, strict=False)]
+    return [*read, *[None] * (len(columns) - len(read))]
+
+
+def _kind_of(value: Any) -> str:
+    kinds = {"NoneType": "null", "Decimal": "decimal"}
+    kind = kinds.get(type(value).__name__, type(value).__name__)
+    if kind not in TYPES:
+        raise InvalidValueError(f"A {kind} cannot be given at a command line. Call set_watermark.")
+    return kind
+
+
+def _read(text: str, kind: str) -> Any:
+    if kind == "datetime":
+        return isoparse(text)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return _BOOLEANS[text.lower()]
+    read: dict[str, Callable[[str], Any]] = {
+        "str": str, "int": int, "float": float, "decimal": Decimal, "date": date.fromisoformat,
+    }  # fmt: skip
+    return read[kind](text)
+
+
+@command("create-table")
+def create_table(around: Surroundings) -> None:
+    """Create the table, as terraform/ does."""
+    there = around.watermarks.exists()
+    if not there:
+        around.watermarks.create_table()
+    if around.is_json:
+        emit({"table": around.table, "created": not there})
+    elif there:
+        around.out.print(f"Table {around.table} is there already; nothing was done.")
+    else:
+        around.out.print(f"Table {around.table} is created.", style="green")
+
+
+COMMANDS = [set_values, create_table]

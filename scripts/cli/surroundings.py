@@ -1,0 +1,82 @@
+"""What every command is given: the table, the clock, and the two consoles it writes to."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError
+from rich.console import Console
+
+from scripts.helpers.errors import CredentialsError
+from scripts.helpers.store import Store, make_client
+from scripts.helpers.watermarks import Watermarks
+
+DEFAULT_TABLE = "glue-watermarks"
+ENDLESS = 10_000
+"""Columns of what is not a terminal: nothing is folded there."""
+
+
+@dataclass
+class Surroundings:
+    """The options that every command has, and what follows from them. Nothing is sent before it is needed."""
+
+    table: str = DEFAULT_TABLE
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+    is_json: bool = False
+    fixed_now: datetime | None = None
+    progress_after: float = 2.0
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self.fixed_now or datetime.now(timezone.utc)
+
+    @cached_property
+    def out(self) -> Console:
+        """Where answers go."""
+        return _console(sys.stdout)
+
+    @cached_property
+    def err(self) -> Console:
+        """Where questions, progress and errors go."""
+        return _console(sys.stderr)
+
+    @cached_property
+    def store(self) -> Store:
+        """The table's items as they are. CredentialsError without a region or with a profile that cannot be used."""
+        if self.profile or self.region:
+            try:
+                boto3.setup_default_session(profile_name=self.profile, region_name=self.region)
+            except BotoCoreError as error:
+                raise CredentialsError(f"The AWS credentials cannot be used: {error} Mend the profile.") from error
+        return Store(self.table, make_client(self.region, self.endpoint_url))
+
+    @cached_property
+    def watermarks(self) -> Watermarks:
+        """The table."""
+        return Watermarks(self.table, self.store.client, clock=self.now)
+
+
+def _console(stream: Any) -> Console:
+    """Make a console; rich leaves colours out where NO_COLOR is set, and where nobody looks."""
+    is_terminal = stream.isatty()
+    wide = None if is_terminal or "COLUMNS" in os.environ else ENDLESS
+    return Console(file=stream, width=wide, highlight=False, markup=False, emoji=False, soft_wrap=not is_terminal)
+
+
+def is_asked() -> bool:
+    """Tell whether somebody can answer a question."""
+    try:
+        return sys.stdin.isatty()
+    except (ValueError, io.UnsupportedOperation):
+        return False

@@ -1,0 +1,280 @@
+"""What goes wrong at a command line: the text names the next step, the code tells a scheduler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.between import ARN, EXPIRED, between, denied
+from tests.cli.conftest import Command, commit, put_newer
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("parking-permit", "Did you mean parking-permits?"),
+        ("PARKING-FINES", "Did you mean parking-fines?"),
+        ("parking", "Did you mean parking-fines or parking-permits?"),
+        ("zzzzzz", "No name looks like it. See: watermarks jobs"),
+    ],
+)
+def test_nearest_names_are_offered_when_a_job_is_unknown(run: Command, world: Watermarks, name: str, hint: str) -> None:
+    done = run(world, "show", name)
+
+    assert done.exit_code == 1
+    assert f"Table 'council' holds nothing for job '{name}'" in done.stderr
+    assert f"hint: {hint}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_empty_table_is_named_when_a_job_is_unknown(run: Command, watermarks: Watermarks) -> None:
+    assert "hint: The table holds no job yet." in run(watermarks, "show", "parking").stderr
+
+
+def test_error_is_one_document_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
+    done = run(world, "show", "parking-permit", "--output", "json")
+
+    assert done.stdout == ""
+    assert json.loads(done.stderr) == {
+        "error": "UnknownJobError",
+        "message": "Table 'council' holds nothing for job 'parking-permit'. Check the name; a job appears there with "
+        "its first run.",
+        "hint": "Did you mean parking-permits?",
+    }
+
+
+def test_expired_credentials_are_named_when_aws_refuses_them(run: Command, world: Watermarks, endpoint: str) -> None:
+    with between(endpoint, {"*": EXPIRED}) as url:
+        done = run(world, "jobs", "--endpoint-url", url)
+
+    assert done.exit_code == 78
+    assert "AWS does not accept the credentials (ExpiredTokenException). Renew them." in done.stderr
+    assert "hint: aws sso login, or give another --profile" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "action"),
+    [
+        (["jobs"], "Scan"),
+        (["show", "rents"], "GetItem"),
+        (["history", "rents"], "Query"),
+        (["reset", "rents", "--why", "x", "--yes"], "PutItem"),
+        (["create-table"], "DescribeTable"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_action_and_resource_are_named_when_a_permission_is_missing(
+    run: Command, world: Watermarks, endpoint: str, arguments: list[str], action: str
+) -> None:
+    before = world.latest("rents")
+
+    with between(endpoint, {action: denied(action)}) as url:
+        done = run(world, *arguments, "--endpoint-url", url)
+
+    assert done.exit_code == 78
+    assert f"AWS refuses dynamodb:{action} on 'council'" in done.stderr
+    assert f"Missing in the role's policy: dynamodb:{action} on {ARN}." in done.stderr
+    assert world.latest("rents") == before
+
+
+def test_named_jobs_are_offered_when_a_role_has_no_scan(run: Command, world: Watermarks, endpoint: str) -> None:
+    with between(endpoint, {"Scan": denied("Scan")}) as url:
+        refused = run(world, "jobs", "--endpoint-url", url)
+        named = run(world, "jobs", "rents", "repairs", "--endpoint-url", url)
+
+    assert "A role of one team should not have it. Name the jobs instead: watermarks jobs NAME NAME" in refused.stderr
+    assert named.exit_code == 0
+    assert "repairs" in named.stdout
+
+
+def test_unknown_job_stays_the_error_when_a_role_has_no_scan(run: Command, world: Watermarks, endpoint: str) -> None:
+    with between(endpoint, {"Scan": denied("Scan")}) as url:
+        done = run(world, "show", "parking-permit", "--endpoint-url", url)
+
+    assert done.exit_code == 1
+    assert "holds nothing for job 'parking-permit'" in done.stderr
+    assert "could not be listed" in done.stderr
+
+
+def test_glue_permission_is_named_when_it_is_missing(
+    run: Command, watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "User: u is not authorized to perform: glue:GetJobRuns on resource: arn:aws:glue:eu-west-2:1:job/old"
+    with between(endpoint, {"GetJobRuns": ("AccessDeniedException", text)}) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", url)
+        done = run(watermarks, "runs", "old", "--glue")
+
+    assert done.exit_code == 78
+    assert "Missing in the role's policy: glue:GetJobRuns on arn:aws:glue:eu-west-2:1:job/old." in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["show", "newer"], ["history", "newer"], ["plan", "newer"], ["reset", "newer", "--why", "x", "--yes"],
+     ["export", "newer"], ["doctor", "newer"]],
+    ids=lambda value: value[0],
+)  # fmt: skip
+def test_job_of_a_newer_format_is_refused_when_looked_at_or_changed(
+    run: Command, watermarks: Watermarks, dynamodb: Any, arguments: list[str]
+) -> None:
+    put_newer(dynamodb, watermarks.table_name, "newer")
+    commit(watermarks, "rents", "jr_1", {"seen": 1})
+
+    done = run(watermarks, *arguments)
+
+    assert done.exit_code == 78
+    assert "Job 'newer' is stored in format 99; this version knows up to 1" in done.stderr
+    assert "Upgrade glue-watermarks." in done.stderr
+
+
+def test_other_jobs_are_listed_when_one_is_of_a_newer_format(
+    run: Command, watermarks: Watermarks, dynamodb: Any
+) -> None:
+    put_newer(dynamodb, watermarks.table_name, "newer")
+    commit(watermarks, "rents", "jr_1", {"seen": 1})
+
+    done = run(watermarks, "jobs")
+
+    assert done.exit_code == 0
+    assert "newer: format 99: upgrade glue-watermarks" in done.stdout
+    assert "rents" in done.stdout
+
+
+def test_region_is_asked_for_when_there_is_none(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+
+    done = run(world, "jobs")
+
+    assert done.exit_code == 78
+    assert "No AWS region is set." in done.stderr
+    assert "hint: Give --region, or set AWS_DEFAULT_REGION." in done.stderr
+
+
+def test_region_of_the_command_is_used_when_given(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+
+    assert run(world, "jobs", "--region", "eu-west-2").exit_code == 0
+
+
+def test_profile_is_named_when_there_is_none_of_that_name(run: Command, world: Watermarks) -> None:
+    done = run(world, "jobs", "--profile", "nobody")
+
+    assert done.exit_code == 78
+    assert "The config profile (nobody) could not be found" in done.stderr
+    assert "hint: aws sso login --profile nobody" in done.stderr
+
+
+def test_profile_wins_over_the_environment_when_given(
+    run: Command, world: Watermarks, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    (tmp_path / "config").write_text("[profile far]\nregion = eu-west-1\naws_access_key_id = a\n"
+                                     "aws_secret_access_key = b\n")  # fmt: skip
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+
+    done = run(world, "jobs", "--profile", "far", "--region", "eu-west-1")
+
+    assert done.exit_code == 78
+    assert "There is no DynamoDB table 'council' in region 'eu-west-1'" in done.stderr
+
+
+def test_table_is_named_with_the_way_to_make_it_when_it_is_missing(run: Command) -> None:
+    done = run("no-such-table", "jobs")
+
+    assert done.exit_code == 78
+    assert "There is no DynamoDB table 'no-such-table' in region 'eu-west-2'" in done.stderr
+    assert "hint: Check --table, --region and --profile. For a local table: watermarks create-table" in done.stderr
+
+
+def test_remedy_is_a_command_when_runs_of_the_original_class_have_no_order(run: Command, world: Watermarks) -> None:
+    done = run(world, "show", "libraries")
+
+    assert done.exit_code == 78
+    assert "hint: watermarks adopt libraries --run RUN" in done.stderr
+
+
+def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Watermarks) -> None:
+    done = run(world, "show", "rents", "--endpoint-url", "http://127.0.0.1:9")
+
+    assert done.exit_code == 75
+    assert "Try again later." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["explain", "rents", "a.csv"], "Job 'rents' has no context of files. It has: none."),
+        (["explain", "parking-fines", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
+        (["gaps", "parking-fines"], "has no context of rows"),
+        (["gaps", "parking-permits", "--from", "soon"], "last_modified"),
+        (["plan", "parking-fines", "--source", "s3://x/"], "--source is for one context of rows"),
+        (["jobs", "bad\x07name"], "is not allowed"),
+    ],
+    ids=["no-files", "other-context", "no-rows", "no-bound", "no-source", "no-name"],
+)
+def test_input_is_refused_when_it_does_not_fit_the_job(
+    run: Command, world: Watermarks, arguments: list[str], text: str
+) -> None:
+    done = run(world, *arguments)
+
+    assert done.exit_code == 65
+    assert text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["jobs", "--stale", "soon"], "is not a duration"),
+        (["jobs", "--sort", "luck"], "is not one of"),
+        (["show"], "Missing argument 'JOB'"),
+        (["nothing"], "No such command 'nothing'"),
+        (["history", "rents", "--limit", "0"], "is not in the range"),
+        (["plan", "parking-permits", "--source", "x", "--spark-conf", "no"], "--spark-conf is no JSON map"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_usage_is_shown_when_arguments_are_wrong(
+    run: Command, world: Watermarks, arguments: list[str], text: str
+) -> None:
+    done = run(world, *arguments)
+
+    assert done.exit_code == 2
+    assert text in done.stderr
+
+
+def test_names_of_jobs_are_not_asked_for_when_completing(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_WATERMARKS_COMPLETE", "bash_complete"), ("COMP_CWORD", "4")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COMP_WORDS", f"watermarks --table {world.table_name} show ")
+
+    silent = _completed(monkeypatch)
+    monkeypatch.setenv("WATERMARKS_COMPLETE_JOBS", "1")
+    asked = _completed(monkeypatch)
+
+    assert silent.strip() == ""
+    assert "plain,parking-permits" in asked
+
+
+def _completed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what the shell gets."""
+    from click.testing import CliRunner
+
+    from scripts.cli.main import cli
+
+    return CliRunner().invoke(cli, [], prog_name="watermarks", complete_var="_WATERMARKS_COMPLETE").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_names_the_command_when_completion_is_set_up(run: Command, world: Watermarks, shell: str) -> None:
+    done = run(world, "completion", shell)
+
+    assert done.exit_code == 0
+    assert f"_WATERMARKS_COMPLETE={shell}_complete" in done.stdout

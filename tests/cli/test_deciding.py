@@ -1,0 +1,304 @@
+"""Commands that change a job: what they show, that they ask, and what the history keeps."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.cli import deciding
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.conftest import NOW, Command, commit, document, leave_open, put_legacy, rows_state
+from tests.conftest import Clock
+
+FIRST, SECOND = datetime(2026, 3, 1, tzinfo=timezone.utc), datetime(2026, 3, 2, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def job(watermarks: Watermarks) -> str:
+    """Return a job of two versions."""
+    return make_job(watermarks)
+
+
+@pytest.fixture(scope="module")
+def kept(dynamodb: Any) -> Watermarks:
+    """Return a table with the same job, which nothing changes."""
+    watermarks = Watermarks("kept", dynamodb, clock=Clock())
+    watermarks.create_table()
+    make_job(watermarks)
+    return watermarks
+
+
+def make_job(watermarks: Watermarks) -> str:
+    for number, value in ((1, FIRST), (2, SECOND)):
+        commit(watermarks, "repairs", f"jr_{number}", {"repairs": rows_state(value), "seen": number})
+    return "repairs"
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let questions be asked, as on a terminal."""
+    monkeypatch.setattr(deciding, "is_asked", lambda: True)
+
+
+DECISIONS = [
+    (["rewind", "repairs", "--to-version", "1"], "REWIND"),
+    (["rewind", "repairs", "--to-run", "jr_1"], "REWIND"),
+    (["rewind", "repairs", "--to-version", "1", "--context", "repairs"], "REWIND"),
+    (["reset", "repairs"], "RESET"),
+    (["reset", "repairs", "--context", "repairs"], "RESET"),
+    (["set", "repairs", "seen=7"], "SET"),
+]
+
+
+every_decision = pytest.mark.parametrize(
+    ("arguments", "op"), DECISIONS, ids=["version", "run", "version-context", "reset", "reset-context", "set"]
+)
+
+
+def shown(watermarks: Any, name: str) -> Any:
+    """Return a watermark without its coverage, which is written when it is set for the first time."""
+    found = watermarks.get(name)
+    return {key: value for key, value in found.items() if key != "covered"} if isinstance(found, dict) else found
+
+
+@every_decision
+def test_decision_is_taken_and_kept_when_it_is_not_asked_about(
+    run: Command, watermarks: Watermarks, job: str, arguments: list[str], op: str
+) -> None:
+    done = document(run(watermarks, *arguments, "--why", "a test", "--who", "sam", "--yes", "--output", "json"))
+
+    newest = watermarks.history(job)[0]
+    assert (newest.version, newest.change.op, newest.change.why, newest.change.who) == (3, op, "a test", "sam")
+    assert (done["before"]["version"], done["after"]["version"]) == (2, 3)
+
+
+@every_decision
+def test_preview_is_what_is_done_when_a_decision_is_taken(
+    run: Command, watermarks: Watermarks, job: str, arguments: list[str], op: str
+) -> None:
+    before = watermarks.latest(job).watermarks
+
+    changes = document(run(watermarks, *arguments, "--why", "a test", "--yes", "--output", "json"))["changes"]
+
+    after = watermarks.latest(job).watermarks
+    differing = {name for name in {*before, *after} if shown(before, name) != shown(after, name)}
+    assert {change["watermark"] for change in changes} == differing
+
+
+@every_decision
+def test_nothing_is_changed_when_the_answer_is_no(
+    run: Command, kept: Watermarks, answers: None, arguments: list[str], op: str
+) -> None:
+    before = kept.latest("repairs")
+
+    done = run(kept, *arguments, "--why", "a test", input="n\n")
+
+    assert done.exit_code == 1
+    assert "Change job repairs?" in done.stderr
+    assert "Nothing was changed." in done.stderr
+    assert kept.latest("repairs") == before
+
+
+@every_decision
+def test_decision_is_refused_when_nobody_can_be_asked(
+    run: Command, kept: Watermarks, arguments: list[str], op: str
+) -> None:
+    before = kept.latest("repairs")
+
+    done = run(kept, *arguments, "--why", "a test")
+
+    assert done.exit_code == 2
+    assert "Nobody is there to be asked. Pass --yes." in done.stderr
+    assert kept.latest("repairs") == before
+
+
+@pytest.mark.parametrize("arguments", [["rewind", "repairs", "--to-version", "1"], ["reset", "repairs"],
+                                       ["set", "repairs", "seen=7"], ["discard-plan", "repairs"]],
+                         ids=lambda value: value[0])  # fmt: skip
+def test_decision_is_refused_when_there_is_no_reason(run: Command, kept: Watermarks, arguments: list[str]) -> None:
+    done = run(kept, *arguments, "--yes")
+
+    assert done.exit_code == 2
+    assert "--why" in done.stderr
+    assert kept.latest("repairs").version == 2
+
+
+def test_decision_is_shown_with_the_plan_and_the_run_it_ends_when_a_run_is_at_work(
+    run: Command, watermarks: Watermarks, job: str, answers: None, clock: Clock
+) -> None:
+    clock.now = NOW
+    leave_open(watermarks, job, "jr_3", SECOND, NOW)
+
+    done = run(watermarks, "rewind", job, "--to-version", "1", "--why", "a test", input="y\n")
+
+    assert done.exit_code == 0
+    assert "version 2 becomes 3" in done.stdout
+    assert "The open plan is dropped (repairs); what was written for it stays at the target." in done.stdout
+    assert "Run jr_3 is at work, lease until 2026-03-16 16:00:00Z: it can commit no more." in done.stdout
+    assert "2026-03-02 00:00:00Z" in done.stdout
+    assert "2026-03-01 00:00:00Z" in done.stdout
+    assert "Done: version 3, REWIND." in done.stdout
+
+
+def test_nothing_is_changed_when_the_job_changes_while_it_is_asked_about(
+    run: Command, watermarks: Watermarks, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*_: Any, **__: Any) -> None:
+        commit(watermarks, job, "jr_3", {"seen": 3})
+
+    monkeypatch.setattr(deciding, "asked", meanwhile)
+
+    done = run(watermarks, "reset", job, "--why", "a test")
+
+    assert done.exit_code == 1
+    assert "changed while you looked: version 2 was shown and it is at 3" in done.stderr
+    assert watermarks.history(job)[0].change.op == "COMMIT"
+
+
+def test_plan_is_discarded_when_told_to(run: Command, watermarks: Watermarks, job: str) -> None:
+    leave_open(watermarks, job, "jr_3", SECOND, NOW)
+
+    done = document(run(watermarks, "discard-plan", job, "--why", "wrong files", "--yes", "--output", "json"))
+
+    assert done["before"]["open_plan"] is not None
+    assert watermarks.latest(job).plan is None
+    assert watermarks.history(job)[0].change.op == "DISCARD"
+
+
+def test_discard_is_refused_when_there_is_no_plan(run: Command, kept: Watermarks) -> None:
+    done = run(kept, "discard-plan", "repairs", "--why", "a test", "--yes")
+
+    assert done.exit_code == 1
+    assert "there is no open plan to discard" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("assigned", "name", "value"),
+    [
+        ("seen=9", "seen", 9),
+        ("name=nine=9", "name", "nine=9"),
+        ("name:int=9", "name", 9),
+        ("name:float=1.5", "name", 1.5),
+        ("name:decimal=1.50", "name", Decimal("1.5")),
+        ("name:bool=true", "name", True),
+        ("name:null=", "name", None),
+        ("name:date=2026-03-01", "name", date(2026, 3, 1)),
+        ("name:datetime=2026-03-01T01:00:00+01:00", "name", FIRST),
+        ("na:me=x", "na:me", "x"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "=" in value else "",
+)
+def test_value_is_set_with_its_type_when_assigned(
+    run: Command, watermarks: Watermarks, job: str, assigned: str, name: str, value: Any
+) -> None:
+    done = run(watermarks, "set", job, assigned, "--why", "a test", "--yes")
+
+    found = watermarks.get_watermark_values(job)
+    assert done.exit_code == 0
+    assert (found[name], type(found[name])) == (value, type(value))
+    assert set(found) == {"repairs", "seen", name}
+
+
+def test_cursor_is_set_as_its_column_is_when_a_context_is_named(run: Command, watermarks: Watermarks, job: str) -> None:
+    done = run(watermarks, "set", job, "value=2026-03-05T00:00:00Z", "--context", "repairs", "--why", "x", "--yes")
+
+    state = watermarks.get_watermark_values(job)["repairs"]
+    assert done.exit_code == 0
+    assert state["value"] == datetime(2026, 3, 5, tzinfo=timezone.utc)
+    assert watermarks.gaps(job, "repairs") == [(SECOND, datetime(2026, 3, 5, tzinfo=timezone.utc))]
+
+
+def test_job_is_made_when_a_watermark_is_set_before_its_first_run(run: Command, watermarks: Watermarks) -> None:
+    cursor = ["--context", "rows", "--cursor-column", "id", "--type", "bigint"]
+
+    done = run(watermarks, "set", "loans", "value=500", *cursor, "--why", "loaded by hand", "--yes")
+
+    state = watermarks.get_watermark_values("loans")["rows"]
+    assert done.exit_code == 0
+    assert (state["cursor_column"], state["type"], state["value"]) == ("id", "bigint", 500)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["set", "repairs", "seen=nine"], 65, "seen is no int"),
+        (["set", "repairs", "seen"], 2, "is not NAME=VALUE"),
+        (["set", "repairs", "value=soon", "--context", "repairs"], 65, "last_modified"),
+        (["set", "repairs", "value=1", "--context", "other"], 2, "Give --cursor-column and --type"),
+        (["set", "repairs", "a:datetime=2026-03-01T01:00:00"], 65, "without a time zone"),
+        (["rewind", "repairs"], 2, "Give one of --to-version and --to-run."),
+        (["rewind", "repairs", "--to-version", "9"], 1, "Version 9 of job 'repairs' is not in its log"),
+        (["rewind", "repairs", "--to-run", "jr_9"], 1, "Run 'jr_9' of job 'repairs' has no watermark"),
+        (["reset", "repairs", "--context", "fines"], 65, "has no context 'fines'. It has: repairs, seen."),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_decision_is_refused_when_its_arguments_do_not_fit(
+    run: Command, kept: Watermarks, arguments: list[str], code: int, text: str
+) -> None:
+    before = kept.latest("repairs")
+
+    done = run(kept, *arguments, "--why", "a test", "--yes")
+
+    assert done.exit_code == code
+    assert text in done.stderr
+    assert kept.latest("repairs") == before
+
+
+def test_job_of_the_original_class_is_adopted_when_its_run_is_named(
+    run: Command, watermarks: Watermarks, dynamodb: Any
+) -> None:
+    for run_id in ("jr_1", "jr_2"):
+        put_legacy(dynamodb, watermarks.table_name, "old", run_id)
+
+    done = document(run(watermarks, "adopt", "old", "--run", "jr_2", "--yes", "--output", "json"))
+
+    assert done["after"]["last"]["run"] == "jr_2"
+    assert watermarks.get_most_recent_run_id("old") == "jr_2"
+
+
+def test_job_of_the_original_class_is_adopted_when_glue_knows_its_runs(
+    run: Command, watermarks: Watermarks, dynamodb: Any, endpoint: str
+) -> None:
+    import boto3
+
+    glue = boto3.client("glue", endpoint_url=endpoint)
+    glue.create_job(
+        Name="old in glue", Role="r", Command={"Name": "glueetl"}, ExecutionProperty={"MaxConcurrentRuns": 9}
+    )
+    run_ids = [glue.start_job_run(JobName="old in glue")["JobRunId"] for _ in range(2)]
+    for run_id in run_ids:
+        put_legacy(dynamodb, watermarks.table_name, "old", run_id)
+
+    done = run(watermarks, "adopt", "old", "--glue", "--glue-job", "old in glue", "--yes")
+
+    assert done.exit_code == 0
+    assert watermarks.get_most_recent_run_id("old") == run_ids[1]
+
+
+def test_adoption_is_refused_when_the_job_has_a_state(run: Command, kept: Watermarks) -> None:
+    done = run(kept, "adopt", "repairs", "--run", "jr_1", "--yes")
+
+    assert done.exit_code == 1
+    assert "nothing to adopt" in done.stderr
+
+
+def test_table_is_created_once_when_asked_for_twice(run: Command, dynamodb: Any) -> None:
+    made = document(run("made-by-hand", "create-table", "--output", "json"))
+    again = document(run("made-by-hand", "create-table", "--output", "json"))
+
+    assert (made["created"], again["created"]) == (True, False)
+    assert dynamodb.describe_table(TableName="made-by-hand")["Table"]["TableStatus"] == "ACTIVE"
+
+
+def test_only_json_is_on_standard_output_when_a_question_is_asked(
+    run: Command, watermarks: Watermarks, job: str, answers: None
+) -> None:
+    done = run(watermarks, "reset", job, "--why", "a test", "--output", "json", input="y\n")
+
+    assert json.loads(done.stdout)["after"]["version"] == 3
+    assert "Change job repairs?" in done.stderr

@@ -1,0 +1,167 @@
+"""The list of jobs: what it finds, and that it reads no histories for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import cache
+from typing import Any
+
+import pytest
+
+from scripts.helpers import items
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.job_list import ListCost, list_jobs
+from scripts.helpers.records import Change, Head
+from scripts.helpers.store import Store
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.conftest import put_legacy, put_newer
+from tests.cli.scanned_table import ScannedTable
+
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+CHUNK = bytes(350_000)
+
+
+def job_items(job: str, versions: int, chunks: int = 0) -> list[items.Item]:
+    """Return what a job with a history has in the table."""
+    head, log, run = templates(versions)
+    keys = [(head, items.HEAD_KEY), *((log, items.log_key(number + 1)) for number in range(versions))]
+    keys += [(run, f"jr_{number + 1}") for number in range(versions)]
+    keys += [({"data": {"B": CHUNK}}, items.chunk_key("s#t-0", number)) for number in range(chunks)]
+    return [template | items.key(job, range_key) for template, range_key in keys]
+
+
+@cache
+def templates(versions: int) -> tuple[items.Item, items.Item, items.Item]:
+    """Return a head, a log entry and a run item, of whatever job."""
+    head = Head("job", "e1", versions, versions, {"value": versions}, Change("COMMIT", "c", NOW, f"jr_{versions}"))
+    assert head.log_entry is not None
+    return items.head_to_item(head), items.log_to_item(head.log_entry), items.run_to_item(head.log_entry)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "versions", "most_items_per_job", "most_requests_per_job"),
+    [(100, 500, 6, 2.0), (33_334, 1, 3, 0.01), (2_000, 25, 6, 2.0)],
+    ids=["few-with-long-histories", "many-with-short-histories", "some-of-each"],
+)
+def test_histories_are_not_read_when_a_table_of_100_000_items_is_listed(
+    jobs: int, versions: int, most_items_per_job: float, most_requests_per_job: float
+) -> None:
+    names = [f"job-{number:05d}" for number in range(jobs)]
+    client = ScannedTable({name: job_items(name, versions) for name in names})
+    assert len(client._items) >= 100_000
+
+    found = list_jobs(Store("table", client))  # type: ignore[arg-type]
+
+    assert [job.job_id for job in found.jobs] == names
+    assert all(job.head is not None and job.head.version == versions for job in found.jobs)
+    assert (found.cost.items, found.cost.requests) == (client.read, client.requests)
+    assert client.read <= most_items_per_job * jobs + 2_000
+    assert client.requests <= most_requests_per_job * jobs + 100
+
+
+def test_chunks_of_large_states_are_not_read_when_jobs_have_many() -> None:
+    client = ScannedTable({f"job-{number}": job_items(f"job-{number}", 3, chunks=20) for number in range(50)})
+
+    found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
+
+    assert len(found.jobs) == 50
+    assert found.cost.units < 50 * 20  # One chunk has 86 units.
+
+
+def test_pages_grow_again_when_short_histories_follow_long_ones() -> None:
+    jobs = {f"long-{number}": job_items(f"long-{number}", 300) for number in range(5)}
+    jobs |= {f"short-{number}": job_items(f"short-{number}", 1) for number in range(3_000)}
+    client = ScannedTable(jobs)
+
+    list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
+
+    assert client.requests < 150
+
+
+@pytest.fixture
+def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
+    """Return a table of every kind of job: also damaged, legacy, newer, and names past the head's."""
+    for job in ("parking", "repairs"):
+        for number in range(10):
+            watermarks.add_watermark(watermarks.create_watermark_item(job, f"jr_{number:02d}", seen=number))
+    put_legacy(dynamodb, watermarks.table_name, "old", "jr_1")
+    for run_id in ("jr_1", "jr_2", "~zzz", "ümlaut"):
+        put_legacy(dynamodb, watermarks.table_name, "older", run_id)
+    put_newer(dynamodb, watermarks.table_name, "newer")
+    put_legacy(dynamodb, watermarks.table_name, "parking", "~zzz")
+    for job, range_key in (("only-log", items.log_key(1)), ("defined", "!j"), ("trigger", "!t")):
+        dynamodb.put_item(TableName=watermarks.table_name, Item=items.key(job, range_key))
+    dynamodb.put_item(
+        TableName=watermarks.table_name, Item=items.key("damaged", items.HEAD_KEY) | {"version": {"S": "no"}}
+    )
+    return watermarks
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixed: Watermarks, segments: int) -> None:
+    found = list_jobs(mixed._store, segments=segments)
+
+    assert {job.job_id: job.problem for job in found.jobs} == {
+        "damaged": "its head is not readable; see doctor",
+        "defined": "nothing committed yet",
+        "newer": "format 99: upgrade glue-watermarks",
+        "old": "one item of the original class; the next run takes it over",
+        "older": "items of the original class; see adopt",
+        "only-log": "its head is gone; see doctor",
+        "parking": None,
+        "repairs": None,
+    }
+    assert [job.job_id for job in found.jobs] == sorted(job.job_id for job in found.jobs)
+
+
+def test_heads_are_those_of_the_table_when_listed(mixed: Watermarks) -> None:
+    heads = {job.job_id: job.head for job in list_jobs(mixed._store).jobs}
+
+    assert heads["parking"] == mixed.latest("parking")
+    assert heads["repairs"] == mixed.latest("repairs")
+
+
+def test_list_ends_and_says_so_when_its_requests_are_limited() -> None:
+    client = ScannedTable({f"job-{number}": job_items(f"job-{number}", 100) for number in range(100)})
+
+    found = list_jobs(Store("table", client), segments=1, max_requests=10)  # type: ignore[arg-type]
+
+    assert not found.is_whole
+    assert found.cost.requests == 10
+    assert 1 <= len(found.jobs) <= 12
+    assert all(job.head is not None for job in found.jobs)
+
+
+def test_progress_grows_to_the_whole_when_pages_are_told_of(mixed: Watermarks) -> None:
+    told: list[tuple[int, ListCost]] = []
+
+    found = list_jobs(mixed._store, segments=1, on_page=lambda jobs, cost: told.append((jobs, cost)))
+
+    assert [jobs for jobs, _ in told] == sorted(jobs for jobs, _ in told)
+    assert told[-1][0] == len(found.jobs)
+
+
+def test_empty_table_gives_no_job_when_listed(watermarks: Watermarks) -> None:
+    found = list_jobs(watermarks._store)
+
+    assert (list(found.jobs), found.is_whole) == ([], True)
+
+
+@pytest.mark.parametrize("segments", [0, True, 1.5])
+def test_segments_are_refused_when_they_are_no_number_above_0(watermarks: Watermarks, segments: Any) -> None:
+    with pytest.raises(InvalidValueError, match="segments is"):
+        list_jobs(watermarks._store, segments=segments)
+
+
+def test_scan_is_strongly_consistent_and_asks_for_its_cost_when_sent(
+    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[str, Any]] = []
+    scan: Callable[..., Any] = watermarks._store.client.scan
+    monkeypatch.setattr(watermarks._store.client, "scan", lambda **given: sent.append(given) or scan(**given))
+
+    list_jobs(watermarks._store, segments=1)
+
+    assert sent[0]["ConsistentRead"] is True
+    assert sent[0]["ReturnConsumedCapacity"] == "TOTAL"

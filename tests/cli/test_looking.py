@@ -1,0 +1,377 @@
+"""Commands that only look: their facts as JSON, and what people see."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.cli import surroundings
+from scripts.helpers import items
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.dataframe_rows import DataFrameRows
+from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.conftest import NOW, Command, commit, document, land, rows_state
+from tests.cli.scanned_table import ScannedTable
+from tests.cli.test_job_list import job_items
+from tests.conftest import Clock
+
+
+def test_jobs_come_with_what_is_behind_first_when_listed(run: Command, world: Watermarks) -> None:
+    found = document(run(world, "jobs", "--output", "json"))
+
+    assert [job["job"] for job in found["jobs"]] == [
+        "libraries", "repairs", "parking-permits", "parking-fines", "rents", "housing",
+    ]  # fmt: skip
+    by_name = {job["job"]: job for job in found["jobs"]}
+    assert by_name["repairs"]["state"] == "open plan"
+    assert by_name["repairs"]["lag_seconds"] == 31 * 3_600
+    assert by_name["repairs"]["owner"]["run"] == "jr_repairs_2"
+    assert not by_name["repairs"]["owner"]["alive"]
+    assert by_name["housing"]["state"] == "at work"
+    assert by_name["parking-fines"]["lag_seconds"] is None
+    assert by_name["libraries"]["problem"] == "items of the original class; see adopt"
+    assert found["cost"]["requests"] > 0
+    assert found["cost"]["units"] > 0
+
+
+def test_jobs_say_what_they_cost_when_shown_to_people(run: Command, world: Watermarks) -> None:
+    found = run(world, "jobs")
+
+    last = found.stdout.splitlines()[-1]
+    assert last.startswith("Read ")
+    assert " requests, " in last
+    assert last.endswith(" read units.")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--prefix", "parking-"], ["parking-permits", "parking-fines"]),
+        (["--stale", "20h"], ["libraries", "repairs", "parking-permits"]),
+        (["--sort", "name", "--limit", "2"], ["housing", "libraries"]),
+        (["--sort", "version", "--limit", "1"], ["parking-permits"]),
+        (["--prefix", "nothing"], []),
+        (["repairs", "rents", "repairs"], ["repairs", "rents"]),
+    ],
+    ids=["prefix", "stale", "name", "version", "none", "named"],
+)
+def test_jobs_are_chosen_when_options_say_which(
+    run: Command, world: Watermarks, options: list[str], names: list[str]
+) -> None:
+    found = document(run(world, "jobs", *options, "--output", "json"))
+
+    assert [job["job"] for job in found["jobs"]] == names
+
+
+def test_named_jobs_are_read_without_a_scan_when_given(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scripts.helpers.store import Store
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("scanned")
+
+    monkeypatch.setattr(Store, "page_of_table", refuse)
+
+    found = document(run(world, "jobs", "rents", "--output", "json"))
+
+    assert [job["job"] for job in found["jobs"]] == ["rents"]
+    assert found["cost"] is None
+
+
+def test_named_jobs_are_shown_with_their_problem_when_one_cannot_be_read(run: Command, world: Watermarks) -> None:
+    found = document(run(world, "jobs", "rents", "libraries", "--output", "json"))
+
+    assert {job["job"]: job["state"] for job in found["jobs"]} == {"libraries": "problem", "rents": "idle"}
+    assert "has 2 items of the original class" in found["jobs"][0]["problem"]
+
+
+def test_jobs_say_what_they_read_when_a_table_of_100_000_items_is_listed(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ScannedTable({f"job-{number:03d}": job_items(f"job-{number:03d}", 500) for number in range(100)})
+    monkeypatch.setattr(surroundings, "make_client", lambda *_: client)
+
+    found = run("table", "jobs")
+
+    *jobs, cost = found.stdout.splitlines()[1:]
+    assert len(jobs) == 100
+    assert client.read < 1_000
+    assert cost.startswith(f"Read {client.read:,} items in {client.requests:,} requests, ")
+
+
+def test_show_has_watermarks_plan_and_owner_when_asked_for_json(run: Command, world: Watermarks) -> None:
+    found = document(run(world, "show", "repairs", "--output", "json"))
+
+    assert found["watermarks"]["repairs"]["value"] == "2026-03-15T08:45:00.000000+00:00"
+    assert found["plan"]["repairs"]["high"] == "2026-03-16T08:45:00.000000+00:00"
+    assert found["owner"]["lease_until"] == "2026-03-16T10:00:00.000000+00:00"
+    assert found["open_plan"]["contexts"] == ["repairs"]
+
+
+def test_history_names_who_and_why_when_a_person_decided(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "rents", "jr_1", {"seen": 1}, rows_collected=10)
+    watermarks.reset("rents", why="a column was missing", who="sam")
+
+    found = document(run(watermarks, "history", "rents", "--output", "json"))
+
+    assert [(one["version"], one["op"], one["who"], one["why"]) for one in found["history"]] == [
+        (2, "RESET", "sam", "a column was missing"),
+        (1, "COMMIT", None, None),
+    ]
+    assert found["history"][1]["metrics"] == {"rows_collected": 10}
+
+
+def test_history_goes_on_where_it_ended_when_told_before(run: Command, world: Watermarks) -> None:
+    first = run(world, "history", "parking-permits", "--limit", "2")
+    older = document(run(world, "history", "parking-permits", "--before", "2", "--output", "json"))
+
+    assert "Older ones: --before 2" in first.stdout
+    assert [one["version"] for one in older["history"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("versions", "ends"),
+    [([], (2, 3)), (["1"], (1, 3)), (["1", "2"], (1, 2)), (["3", "1"], (3, 1))],
+    ids=["last", "since-one", "two", "backwards"],
+)
+def test_diff_shows_what_moved_when_versions_are_named(
+    run: Command, world: Watermarks, versions: list[str], ends: tuple[int, int]
+) -> None:
+    found = document(run(world, "diff", "parking-permits", *versions, "--output", "json"))
+
+    assert (found["from"]["version"], found["to"]["version"]) == ends
+    (change,) = found["changes"]
+    assert change["watermark"] == "repairs"
+    moved = datetime.fromisoformat(change["to"]["value"]) - datetime.fromisoformat(change["from"]["value"])
+    assert moved == timedelta(days=ends[1] - ends[0])
+
+
+def test_diff_says_so_when_nothing_differs(run: Command, world: Watermarks) -> None:
+    assert "No watermark differs." in run(world, "diff", "rents").stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [
+        ("1.csv", "taken"),
+        ("s3://landing/parking/1.csv", "taken"),
+        ("s3a://landing/parking/3.csv", "new"),
+        ("_tmp/4.csv", "unknown"),
+    ],
+)
+def test_explain_says_what_became_of_a_file_when_named(run: Command, world: Watermarks, key: str, status: str) -> None:
+    found = document(run(world, "explain", "parking-fines", key, "--output", "json"))
+
+    assert found["status"] == status
+    assert (found["version"], found["run_id"]) == ((1, "jr_fines_1") if status == "taken" else (None, None))
+
+
+def test_plan_counts_new_files_and_writes_nothing_when_a_source_is_listed(run: Command, world: Watermarks) -> None:
+    before = world.latest("parking-fines")
+
+    found = document(run(world, "plan", "parking-fines", "--output", "json"))
+
+    (context,) = found["contexts"]
+    assert (context["files"], context["bytes"], context["first"]) == (1, 17, ["3.csv"])
+    assert (found["replay"], found["version"]) == (False, 2)
+    assert world.latest("parking-fines") == before
+
+
+def test_plan_writes_no_ledger_when_the_job_keeps_one_in_files(
+    run: Command, watermarks: Watermarks, s3: Any, bucket: str
+) -> None:
+    from scripts.helpers.job import IncrementalJob
+
+    land(s3, bucket, "in/1.csv")
+    ledger = f"s3://{bucket}/ledger/"
+    with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
+        job.new_files(f"s3://{bucket}/in/", ledger_uri=ledger)
+    land(s3, bucket, "in/2.csv", "in/3.csv")
+    before = s3.list_objects_v2(Bucket=bucket)["KeyCount"]
+
+    found = document(run(watermarks, "plan", "files", "--ledger-uri", ledger, "--exclude", "3*", "--output", "json"))
+
+    assert found["contexts"][0]["first"] == ["2.csv"]
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == before
+
+
+def test_plan_shows_the_open_plan_when_the_next_run_replays_it(run: Command, world: Watermarks) -> None:
+    found = document(run(world, "plan", "repairs", "--output", "json"))
+
+    (context,) = found["contexts"]
+    assert found["replay"]
+    assert context["low"] == "2026-03-15T08:45:00.000000+00:00"
+    assert context["high"] == "2026-03-16T08:45:00.000000+00:00"
+
+
+def test_plan_says_from_where_rows_are_read_when_no_source_is_named(run: Command, world: Watermarks) -> None:
+    found = run(world, "plan", "parking-permits")
+
+    assert "rows of last_modified from 2026-03-15 14:45:00Z on; ask the source with --source" in found.stdout
+
+
+def test_plan_counts_rows_when_a_source_is_asked_through_spark(
+    run: Command, watermarks: Watermarks, spark: Any, tmp_path: Any
+) -> None:
+    rows = spark.sql("SELECT explode(sequence(0, 9)) AS id, timestamp'2026-03-16 00:00:00Z' AS last_modified")
+    rows.selectExpr("id", "last_modified + make_interval(0, 0, 0, 0, id) AS last_modified").write.parquet(
+        f"{tmp_path}/repairs"
+    )
+    value = datetime(2026, 3, 16, 5, tzinfo=timezone.utc)
+    commit(watermarks, "rows", "jr_1", {"repairs": rows_state(value)})
+    before = watermarks.latest("rows")
+
+    found = document(run(watermarks, "plan", "rows", "--source", f"{tmp_path}/repairs", "--output", "json"))
+
+    (context,) = found["contexts"]
+    assert context["rows"] == 5
+    assert context["high"] == "2026-03-16T09:00:00.000001+00:00"
+    assert watermarks.latest("rows") == before
+
+
+@pytest.fixture
+def gappy(watermarks: Watermarks, clock: Clock) -> Watermarks:
+    """Return a table with a rows context that has read up to 10, and was set to 30."""
+    commit(watermarks, "loans", "jr_1", {"rows": rows_state(10, "bigint")})
+    watermarks.set_watermark("loans", rows_state(30, "bigint"), context="rows", why="loaded by hand")
+    return watermarks
+
+
+def test_gaps_and_coverage_fit_together_when_a_watermark_was_set(run: Command, gappy: Watermarks) -> None:
+    gaps = document(run(gappy, "gaps", "loans", "--output", "json"))
+    coverage = document(run(gappy, "coverage", "loans", "--output", "json"))
+
+    assert gaps["gaps"] == [{"low": 10, "high": 30}]
+    assert coverage["coverage"] == [{"low": None, "high": 10}]
+
+
+def test_gaps_begin_later_when_told_from_where(run: Command, gappy: Watermarks) -> None:
+    assert document(run(gappy, "gaps", "loans", "--from", "25", "--output", "json"))["gaps"] == [
+        {"low": 25, "high": 30}
+    ]
+
+
+def test_backfill_cuts_gaps_and_names_slices_at_work_when_planned(
+    run: Command, gappy: Watermarks, spark: Any, clock: Clock
+) -> None:
+    rows = spark.sql("SELECT id, id AS last_modified FROM range(40)")
+    backfill = Backfill(gappy, "loans", transformation_ctx="rows", low=10, high=14, clock=clock)
+    backfill.__enter__()
+    backfill.rows(DataFrameRows(rows), "last_modified")
+    backfill.job.freeze()
+
+    found = document(run(gappy, "backfill", "loans", "--slices", "2", "--output", "json"))
+    shown = run(gappy, "backfill", "loans")
+    backfill.run.abort()
+
+    assert found["slices"] == [{"low": 14, "high": 22}, {"low": 22, "high": 30}]
+    (begun,) = found["begun"]
+    assert (begun["low"], begun["high"], begun["state"]) == (10, 14, "at work")
+    assert begun["job"] == backfill.job_id
+    assert "Begun and not done" in shown.stdout
+
+
+def test_jobs_of_backfills_are_left_out_when_not_asked_for(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "loans", "jr_1", {"seen": 1})
+    commit(watermarks, "loans-backfill-0123456789abcdef", "jr_1", {"seen": 1})
+
+    few = document(run(watermarks, "jobs", "--output", "json"))
+    all_of_them = document(run(watermarks, "jobs", "--all", "--output", "json"))
+
+    assert [job["job"] for job in few["jobs"]] == ["loans"]
+    assert few["backfills"] == 1
+    assert len(all_of_them["jobs"]) == 2
+
+
+def test_doctor_fails_when_something_is_wrong(run: Command, world: Watermarks) -> None:
+    found = run(world, "doctor", "repairs", "--output", "json")
+
+    assert found.exit_code == 1
+    assert [one["kind"] for one in json.loads(found.stdout)["findings"]] == ["open plan"]
+
+
+def test_doctor_succeeds_when_nothing_is_wrong(run: Command, world: Watermarks) -> None:
+    assert document(run(world, "doctor", "rents", "--output", "json"))["findings"] == []
+
+
+def test_doctor_repairs_when_told_to(run: Command, watermarks: Watermarks, dynamodb: Any) -> None:
+    commit(watermarks, "rents", "jr_1", {"seen": 1})
+    key = items.key("rents", items.log_key(1))
+    dynamodb.delete_item(TableName=watermarks.table_name, Key=key)
+
+    found = document(run(watermarks, "doctor", "rents", "--repair", "--yes", "--output", "json"))
+
+    assert [one["repaired"] for one in found["findings"]] == [True]
+    assert "Item" in dynamodb.get_item(TableName=watermarks.table_name, Key=key)
+
+
+def test_doctor_starts_a_new_epoch_when_told_of_a_restore(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "rents", "jr_1", {"seen": 1})
+    before = watermarks.latest("rents")
+
+    done = run(watermarks, "doctor", "rents", "--after-restore", "--why", "restored", "--yes")
+
+    after = watermarks.latest("rents")
+    assert done.exit_code == 0
+    assert after.epoch != before.epoch
+    assert after.last is not None
+    assert after.last.why == "restored"
+
+
+def test_runs_are_those_of_the_table_when_shown(run: Command, watermarks: Watermarks, dynamodb: Any) -> None:
+    for number, state in ((1, "SUCCEEDED"), (2, "RUNNING")):
+        told = {"Attempt": 0, "Timeout": 10, "Arguments": {}}
+        lease = NOW - timedelta(minutes=1) if state == "RUNNING" else None
+        record = RunRecord(
+            "rents", "jr_" + str(number) * 64, state, NOW - timedelta(hours=1), NOW, told,
+            running_since=NOW - timedelta(hours=1), completed_on=None if lease else NOW, lease_until=lease,
+        )  # fmt: skip
+        dynamodb.put_item(TableName=watermarks.table_name, Item=record.to_item())
+
+    found = document(run(watermarks, "runs", "rents", "--output", "json"))
+    shown = run(watermarks, "runs", "rents")
+
+    assert [(one["JobRunState"], one.get("Lost", False)) for one in found["runs"]] == [
+        ("RUNNING", True),
+        ("SUCCEEDED", False),
+    ]
+    assert "LOST" in shown.stdout
+
+
+def test_report_is_one_page_when_written(run: Command, world: Watermarks, tmp_path: Any) -> None:
+    path = tmp_path / "page.html"
+
+    document(run(world, "report", "--html", str(path), "--output", "json"))
+
+    page = path.read_text()
+    assert "<html" in page
+    assert "parking-permits" in page
+
+
+@pytest.mark.parametrize("command", ["jobs", "show", "history", "diff", "gaps", "plan", "doctor", "runs"])
+def test_options_of_all_commands_work_before_and_after_the_name_when_given(
+    run: Command, world: Watermarks, command: str
+) -> None:
+    job = [] if command == "jobs" else ["parking-permits"]
+
+    before, after = run(world, "--output", "json", command, *job), run(world, command, *job, "--output", "json")
+
+    assert json.loads(before.stdout) == json.loads(after.stdout)
+
+
+def test_names_cannot_move_the_cursor_when_the_table_holds_control_characters(
+    run: Command, watermarks: Watermarks, dynamodb: Any
+) -> None:
+    from tests.cli.conftest import put_legacy
+
+    put_legacy(dynamodb, watermarks.table_name, "a\x1b[2Jb\nc", "jr_1")
+
+    found = run(watermarks, "jobs")
+
+    assert "\x1b" not in found.stdout
+    assert r"a\x1b[2Jb\nc" in found.stdout

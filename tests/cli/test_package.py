@@ -1,0 +1,44 @@
+"""The command as it is installed, and what the package of it may do."""
+
+from __future__ import annotations
+
+import importlib
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.unit.test_layers import DYNAMODB_CALLS, S3_CALLS, calls_of, own_imports, packages_of, parse
+
+FILES = sorted((REPOSITORY / "scripts" / "cli").glob("*.py"))
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+def test_command_is_installed_with_its_package_when_setup_is_read() -> None:
+    setup = ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+
+    name, _, target = setup["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    module, _, function = target.partition(":")
+
+    assert name == "watermarks"
+    assert callable(getattr(importlib.import_module(module), function))
+    assert "scripts.cli" in setup["options"]["packages"].split()
+
+
+@every_file
+def test_aws_is_called_by_helpers_only_when_the_command_line_is_read(path: Path) -> None:
+    assert calls_of(parse(path), DYNAMODB_CALLS | S3_CALLS) == set()
+
+
+@every_file
+def test_spark_and_pyarrow_are_imported_where_they_are_needed_only_when_read(path: Path) -> None:
+    assert not packages_of(path, "module") & {"pyspark", "pyarrow"}
+
+
+@pytest.mark.parametrize("folder", ["helpers", "jobs"])
+def test_nothing_below_knows_the_command_line_when_read(folder: str) -> None:
+    users = [path for path in (REPOSITORY / "scripts" / folder).rglob("*.py") if own_imports(path, "cli")]
+
+    assert users == []
