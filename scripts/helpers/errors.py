@@ -214,7 +214,7 @@ class FieldTypeError(InvalidValueError):
 
     def __init__(self, field: str, kind: str) -> None:
         self.field, self.kind = field, kind
-        super().__init__(f"Field {field!r} is of type {kind}, which has no order. Cast it to a string, or leave it out.")
+        super().__init__(f"Field {field!r} is of type {kind}, which has no order. Cast it to a string or leave it out.")
 
 
 class TooManyIdsError(InvalidValueError):

@@ -208,8 +208,8 @@ class Head:
     def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta, take_over: bool = False) -> Head:
         """Begin: take the job, with its open plan if there is one.
 
-        The same run id, or that of the run's automatic retry, re-enters at any time. Another one waits for the end of the lease
-        (RunInProgressError until then), unless a take-over is ordered.
+        The same run id, or that of the run's automatic retry, re-enters at any time. Another one waits
+        for the end of the lease (RunInProgressError until then), unless a take-over is ordered.
         """
         attempt = 1
         if self.claim and same_run(self.claim.run_id, run_id):

@@ -502,7 +502,9 @@ def test_job_is_refused_when_no_source_is_planned(world: World, act: str) -> Non
 
 
 def test_job_is_refused_when_it_is_used_outside_the_with_statement(world: World) -> None:
-    with pytest.raises(PlanConflictError, match=r"the run has not begun\. Use the job in a `with` statement, or call init\."):
+    with pytest.raises(
+        PlanConflictError, match=r"the run has not begun\. Use the job in a `with` statement, or call init"
+    ):
         world.repairs(world.job())
 
     with pytest.raises(UnknownJobError):

@@ -90,15 +90,18 @@ FAMILIES = [
     (
         errors.NothingThereError,
         LookupError,
-        ["UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError", "UnplacedRunError"],
+        [
+            "UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError",
+            "UnplacedRunError",
+        ],
     ),
     (
         errors.InvalidValueError,
         ValueError,
         [
-            "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError", "FieldTypeError",
-            "TooManyIdsError", "KeyColumnError",
-            "GlueOptionError", "ExportFileError", "JobsExistError",
+            "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
+            "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
+            "JobsExistError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
