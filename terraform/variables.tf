@@ -10,6 +10,18 @@ variable "table_name" {
   }
 }
 
+variable "name" {
+  description = "How the names of everything besides the table begin: policies, alarms, queues, the key's alias."
+  type        = string
+  default     = "glue-watermarks"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z][A-Za-z0-9_-]{0,39}$", var.name))
+    error_message = "The name must have 1 to 40 characters out of letters, digits, '_' and '-', the first a letter."
+  }
+}
+
 # A bool has no other rule than its type: Terraform refuses anything else with "a bool is required".
 variable "deletion_protection_enabled" {
   description = "Whether AWS refuses to delete the table. Turn it off, apply, and only then destroy."
@@ -19,7 +31,7 @@ variable "deletion_protection_enabled" {
 }
 
 variable "tags" {
-  description = "Tags of the table, besides the provider's default tags."
+  description = "Tags of all that is made, besides the provider's default tags."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -40,5 +52,227 @@ variable "tags" {
   validation {
     condition     = alltrue([for name in keys(var.tags) : !startswith(lower(name), "aws:")])
     error_message = "The tags must not have names that start with 'aws:', which AWS keeps for itself."
+  }
+}
+
+# --- encryption -------------------------------------------------------------------------------------
+
+variable "create_kms_key" {
+  description = "Whether to make a KMS key for the table, with yearly rotation. Otherwise kms_key_arn, or the AWS managed key."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "kms_key_arn" {
+  description = "ARN of a KMS key of yours for the table; null for none. Rotation and policy of it are yours."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$", var.kms_key_arn))
+    error_message = "The kms_key_arn must be the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID: not of an alias, and not its id alone."
+  }
+}
+
+variable "kms_deletion_window_in_days" {
+  description = "Days between the destruction of the key that create_kms_key made and its end, in which it can be restored."
+  type        = number
+  default     = 30
+  nullable    = false
+
+  validation {
+    condition     = var.kms_deletion_window_in_days >= 7 && var.kms_deletion_window_in_days <= 30 && floor(var.kms_deletion_window_in_days) == var.kms_deletion_window_in_days
+    error_message = "The kms_deletion_window_in_days must be a whole number from 7 to 30."
+  }
+}
+
+# --- who may do what --------------------------------------------------------------------------------
+
+variable "teams" {
+  description = "Who owns which jobs: for each team the beginnings of its jobs' names, such as [\"parking-\"], or [\"*\"] for all jobs. Each team gets a reader, a writer and an admin policy."
+  type        = map(object({ job_name_prefixes = list(string) }))
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for team in keys(var.teams) : can(regex("^[a-z][a-z0-9-]{0,29}$", team))])
+    error_message = "The teams must have names of 1 to 30 characters out of a-z, 0-9 and '-', the first a letter."
+  }
+
+  validation {
+    condition     = alltrue([for team in values(var.teams) : length(team.job_name_prefixes) > 0])
+    error_message = "The teams must each have a prefix in job_name_prefixes; [\"*\"] stands for all jobs."
+  }
+
+  # 200, as the job of a backfill has the beginning of the job's name, and not always all of it.
+  validation {
+    condition = alltrue(flatten([
+      for team in values(var.teams) : [
+        for prefix in team.job_name_prefixes :
+        prefix == "*" || can(regex("^[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,199}$", prefix))
+      ]
+    ]))
+    error_message = "The teams must have prefixes that keep the rule of job names, [A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,199}, without wildcards; \"*\" alone stands for all jobs."
+  }
+
+  # "park" would match the jobs of "parking-" too.
+  validation {
+    condition = alltrue(flatten([
+      for one, team in var.teams : [
+        for other, others in var.teams : [
+          for prefix in team.job_name_prefixes : [
+            for theirs in others.job_name_prefixes : one == other || prefix == "*" || !startswith(theirs, prefix)
+          ]
+        ]
+      ]
+    ]))
+    error_message = "The teams must not have prefixes that begin alike: each job name may match the prefix of one team only."
+  }
+}
+
+variable "create_iam_policies" {
+  description = "Whether to make an IAM policy of each document, to attach to roles. The documents are outputs in any case."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "admin_needs_mfa" {
+  description = "Whether the admin policies hold only for a session with MFA. Sessions of IAM Identity Center do not say that they have it."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+# --- what jobs read ---------------------------------------------------------------------------------
+
+variable "sources" {
+  description = <<-EOT
+    Folders on S3 that jobs read; each gets a policy document, and with events a queue.
+    bucket, prefix: the folder; a prefix ends in "/", or is "" for the whole bucket.
+    versioned: whether jobs list with versioned=True.
+    limit_listing: whether only this folder may be listed. Spark needs false to read a directory itself; see docs/permissions.md.
+    kms_key_arn: key of the objects, if they have one of yours.
+    events: a queue of its own for what S3 tells of the folder; {} for the defaults.
+  EOT
+  type = map(object({
+    bucket        = string
+    prefix        = string
+    versioned     = optional(bool, false)
+    limit_listing = optional(bool, true)
+    kms_key_arn   = optional(string)
+    events = optional(object({
+      visibility_timeout_seconds = optional(number, 3600)
+      retention_seconds          = optional(number, 1209600)
+      max_receive_count          = optional(number, 5)
+      kms_key_arn                = optional(string)
+    }))
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.sources) : can(regex("^[a-z][a-z0-9-]{0,29}$", name))])
+    error_message = "The sources must have names of 1 to 30 characters out of a-z, 0-9 and '-', the first a letter."
+  }
+
+  validation {
+    condition     = alltrue([for source in values(var.sources) : can(regex("^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", source.bucket))])
+    error_message = "The sources must each have the name of a bucket: 3 to 63 characters out of a-z, 0-9, '.' and '-'."
+  }
+
+  # A job's listing of "parking" would take "parking-old/" in, and "*" or "$" would not be themselves in a policy.
+  validation {
+    condition     = alltrue([for source in values(var.sources) : source.prefix == "" || can(regex("^[^/*?$][^*?$]*/$", source.prefix))])
+    error_message = "The sources must have prefixes that end in \"/\", do not begin with it, and hold none of * ? $; \"\" is the whole bucket."
+  }
+
+  validation {
+    condition = alltrue([
+      for source in values(var.sources) : source.events == null ? true : (
+        source.events.visibility_timeout_seconds >= 60 && source.events.visibility_timeout_seconds <= 43200 &&
+        source.events.retention_seconds >= 3600 && source.events.retention_seconds <= 1209600 &&
+        source.events.max_receive_count >= 1 && source.events.max_receive_count <= 1000
+      )
+    ])
+    error_message = "The sources must have events with visibility_timeout_seconds from 60 to 43200, retention_seconds from 3600 to 1209600 (14 days) and max_receive_count from 1 to 1000."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for name, source in var.sources : [
+        for other, another in var.sources :
+        name == other || source.events == null || another.events == null || source.bucket != another.bucket || !startswith(another.prefix, source.prefix)
+      ]
+    ]))
+    error_message = "The sources must not have events of one folder inside that of another: S3 sends each event to one queue only."
+  }
+}
+
+variable "manage_bucket_notifications" {
+  description = "Whether to point the buckets' notifications at the queues. This replaces all other notifications of these buckets; with false, do it where you keep those."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+# --- alarms -----------------------------------------------------------------------------------------
+
+variable "create_alarms" {
+  description = "Whether to make alarms on throttling and system errors of the table, and on dead letters of the queues."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "jobs" {
+  description = <<-EOT
+    Jobs that get two alarms each, by their name in the table: stale, and a plan open for too long.
+    runs_every_seconds: how often the job runs at least, in whole minutes up to a day.
+    stale_after_seconds: from which age or lag on it is late.
+    measure: "age", the time since the last commit; or "lag", the time since its cursor, for jobs with a cursor of time.
+    plan_open_after_seconds: how old a plan may get that was begun and not committed; by default as stale_after_seconds.
+  EOT
+  type = map(object({
+    runs_every_seconds      = number
+    stale_after_seconds     = number
+    measure                 = optional(string, "age")
+    plan_open_after_seconds = optional(number)
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.jobs) : can(regex("^[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,199}$", name))])
+    error_message = "The jobs must have names of 1 to 200 characters that keep the rule of job names, [A-Za-z0-9][A-Za-z0-9 ._/:@=+-]*."
+  }
+
+  validation {
+    condition     = alltrue([for job in values(var.jobs) : job.runs_every_seconds >= 60 && job.runs_every_seconds <= 86400 && job.runs_every_seconds % 60 == 0])
+    error_message = "The jobs must have a runs_every_seconds from 60 to 86400 (a day) in whole minutes: CloudWatch takes no other."
+  }
+
+  validation {
+    condition = alltrue([
+      for job in values(var.jobs) : job.stale_after_seconds > 0 && (job.plan_open_after_seconds == null ? true : job.plan_open_after_seconds > 0)
+    ])
+    error_message = "The jobs must have a stale_after_seconds, and a plan_open_after_seconds if any, above 0."
+  }
+
+  validation {
+    condition     = alltrue([for job in values(var.jobs) : contains(["age", "lag"], job.measure)])
+    error_message = "The jobs must have a measure that is \"age\" or \"lag\"."
+  }
+}
+
+variable "alarm_topic_arn" {
+  description = "ARN of the SNS topic that is told when an alarm goes off and when it is over; null for nobody."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.alarm_topic_arn == null || can(regex("^arn:[a-z-]+:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}$", var.alarm_topic_arn))
+    error_message = "The alarm_topic_arn must be the ARN of an SNS topic, arn:aws:sns:REGION:ACCOUNT:NAME, and not a FIFO topic, which alarms cannot use."
   }
 }

@@ -1,46 +1,36 @@
-"""terraform/ makes the table that the package works on, and refuses what AWS would refuse."""
+"""terraform/ makes what it says: the table that the package works on, each choice, and the complete example."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import hcl2
 import pytest
 
-from scripts.helpers import items
+from scripts.helpers import embedded_metrics, items, job_report
+from scripts.helpers.object_listing import Location
+from scripts.helpers.s3_events import S3EventQueue
 from scripts.helpers.watermarks import Watermarks
+from scripts.jobs import ingest_table, session
 from tests.conftest import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
-from tests.infra.conftest import PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
+from tests.infra.conftest import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 
 OF_THE_TABLE = "watermarks and not spill and not doctor and not crash and not faults"
 """What the table has a part in; the rest would be the same on any."""
 SUITE = [sys.executable, "-m", "pytest", "tests/integration", "-k", OF_THE_TABLE, "-q", "-p", "no:cacheprovider"]
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
-NAME_RULE = "The table_name must have 3 to 255 characters out of letters, digits, '_', '.' and '-'."
-TAG_RULE = "Each of the tags must have a name of 1 to 128 characters and a value of at most 256"
-REFUSED = [
-    pytest.param({"table_name": "ab"}, NAME_RULE, id="name-too-short"),
-    pytest.param({"table_name": "t" * 256}, NAME_RULE, id="name-too-long"),
-    pytest.param({"table_name": "glue/watermarks"}, NAME_RULE, id="name-with-slash"),
-    pytest.param({"deletion_protection_enabled": "perhaps"}, "a bool is required", id="not-a-bool"),
-    pytest.param({"tags": {f"t{n}": "" for n in range(51)}}, "AWS allows 50 on a table", id="51-tags"),
-    pytest.param({"tags": {"Team": "<parking>"}}, TAG_RULE, id="tag-with-bracket"),
-    pytest.param({"tags": {"Team": "t" * 257}}, TAG_RULE, id="tag-too-long"),
-    pytest.param({"tags": {"AWS:team": "parking"}}, "must not have names that start with 'aws:'", id="tag-of-aws"),
-]
 
-ACCEPTED = [
-    pytest.param({"table_name": "t.1", "deletion_protection_enabled": False}, id="shortest-name"),
-    pytest.param({"table_name": "t" * 255, "tags": {f"t{n}": "" for n in range(50)}}, id="longest-name-and-50-tags"),
-    pytest.param({"tags": {"t" * 128: "t" * 256, "Größe": "a b_.:/=+@-"}}, id="longest-tag-and-all-signs"),
-]
+
+EXAMPLE_REGION = "eu-central-1"
+EXAMPLE_VARIABLES = {"bucket_prefix": "example", "removable": True}
 
 
 def file_names(folder: Path) -> set[str]:
@@ -98,12 +88,30 @@ def table_names(dynamodb: Any) -> list[str]:
     return [name for page in dynamodb.get_paginator("list_tables").paginate() for name in page["TableNames"]]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def example_began(request: pytest.FixtureRequest) -> Iterator[Callable[[], Terraform] | None]:
+    """Begin to apply the example, which waits for a minute and computes little, before the other tests."""
+    if not any("example" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
+    make: Callable[..., Terraform] = request.getfixturevalue("make_terraform")
+    wheel: Path = request.getfixturevalue("wheel")
+    made = make(EXAMPLE, region=EXAMPLE_REGION)
+    process = made.start("apply", "-auto-approve", variables=EXAMPLE_VARIABLES | {"wheel": str(wheel)})
+
+    def finish() -> Terraform:
+        outcome = made.finish(process)
+        assert outcome.code == 0, outcome.text
+        return made
+
+    yield finish
+    process.kill()
+
+
 @pytest.fixture(scope="module")
-def variables_only(terraform_command: str, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Terraform:
-    """Return Terraform over variables.tf alone, whose rules it applies without starting the provider."""
-    folder = tmp_path_factory.mktemp("variables")
-    shutil.copy(TERRAFORM_FOLDER / "variables.tf", folder)
-    return Terraform(terraform_command, folder, endpoint)
+def example(example_began: Callable[[], Terraform]) -> Terraform:
+    """Return Terraform after an apply of examples/complete."""
+    return example_began()
 
 
 # --- the files --------------------------------------------------------------------------------------
@@ -132,22 +140,26 @@ def test_every_variable_is_described_typed_and_checked_when_hcl_is_parsed() -> N
 
     unchecked = [name for name, block in blocks.items() if block["type"] != "bool" and not block.get("validation")]
     nullable = [name for name, block in blocks.items() if block.get("nullable") is not False]
+    without_default_of_null = [name for name in nullable if "default" not in blocks[name] or blocks[name]["default"]]
     undescribed = [name for name, block in blocks.items() if not block.get("description")]
 
-    assert set(blocks) == {"table_name", "deletion_protection_enabled", "tags"}
-    assert unchecked == nullable == undescribed == []
+    assert unchecked == undescribed == without_default_of_null == []
+    assert nullable == ["kms_key_arn", "alarm_topic_arn"]
 
 
 def test_files_are_formatted_when_fmt_checks_them(terraform_command: str, endpoint: str) -> None:
-    outcome = Terraform(terraform_command, TERRAFORM_FOLDER, endpoint).run("fmt", "-check", "-diff")
+    outcome = Terraform(terraform_command, TERRAFORM_FOLDER, endpoint).run("fmt", "-check", "-diff", "-recursive")
 
     assert (outcome.code, outcome.text) == (0, "")
 
 
-def test_configuration_is_valid_when_terraform_validates_it(applied: Terraform) -> None:
-    outcome = applied.run("validate")
+def test_choices_switch_resources_on_and_off_when_terraform_tests_them(
+    make_terraform: Callable[..., Terraform],
+) -> None:
+    outcome = make_terraform(overridden=False).run("test")
 
-    assert (outcome.code, outcome.text) == (0, "Success! The configuration is valid.")
+    assert outcome.code == 0, outcome.text
+    assert re.search(r"Success! 1[2-9] passed, 0 failed\.", outcome.text)
 
 
 # --- the table --------------------------------------------------------------------------------------
@@ -178,8 +190,9 @@ def test_applied_table_is_encrypted_and_protected_when_defaults_are_used(
 def test_outputs_name_the_applied_table_when_applied(outputs: dict[str, Any], dynamodb: Any) -> None:
     table = dynamodb.describe_table(TableName="glue-watermarks")["Table"]
 
-    assert outputs == {"table_name": "glue-watermarks", "table_arn": table["TableArn"]}
+    assert (outputs["table_name"], outputs["table_arn"]) == ("glue-watermarks", table["TableArn"])
     assert f":dynamodb:{REGION}:" in outputs["table_arn"]
+    assert json.loads(outputs["lister_policy_document"])["Statement"][0]["Resource"] == table["TableArn"]
 
 
 def test_second_apply_changes_nothing_when_the_table_is_there(applied: Terraform, dynamodb: Any) -> None:
@@ -190,36 +203,6 @@ def test_second_apply_changes_nothing_when_the_table_is_there(applied: Terraform
     assert outcome.code == 0, outcome.text
     assert "Resources: 0 added, 0 changed, 0 destroyed." in outcome.text
     assert dynamodb.describe_table(TableName="glue-watermarks")["Table"] == before
-
-
-@pytest.mark.parametrize(("variables", "message"), REFUSED)
-def test_plan_is_refused_when_a_variable_is_bad(
-    variables_only: Terraform, variables: dict[str, Any], message: str
-) -> None:
-    outcome = variables_only.run("plan", variables=variables)
-
-    assert outcome.code == 1
-    assert message in outcome.text
-    assert outcome.text.count("Error:") == 1
-    assert f'variable "{next(iter(variables))}"' in outcome.text
-
-
-@pytest.mark.parametrize("variables", ACCEPTED)
-def test_plan_is_made_when_variables_are_at_their_limits(variables_only: Terraform, variables: dict[str, Any]) -> None:
-    outcome = variables_only.run("plan", variables=variables)
-
-    assert outcome.code == 0, outcome.text
-
-
-def test_whole_plan_is_refused_with_every_message_when_all_variables_are_bad(applied: Terraform) -> None:
-    bad = {"table_name": "ab", "deletion_protection_enabled": "perhaps", "tags": {"aws:x": ""}}
-
-    outcome = applied.run("plan", variables=bad)
-
-    assert outcome.code == 1
-    assert outcome.text.count("Error:") == 3
-    assert all(f'variable "{name}"' in outcome.text for name in bad)
-    assert "to add" not in outcome.text
 
 
 def test_table_is_destroyed_only_when_protection_is_off(make_terraform: Callable[[], Terraform], dynamodb: Any) -> None:
@@ -290,3 +273,138 @@ def test_watermarks_suite_fails_when_the_table_is_missing(endpoint: str) -> None
     text = done.stdout + done.stderr
     assert done.returncode == 1, text
     assert "There is no DynamoDB table 'no-such-table'" in text
+
+
+# --- the complete example -------------------------------------------------------------------------------
+
+
+def of_example(endpoint: str, service: str) -> Any:
+    return boto3.client(service, endpoint_url=endpoint, region_name=EXAMPLE_REGION)
+
+
+def glue_argv(endpoint: str, name: str) -> list[str]:
+    """Return what Glue hands to the script of a job: its own arguments, then those of the definition."""
+    arguments = of_example(endpoint, "glue").get_job(JobName=name)["Job"]["DefaultArguments"]
+    own = {"--JOB_ID": "j_1", "--JOB_RUN_ID": "jr_1", "--JOB_NAME": name}
+    return [part for pair in (own | arguments).items() for part in pair]
+
+
+def download(endpoint: str, uri: str, folder: Path) -> Path:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    path = folder / Path(key).name
+    of_example(endpoint, "s3").download_file(bucket, key, str(path))
+    return path
+
+
+def test_files_job_of_the_example_runs_from_what_was_uploaded_when_started_as_glue_does(
+    example: Terraform, endpoint: str, tmp_path: Path
+) -> None:
+    job = of_example(endpoint, "glue").get_job(JobName="parking-files")["Job"]
+    script = download(endpoint, job["Command"]["ScriptLocation"], tmp_path)
+    wheel = download(endpoint, job["DefaultArguments"]["--extra-py-files"], tmp_path)
+    (tmp_path / "awsglue").mkdir()
+    (tmp_path / "awsglue" / "__init__.py").touch()
+
+    done = subprocess.run(
+        [sys.executable, str(script), *glue_argv(endpoint, "parking-files")],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": f"{wheel}:{tmp_path}", "AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": EXAMPLE_REGION},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    metrics, report = map(json.loads, done.stdout.splitlines())
+    assert (metrics["Job"], metrics["Outcome"]) == ("parking-files", "committed")
+    assert (report["job"], report["run"], report["mode"]) == ("parking-files", "jr_1", "enable")
+    head = Watermarks(example.outputs()["table_name"], of_example(endpoint, "dynamodb")).latest("parking-files")
+    assert (head.version, head.watermarks["files"]["kind"]) == (1, "files")
+
+
+def test_rows_job_of_the_example_is_told_its_table_when_started_as_glue_does(
+    example: Terraform, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "on_glue", lambda: True)
+    monkeypatch.setattr(session, "run_job", lambda work, arguments: vars(arguments))
+
+    told: Any = ingest_table.main(glue_argv(endpoint, "parking-rows"))
+
+    expected = {
+        "JOB_NAME": "parking-rows",
+        "JOB_RUN_ID": "jr_1",
+        "table": "glue-watermarks",
+        "source": "s3://example-landing/repairs/",
+        "target": "s3://example-lake/raw/repairs/",
+        "cursor_column": ["last_modified"],
+        "delay_seconds": 300,
+        "job_bookmark_option": "job-bookmark-enable",
+        "metrics": True,
+    }
+    assert {name: told[name] for name in expected} == expected
+
+
+def test_roles_of_the_example_have_the_writers_policy_and_that_of_their_source_when_applied(
+    example: Terraform, endpoint: str
+) -> None:
+    iam, glue = of_example(endpoint, "iam"), of_example(endpoint, "glue")
+
+    attached = {}
+    for name in ("parking-files", "parking-rows"):
+        role = glue.get_job(JobName=name)["Job"]["Role"].rpartition("/")[2]
+        policies = iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+        attached[name] = sorted(policy["PolicyName"] for policy in policies)
+
+    assert attached == {
+        "parking-files": ["glue-watermarks-parking-source", "glue-watermarks-parking-writer"],
+        "parking-rows": ["glue-watermarks-parking-writer", "glue-watermarks-repairs-source"],
+    }
+
+
+def test_table_of_the_example_has_a_key_that_rotates_when_applied(example: Terraform, endpoint: str) -> None:
+    table = of_example(endpoint, "dynamodb").describe_table(TableName="glue-watermarks")["Table"]
+
+    key = table["SSEDescription"]["KMSMasterKeyArn"]
+
+    assert of_example(endpoint, "kms").get_key_rotation_status(KeyId=key)["KeyRotationEnabled"] is True
+
+
+def test_alarms_of_the_example_watch_what_jobs_print_when_applied(example: Terraform, endpoint: str) -> None:
+    names = example.outputs()["alarm_names"]
+
+    alarms = of_example(endpoint, "cloudwatch").describe_alarms(AlarmNames=names)["MetricAlarms"]
+
+    of_jobs = [alarm for alarm in alarms if alarm.get("Namespace") == embedded_metrics.NAMESPACE]
+    assert len(names) == len(alarms) == 7
+    assert len(of_jobs) == 4
+    assert {alarm["MetricName"] for alarm in of_jobs} <= job_report.UNITS.keys()
+    assert {(d["Name"], d["Value"]) for alarm in of_jobs for d in alarm["Dimensions"]} == {
+        (embedded_metrics.DIMENSION, "parking-files"),
+        (embedded_metrics.DIMENSION, "parking-rows"),
+    }
+    assert all(action.endswith(":glue-watermarks-alarms") for alarm in alarms for action in alarm["AlarmActions"])
+
+
+def test_new_object_is_told_of_in_the_queue_when_the_example_is_applied(example: Terraform, endpoint: str) -> None:
+    queue = S3EventQueue(example.outputs()["queue_urls"]["parking"], sqs_client=of_example(endpoint, "sqs"), wait=0)
+    queue.receive(Location.parse("s3://example-landing/parking/"))
+    for key in ("parking/1.json", "repairs/1.parquet"):
+        of_example(endpoint, "s3").put_object(Bucket="example-landing", Key=key, Body=b"{}")
+
+    received = queue.receive(Location.parse("s3://example-landing/parking/"))
+
+    assert received.rows.column("key").to_pylist() == ["1.json"]
+
+
+def test_example_leaves_nothing_when_it_is_destroyed(example: Terraform, endpoint: str, wheel: Path) -> None:
+    destroyed = example.destroy(**EXAMPLE_VARIABLES, wheel=str(wheel))
+
+    assert destroyed.code == 0, destroyed.text
+    buckets = [bucket["Name"] for bucket in of_example(endpoint, "s3").list_buckets()["Buckets"]]
+    assert [name for name in buckets if name.startswith("example-")] == []
+    assert table_names(of_example(endpoint, "dynamodb")) == []
+    assert of_example(endpoint, "glue").list_jobs()["JobNames"] == []
+    assert of_example(endpoint, "sqs").list_queues(QueueNamePrefix="glue-watermarks").get("QueueUrls", []) == []
+    assert of_example(endpoint, "cloudwatch").describe_alarms()["MetricAlarms"] == []

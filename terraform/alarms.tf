@@ -1,0 +1,123 @@
+locals {
+  alarm_actions = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
+
+  # DynamoDB counts throttling for the table as a whole, and its own errors for each operation.
+  table_alarms = {
+    throttled = {
+      description = "DynamoDB throttles requests to the table ${var.table_name}: jobs wait, and stop after 30 seconds of it."
+      metrics = {
+        reads  = { name = "ReadThrottleEvents", dimensions = { TableName = var.table_name } }
+        writes = { name = "WriteThrottleEvents", dimensions = { TableName = var.table_name } }
+      }
+    }
+    system-errors = {
+      description = "DynamoDB answers requests to the table ${var.table_name} with errors of its own. See the AWS Health Dashboard."
+      metrics = {
+        for operation in ["DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"] :
+        lower(operation) => { name = "SystemErrors", dimensions = { TableName = var.table_name, Operation = operation } }
+      }
+    }
+  }
+
+  # Of the lines that jobs print in CloudWatch's Embedded Metric Format; see docs/terraform.md.
+  metrics_namespace = "GlueWatermarks"
+  measures          = { age = "AgeSeconds", lag = "LagSeconds" }
+}
+
+# One throttled or failed request is sent again by the package. What lasts is for a person: 2 of 3 times 5 minutes.
+resource "aws_cloudwatch_metric_alarm" "table" {
+  for_each = var.create_alarms ? local.table_alarms : {}
+
+  alarm_name          = "${var.name}-${each.key}"
+  alarm_description   = each.value.description
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 3
+  datapoints_to_alarm = 2
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+
+  metric_query {
+    id          = "total"
+    label       = each.key
+    expression  = "SUM(FILL(METRICS(), 0))"
+    return_data = true
+  }
+
+  dynamic "metric_query" {
+    for_each = each.value.metrics
+
+    content {
+      id = metric_query.key
+
+      metric {
+        namespace   = "AWS/DynamoDB"
+        metric_name = metric_query.value.name
+        dimensions  = metric_query.value.dimensions
+        period      = 300
+        stat        = "Sum"
+      }
+    }
+  }
+}
+
+# A job that does not run says nothing, which is as stale as one that says so: missing data counts.
+resource "aws_cloudwatch_metric_alarm" "stale" {
+  for_each = var.jobs
+
+  alarm_name          = "${var.name}-stale-${each.key}"
+  alarm_description   = "Job ${each.key} is late: for two times ${each.value.runs_every_seconds} s no run brought its ${each.value.measure} to ${each.value.stale_after_seconds} s or less. See `watermarks show`."
+  namespace           = local.metrics_namespace
+  metric_name         = local.measures[each.value.measure]
+  dimensions          = { Job = each.key }
+  statistic           = "Minimum"
+  period              = each.value.runs_every_seconds
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = each.value.stale_after_seconds
+  evaluation_periods  = 2
+  treat_missing_data  = "breaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+}
+
+# Between runs nothing is said, and nothing has changed: the alarm stays as it is.
+resource "aws_cloudwatch_metric_alarm" "plan_open" {
+  for_each = var.jobs
+
+  alarm_name          = "${var.name}-plan-open-${each.key}"
+  alarm_description   = "A plan of job ${each.key} is open for more than ${coalesce(each.value.plan_open_after_seconds, each.value.stale_after_seconds)} s: its runs begin and do not commit. See `watermarks doctor`."
+  namespace           = local.metrics_namespace
+  metric_name         = "OpenPlanAgeSeconds"
+  dimensions          = { Job = each.key }
+  statistic           = "Minimum"
+  period              = each.value.runs_every_seconds
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = coalesce(each.value.plan_open_after_seconds, each.value.stale_after_seconds)
+  evaluation_periods  = 1
+  treat_missing_data  = "ignore"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+}
+
+resource "aws_cloudwatch_metric_alarm" "dead_letters" {
+  for_each = var.create_alarms ? local.event_sources : {}
+
+  alarm_name          = "${var.name}-dead-letters-${each.key}"
+  alarm_description   = "Events of source ${each.key} were taken ${each.value.events.max_receive_count} times and never committed, or are not of S3. Look at the queue ${var.name}-${each.key}-dead, and list the whole source once."
+  namespace           = "AWS/SQS"
+  metric_name         = "ApproximateNumberOfMessagesVisible"
+  dimensions          = { QueueName = "${var.name}-${each.key}-dead" }
+  statistic           = "Maximum"
+  period              = 300
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+}

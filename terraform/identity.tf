@@ -1,0 +1,14 @@
+data "aws_caller_identity" "current" {}
+
+data "aws_partition" "current" {}
+
+data "aws_region" "current" {}
+
+locals {
+  account_id = data.aws_caller_identity.current.account_id
+  partition  = data.aws_partition.current.partition
+  region     = data.aws_region.current.id
+
+  # Not the table's attribute, which a first plan does not know: so the plan shows each policy in full.
+  table_arn = "arn:${local.partition}:dynamodb:${local.region}:${local.account_id}:table/${var.table_name}"
+}
