@@ -48,5 +48,5 @@ bench-rows: .venv/bench ## changed rows of PostgreSQL and Parquet beside a read 
 	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1'
 	touch $@
 
-.venv/ready: setup.cfg .ci/constraints.txt .ci/setup
+.venv/ready: setup.cfg .ci/constraints.txt .ci/checkov.txt .ci/setup
 	.ci/setup
