@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.jdbc_errors import typed_errors
-from scripts.helpers.jdbc_rows import JdbcTable
+from scripts.helpers.jdbc_rows import JdbcTable, database_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
@@ -151,18 +151,21 @@ def test_error_holds_no_host_when_only_the_text_of_the_driver_is_left(text: str)
 
 
 class JavaError(Exception):
-    """One of PySpark's errors, with the class of Java's behind it, which has no SQLSTATE."""
+    """One of PySpark's errors, with the class of Java's behind it, and its SQLSTATE if it has one."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, state: str | None = None) -> None:
         super().__init__("no values here")
-        self.java_exception = self
+        self.java_exception, self.state = self, state
         self.getClass = lambda: SimpleNamespace(getName=lambda: name)
         self.getMessage = lambda: "at db-7"
 
-    def getSQLState(self) -> None:  # noqa: N802
-        raise Py4JError
+    def getSQLState(self) -> str:  # noqa: N802
+        if self.state is None:
+            raise Py4JError
+        return self.state
 
-    getCause = getSQLState  # noqa: N815
+    def getCause(self) -> None:  # noqa: N802
+        raise Py4JError
 
 
 @pytest.mark.parametrize(
@@ -181,6 +184,29 @@ def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: 
             raise JavaError(name)
 
     assert isinstance(caught.value, SourceError) == translated
+
+
+@pytest.mark.parametrize("state", ["42P05", "26000"])
+def test_remedy_for_a_pooler_is_named_when_it_mixes_up_prepared_statements(state: str) -> None:
+    with pytest.raises(SourceError, match=rf"Add prepareThreshold=0 to the URL \(SQLSTATE {state}"):
+        with typed_errors("parking"):
+            raise JavaError("org.postgresql.util.PSQLException", state)
+
+
+@pytest.mark.parametrize(("suffix", "threshold"), [("", -1), ("?prepareThreshold=0", 0)], ids=["ours", "of-the-url"])
+def test_threshold_of_the_url_wins_when_it_has_one(
+    suffix: str, threshold: int, jdbc: Any, postgres: PostgresServer
+) -> None:
+    gateway = jdbc._sc._gateway
+    properties = gateway.jvm.java.util.Properties()
+    for name, value in {**postgres.properties, **database_of(postgres.url).options}.items():
+        properties.setProperty(name, value)
+
+    connection = gateway.jvm.org.postgresql.Driver().connect(postgres.url + suffix, properties)
+    found = connection.getPrepareThreshold()
+    connection.close()
+
+    assert found == threshold
 
 
 def test_error_of_another_kind_comes_out_as_it_is_when_no_database_raised_it(jdbc: Any) -> None:
