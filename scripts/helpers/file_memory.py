@@ -54,8 +54,10 @@ class WindowMemory:
     """Mode windowed: identities of objects younger than a floor; older objects are taken for known.
 
     The floor is the start of the last listing less the band, or just below the oldest object that was
-    seen and not taken, so that nothing seen is lost. As in Glue, an object is above the floor when
-    its LastModified is greater (AWS Glue, "Job bookmarks", inconsistent range ``(T - dt, T]``).
+    seen and not taken, so that nothing seen is lost. What `include`, `exclude` and `min_size` leave out
+    counts as not seen: it falls below the floor, and later rules do not bring it back. As in Glue, an
+    object is above the floor when its LastModified is greater (AWS Glue, "Job bookmarks", inconsistent
+    range ``(T - dt, T]``).
     """
 
     keeps_gone = False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from scripts.helpers.glue import GlueContext, Job
@@ -18,6 +20,7 @@ __all__ = ["jdbc", "postgres"]
 
 ENABLE, PAUSE, DISABLE = ({"job_bookmark_option": f"job-bookmark-{name}"} for name in ("enable", "pause", "disable"))
 Put = Callable[..., None]
+_databases = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +75,26 @@ def put(tmp_path: Path) -> Put:
 
     (tmp_path / "landing").mkdir()
     return write
+
+
+@pytest.fixture
+def catalog(glue_context: GlueContext) -> Any:
+    """Return a client of the Glue catalogue of the moto server."""
+    return boto3.client("glue")
+
+
+@pytest.fixture
+def table(catalog: Any) -> Callable[..., str]:
+    """Return what makes a table in a database of its own, whose name it returns."""
+
+    def make(name: str, location: str, classification: str, **more: Any) -> str:
+        database = f"database_{next(_databases)}"
+        catalog.create_database(DatabaseInput={"Name": database})
+        columns = [{"Name": column, "Type": "string"} for column in more.pop("columns", ())]
+        parameters = {"classification": classification, **more.pop("parameters", {})}
+        storage = {"Location": location, "Columns": columns, "SerdeInfo": {"Parameters": more.pop("serde", {})}}
+        given = {"Name": name, "StorageDescriptor": storage, "Parameters": parameters, **more}
+        catalog.create_table(DatabaseName=database, TableInput=given)
+        return database
+
+    return make

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers import glue
 from scripts.helpers.errors import (
     FencedError,
     GlueOptionError,
@@ -426,7 +427,9 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
     ("use", "text"),
     [
         (lambda context, frame: frame.unbox("a", "json"), "DynamicFrame.unbox is Glue's own and not here. Call toDF()"),
-        (lambda context, frame: frame.filter(bool), "DynamicFrame.filter is Glue's own and not here. Call toDF()"),
+        (lambda context, frame: frame.map(dict), "DynamicFrame.map is Glue's own and not here. Call toDF()"),
+        (lambda context, frame: glue.SplitFields.apply(frame, ["a"]), "SplitFields.apply is Glue's own and not here"),
+        (lambda context, frame: glue.Spigot(), "Spigot is Glue's own and not here. Call toDF()"),
         (lambda context, frame: context.purge_table("a", "b"), "GlueContext.purge_table is Glue's own and not here"),
         (
             lambda context, frame: context.create_dynamic_frame.from_options("dynamodb", {}),
@@ -441,7 +444,7 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
             "write_dynamic_frame.from_jdbc_conf is Glue's own and not here",
         ),
     ],
-    ids=["unbox", "filter", "purge_table", "dynamodb", "ion", "from_jdbc_conf"],
+    ids=["unbox", "map", "SplitFields", "Spigot", "purge_table", "dynamodb", "ion", "from_jdbc_conf"],
 )
 def test_what_is_not_here_is_named_with_the_other_way_when_used(
     use: Callable[[GlueContext, DynamicFrame], Any], text: str, glue_context: GlueContext, spark: Any
@@ -510,6 +513,21 @@ def test_rows_come_once_when_a_run_died_before_its_commit_and_batches_are_replac
     job.commit()
 
     assert [row["id"] for row in spark.read.parquet(raw).collect()] == ["a"] * copies
+
+
+def test_second_batch_is_refused_when_the_run_has_written_one_to_the_path(
+    begin: Begin, glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
+) -> None:
+    put("one/a", "two/b")
+    begin()
+    one, two = (read(glue_context, f"{landing}{name}/", ctx=name) for name in ("one", "two"))
+    options = {"path": raw, "perBatch": True}
+    glue_context.write_dynamic_frame.from_options(one, "s3", options, "json")
+
+    with pytest.raises(PlanConflictError, match="would replace it"):
+        glue_context.write_dynamic_frame.from_options(two, "s3", options, "json")
+
+    assert [row["id"] for row in spark.read.json(raw).collect()] == ["one/a"]
 
 
 def test_nothing_is_written_when_another_run_has_taken_over(

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from scripts.helpers.errors import BookmarkImportError, PlanConflictError, UnknownJobError
+from scripts.helpers.glue.file_contexts import folder_context, folder_contexts
 from scripts.helpers.glue.glue_states import BandState, KeyState, read_bookmark
-from scripts.helpers.glue.import_files import folder_context
 from scripts.helpers.glue.import_report import ImportReport
 from scripts.helpers.glue.importing import FilesAt, RowsBy, import_bookmark
 from scripts.helpers.glue.path_hashes import match, path_hash
@@ -124,7 +124,7 @@ def test_import_is_one_version_with_glues_run_in_force_when_written(watermarks: 
     assert (version.change.why, version.change.who, version.runs) == ("move to EMR", "ann", 1)
     assert version.watermarks.keys() == {"landed", "repairs"}
     assert watermarks.get_most_recent_run_id(JOB) == RUN
-    assert report.is_exact
+    assert [context.outcome for context in report.contexts] == ["exact", "approximate"]
 
 
 def test_run_is_the_one_asked_for_when_a_run_is_given(watermarks: Watermarks) -> None:
@@ -211,13 +211,30 @@ def test_band_without_files_is_exact_when_all_it_named_is_gone(watermarks: Water
     assert (report.contexts[0].outcome, next_files(watermarks, bucket)) == ("exact", ["day=2/next.csv"])
 
 
-def test_partitions_of_the_catalog_make_it_approximate_when_glue_remembers_them(watermarks: Watermarks) -> None:
+def test_partitions_of_the_catalog_make_it_approximate_when_a_miss_is_accepted(watermarks: Watermarks) -> None:
     stamped = files(included=READ, CURR_LATEST_PARTITION="1710590400000")
+    source = FilesAt(SOURCE, listing=landing(), partitions_may_be_missed=True)
 
-    report = imported(watermarks, {"landed": stamped}, {"landed": FilesAt(SOURCE, listing=landing())})
+    report = imported(watermarks, {"landed": stamped}, {"landed": source})
 
     assert report.contexts[0].outcome == "approximate"
-    assert "it remembers partitions of the catalog by their time of creation" in report.contexts[0].detail
+    assert "files older than the band in partitions that Glue has not read may be missed" in report.contexts[0].detail
+
+
+@pytest.mark.parametrize("stamp", [{"CURR_LATEST_PARTITION": "1710590400000"}, {"CURR_LATEST_PARTITIONS": "day=1"}])
+def test_partitions_of_the_catalog_are_not_possible_when_a_miss_is_not_accepted(
+    watermarks: Watermarks, stamp: dict[str, str]
+) -> None:
+    stamped, source = files(included=READ, **stamp), FilesAt(SOURCE, listing=landing())
+    report = import_bookmark(stubbed({"landed": stamped}), watermarks, JOB, {"landed": source})
+
+    with pytest.raises(BookmarkImportError) as caught:
+        imported(watermarks, {"landed": stamped}, {"landed": source})
+
+    assert report.contexts[0].outcome == "not possible"
+    assert "give FilesAt partitions_may_be_missed=True to accept that" in str(caught.value)
+    with pytest.raises(UnknownJobError):
+        watermarks.latest(JOB)
 
 
 def test_each_folder_has_a_state_of_its_own_when_a_context_reads_several(
@@ -242,18 +259,30 @@ def test_each_folder_has_a_state_of_its_own_when_a_context_reads_several(
     assert taken == [[f"{folder}new.csv"] for folder in folders]
 
 
-def test_folders_have_the_contexts_that_the_glue_context_gives_them_when_there_are_several() -> None:
-    from scripts.helpers.glue import sources
+def test_files_of_one_folder_share_a_state_when_paths_name_them(watermarks: Watermarks, s3: Any, bucket: str) -> None:
+    for name in ("a.csv", "b.csv", "c.csv"):
+        s3.put_object(Bucket=bucket, Key=f"in/{name}", Body=b"x")
+    folder = f"s3://{bucket}/in"
+    bookmark = {"landed": files(datetime.now(timezone.utc) + timedelta(days=1))}
 
+    report = imported(watermarks, bookmark, {"landed": FilesAt([f"{folder}/a.csv", f"{folder}/b.csv"])}, s3_client=s3)
+
+    assert (report.contexts[0].known, report.contexts[0].new) == (2, 0)
+    assert set(watermarks.get_watermark_values(JOB)) == {"landed"}
+
+
+def test_folders_have_the_contexts_that_the_glue_context_gives_them_when_there_are_several() -> None:
     class Run:
         run = property(lambda self: self)
 
         def state(self, context: str) -> None:
             return None
 
+        planned = state
+
     folders = ["s3://landing/one/", "s3a://landing/two/"]
 
-    given = sources._contexts(Run(), "landed", folders)  # type: ignore[arg-type]
+    given = folder_contexts(Run(), "landed", folders)  # type: ignore[arg-type]
 
     places = [Location.parse(folder).name for folder in folders]
     assert given == [folder_context("landed", place, index) for index, place in enumerate(places)]
@@ -346,6 +375,31 @@ def test_rows_start_past_a_key_given_by_hand_when_the_bookmark_does_not_show_it(
     assert watermarks.get_watermark_values(JOB)["repairs"]["value"] == 6
 
 
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({"id": 5}, "$"), ({"a": {"keys": {"ID": "5"}}}, "$.a.keys"), ({"k": [{"name": "id", "value": 5}]}, "$.k")],
+    ids=["top", "nested", "list"],
+)
+def test_rows_are_approximate_and_the_place_is_named_when_values_are_guessed(
+    watermarks: Watermarks, fields: dict[str, Any], path: str
+) -> None:
+    sources = {"repairs": RowsBy({"id": "bigint"})}
+
+    report = import_bookmark(stubbed({"repairs": keys(**fields)}), watermarks, JOB, sources)
+
+    (context,) = report.contexts
+    assert context.outcome == "approximate"
+    assert context.detail == f"rows past the last id found at {path}; check it, and give RowsBy last="
+
+
+def test_rows_are_exact_when_the_last_values_are_given(watermarks: Watermarks) -> None:
+    sources = {"repairs": RowsBy({"id": "bigint"}, last=(5,))}
+
+    report = import_bookmark(stubbed({"repairs": keys(id=7)}), watermarks, JOB, sources)
+
+    assert report.is_exact
+
+
 def test_next_run_reads_rows_past_the_key_when_imported(watermarks: Watermarks, spark: Any) -> None:
     df = spark.createDataFrame([(number,) for number in range(1, 9)], "id BIGINT")
 
@@ -362,6 +416,7 @@ def test_next_run_reads_rows_past_the_key_when_imported(watermarks: Watermarks, 
         (keys(other=5), RowsBy({"id": "bigint"}), "it shows 0 values of id; give RowsBy last="),
         (keys(low={"id": 1}, high={"id": 5}), RowsBy({"id": "bigint"}), "it shows 2 values of id"),
         (keys(id="x"), RowsBy({"id": "bigint"}), "its values of id are none of bigint"),
+        (keys(id=True), RowsBy({"id": "bigint"}), "it shows 0 values of id"),
         (keys(id=5), RowsBy({"id": "map"}), "its values of id are none of map"),
         (keys(id=2**63), RowsBy({"id": "bigint"}), "its values of id are none of bigint"),
         (keys(id="2026-03-16 12:00:00"), RowsBy({"id": "timestamp"}), "none of timestamp"),
@@ -396,7 +451,7 @@ def test_import_is_refused_naming_the_context_and_nothing_is_written_when_it_is_
 
     assert detail in str(caught.value)
     assert "Mend that, or name it in leave_out to go without it. Nothing is written." in str(caught.value)
-    assert [context.outcome for context in report.contexts] == ["exact", "not possible"]
+    assert [context.outcome for context in report.contexts] == ["approximate", "not possible"]
     assert not report.is_exact
     with pytest.raises(UnknownJobError):
         watermarks.latest(JOB)
@@ -492,7 +547,7 @@ def test_floats_stay_exact_when_keys_are_decimals() -> None:
     state = read_bookmark('{"c": {"jsonClass": "JDBC", "id": 0.1000000000000000055}}', JOB)["c"]
 
     assert isinstance(state, KeyState)
-    assert state.values(["id"]) == [(Decimal("0.1000000000000000055"),)]
+    assert list(state.values(["id"])) == [(Decimal("0.1000000000000000055"),)]
 
 
 def test_report_names_files_and_no_values_when_printed(watermarks: Watermarks) -> None:
@@ -507,7 +562,7 @@ def test_report_names_files_and_no_values_when_printed(watermarks: Watermarks) -
         f"Bookmark of job 'parking' after run '{RUN}', not written:",
         "  landed: exact. of 3 files in the band of 900 s, 1 are read; files known 3, for the next run 3; again: "
         + repr(f"s3://{PLACE}day=2/read.csv"),
-        "  repairs: exact. rows past the last id that Glue read",
+        "  repairs: approximate. rows past the last id found at $; check it, and give RowsBy last=",
     ]
 
 

@@ -95,23 +95,24 @@ def test_twin_differs_in_its_imports_only_when_made() -> None:
         assert all(line.startswith("from awsglue") for line in changed)
 
 
-def test_targets_are_the_same_when_files_come_in_over_three_runs_and_a_range_is_read_again(
+def test_targets_are_the_same_when_files_come_in_and_are_read_in_each_mode(
     both: dict[str, Run], s3: Any, bucket: str, spark: Any, tmp_path: Path
 ) -> None:
     def land(name: str, body: str) -> None:
-        s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=body.encode())
+        s3.put_object(Bucket=bucket, Key=name, Body=body.encode())
 
     def run(side: str, run_id: str, target: str, *option: str) -> None:
         both[side](
             "load_files.py", "--JOB_NAME", f"files-{bucket}", "--JOB_RUN_ID", run_id,
-            "--source", f"s3://{bucket}/landing/", "--target", f"file://{tmp_path}/{side}/{target}/", *option,
+            "--source", f"s3://{bucket}/landing/,s3://{bucket}/more/",
+            "--target", f"file://{tmp_path}/{side}/{target}/", *option,
         )  # fmt: skip
 
     enable = ("--job-bookmark-option", "job-bookmark-enable")
     steps = [
-        ("jr_1", {"a.csv": "id;bay\n1;north\n", "b.tmp": "no\n"}),
-        ("jr_2", {"sub/c.csv": "id;bay\n2;north\n3;south\n"}),
-        ("jr_3", {"d.csv": "id;bay\nx;west\n"}),
+        ("jr_1", {"landing/a.csv": "id;bay\n1;north\n", "landing/b.tmp": "no\n"}),
+        ("jr_2", {"landing/sub/c.csv": "id;bay\n2;north\n", "more/c.csv": "id;bay\n3;south\n"}),
+        ("jr_3", {"landing/d.csv": "id;bay\nx;west\n"}),
     ]
     for run_id, files in steps:
         for name, body in files.items():
@@ -121,6 +122,10 @@ def test_targets_are_the_same_when_files_come_in_over_three_runs_and_a_range_is_
     pause = ("--job-bookmark-option", "job-bookmark-pause")
     for side in both:
         run(side, "jr_4", "again", *pause, "--job-bookmark-from", "jr_1", "--job-bookmark-to", "jr_2")
+    land("more/e.csv", "id;bay\n4;north\n")
+    for side in both:
+        run(side, "jr_5", "paused", *pause)
+        run(side, "jr_6", "whole")
 
     def rows(side: str, target: str) -> list[tuple[Any, ...]]:
         df = spark.read.parquet(f"file://{tmp_path}/{side}/{target}/").select("id", "bay")
@@ -128,6 +133,9 @@ def test_targets_are_the_same_when_files_come_in_over_three_runs_and_a_range_is_
 
     assert rows("here", "raw") == rows("glue", "raw") == [(1, "north"), (2, "north"), (3, "south"), (None, "west")]
     assert rows("here", "again") == rows("glue", "again") == [(2, "north"), (3, "south")]
+    assert rows("here", "paused") == rows("glue", "paused") == [(4, "north")]
+    assert rows("here", "whole") == rows("glue", "whole")
+    assert len(rows("here", "whole")) == 5
 
 
 def test_targets_are_the_same_when_a_table_grows_over_three_runs(

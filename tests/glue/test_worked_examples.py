@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import boto3
 import pytest
 
 from scripts.helpers.bucket_pages import BucketPages
@@ -20,7 +18,6 @@ from tests.glue.conftest import PAUSE, Put
 Begin = Callable[..., Job]
 T0 = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
 HOUR, MINUTE, DT = timedelta(hours=1), timedelta(minutes=1), timedelta(milliseconds=900_000)
-_databases = itertools.count(1)
 
 
 @pytest.fixture
@@ -55,29 +52,6 @@ def take(begin: Begin, glue_context: GlueContext, bucket: str) -> Callable[..., 
         return found
 
     return run
-
-
-@pytest.fixture
-def catalog(glue_context: GlueContext) -> Any:
-    """Return a client of the Glue catalogue of the moto server."""
-    return boto3.client("glue")
-
-
-@pytest.fixture
-def table(catalog: Any) -> Callable[..., str]:
-    """Return what makes a table in a database of its own, whose name it returns."""
-
-    def make(name: str, location: str, classification: str, **more: Any) -> str:
-        database = f"database_{next(_databases)}"
-        catalog.create_database(DatabaseInput={"Name": database})
-        columns = [{"Name": column, "Type": "string"} for column in more.pop("columns", ())]
-        parameters = {"classification": classification, **more.pop("parameters", {})}
-        storage = {"Location": location, "Columns": columns, "SerdeInfo": {"Parameters": more.pop("serde", {})}}
-        given = {"Name": name, "StorageDescriptor": storage, "Parameters": parameters, **more}
-        catalog.create_table(DatabaseName=database, TableInput=given)
-        return database
-
-    return make
 
 
 # --- tracking files by modification time --------------------------------------------------------------------------

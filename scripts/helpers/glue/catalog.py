@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.formats import FORMATS
+from scripts.helpers.glue.partitions import Partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DATABASES = ("postgresql", "mysql", "mariadb", "sqlserver", "oracle")
-MAX_PARTITIONS = 2_000
-"""Folders that a predicate may leave; more make one pattern too long to match each key with."""
+HIVE_SEPARATOR = "\x01"
+"""Between the fields of a table whose properties name nothing else."""
 _SERDES = {
     "ParquetHiveSerDe": "parquet", "OrcSerde": "orc", "JsonSerDe": "json", "AvroSerDe": "avro",
     "LazySimpleSerDe": "csv", "OpenCSVSerde": "csv",
@@ -77,8 +78,8 @@ class Catalog:
         storage, parameters = found.get("StorageDescriptor", {}), found.get("Parameters", {})
         serde = storage.get("SerdeInfo", {})
         kind = parameters.get("classification", "").lower()
+        library = serde.get("SerializationLibrary", "").rpartition(".")[2]
         if kind not in (*FORMATS, *DATABASES):
-            library = serde.get("SerializationLibrary", "").rpartition(".")[2]
             kind = _SERDES.get(library, "")
         if not kind:
             raise NotOffGlueError(f"The format of table {name!r}", "Read it with spark.table or with Spark's reader.")
@@ -88,7 +89,7 @@ class Catalog:
             name,
             storage["Location"],
             kind,
-            _csv_options(serde.get("Parameters", {}), parameters) if kind == "csv" else {},
+            _csv_options(library, serde.get("Parameters", {}), parameters) if kind == "csv" else {},
             _pairs(storage.get("Columns", [])),
             _pairs(found.get("PartitionKeys", [])),
             parameters.get("connectionName"),
@@ -102,8 +103,8 @@ class Catalog:
         names = {"JDBC_CONNECTION_URL": "url", "USERNAME": "user", "PASSWORD": "password"}
         return {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
 
-    def folders(self, spark: SparkSession, table: CatalogTable, predicate: str, in_catalog: str = "") -> list[str]:
-        """Return the globs of the partitions that a predicate over the partition keys leaves.
+    def partitions(self, spark: SparkSession, table: CatalogTable, predicate: str, in_catalog: str = "") -> Partitions:
+        """Return the registered partitions that a predicate over the partition keys leaves.
 
         Parameters
         ----------
@@ -111,6 +112,13 @@ class Catalog:
             In Spark's SQL, as ``push_down_predicate``.
         in_catalog
             For the catalogue itself, as ``catalogPartitionPredicate``.
+
+        Raises
+        ------
+        GlueOptionError
+            A predicate for a table without partition keys.
+        SourceError
+            A partition lies outside of the table's location.
         """
         if not table.partition_keys:
             raise GlueOptionError("push_down_predicate", f"is given, but {table.name!r} has no partition keys.")
@@ -118,17 +126,13 @@ class Catalog:
         rows = list(self._partitions(database, name, in_catalog))
         if predicate and rows:
             names = [key for key, _ in table.partition_keys]
-            texts = ", ".join(f"`{key}` string" for key in [*names, "a folder"])
+            texts = ", ".join(f"`{key}` string" for key in [*names, "a place"])
             casts = [f"CAST(`{key}` AS {kind}) AS `{key}`" for key, kind in table.partition_keys]
-            frame = spark.createDataFrame(rows, texts).selectExpr(*casts, "`a folder`")
-            kept = [row["a folder"] for row in frame.where(predicate).collect()]
-        else:
-            kept = [row[-1] for row in rows]
-        if len(kept) > MAX_PARTITIONS:
-            raise GlueOptionError(
-                "push_down_predicate", f"leaves {len(kept):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
-            )
-        return [_below(table, folder) for folder in kept]
+            places = [(*row[:-1], str(index)) for index, row in enumerate(rows)]
+            frame = spark.createDataFrame(places, texts).selectExpr(*casts, "`a place`")
+            rows = [rows[int(row["a place"])] for row in frame.where(predicate).collect()]
+        values = {_below(table, folder): tuple(texts) for *texts, folder in rows}
+        return Partitions(table.name, table.partition_keys, values)
 
     def _partitions(self, database: str, name: str, expression: str) -> Iterator[tuple[str, ...]]:
         further = {"Expression": expression} if expression else {}
@@ -161,21 +165,27 @@ def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(column["Name"], column.get("Type", "string")) for column in columns]
 
 
-def _csv_options(serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    separator = serde.get("field.delim") or serde.get("separatorChar") or table.get("delimiter")
-    if separator:
-        options["separator"] = separator
-    if serde.get("quoteChar"):
-        options["quoteChar"] = serde["quoteChar"]
-    if serde.get("skip.header.line.count", table.get("skip.header.line.count", "0")) != "0":
+def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a table of CSV in Glue's spellings, with the defaults of Hive's two libraries."""
+    default = HIVE_SEPARATOR if library == "LazySimpleSerDe" else None
+    found = {
+        "separator": serde.get("field.delim") or serde.get("separatorChar") or table.get("delimiter") or default,
+        "quoteChar": serde.get("quoteChar"),
+        "escaper": serde.get("escapeChar") or serde.get("escape.delim"),
+    }
+    options: dict[str, Any] = {name: text for name, text in found.items() if text}
+    name = "skip.header.line.count"
+    lines = serde.get(name, table.get(name, "0")).strip()
+    if lines not in ("0", "1"):
+        raise GlueOptionError(name, f"is {lines!r} in the catalogue. Spark skips one line at most: read it with Spark.")
+    if lines == "1":
         options["withHeader"] = True
     return options
 
 
 def _below(table: CatalogTable, folder: str) -> str:
-    start = re.sub("^s3[an]?://", "", table.location.rstrip("/") + "/")
-    rest = re.sub("^s3[an]?://", "", folder.rstrip("/") + "/")
+    """Return a partition's folder below the table's location."""
+    start, rest = (re.sub("^(s3[an]?|file)://", "", place.rstrip("/") + "/") for place in (table.location, folder))
     if not rest.startswith(start):
         raise SourceError(table.name, "a partition lies outside of the table's location. Read it with from_options.")
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", rest[len(start) :]) + "**"
+    return rest[len(start) :]

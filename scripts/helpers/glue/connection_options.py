@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
 from datetime import timedelta
 from typing import Any
 
 from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.glue.paths import folders
 from scripts.helpers.row_options import RowOptions
 
 logger = logging.getLogger(__name__)
@@ -20,7 +22,8 @@ NEEDLESS = {"groupFiles", "groupSize", "useS3ListImplementation", "customJdbcDri
 """Known options that change how fast Glue reads and not what: passed over with a line in the log."""
 CHANGING = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
 """Options that change what is read and are not here: refused."""
-GLOB = "*?[{"
+MAX_PARTITIONS = 2_000
+"""Folders of partitions that one request may name; more make one pattern too long to match each key with."""
 JDBC_PARTITIONS = 7
 """Queries at once that Glue makes of a ``hashfield``, unless told."""
 _CONNECTION = {"url", "user", "password", "dbtable", "driver", "connectionName", "useConnectionProperties"}
@@ -46,10 +49,21 @@ class FileRequest:
     max_files: int | None = None
     max_bytes: int | None = None
 
-    def only(self, globs: Sequence[str]) -> FileRequest:
-        """Return the request for those keys alone that fit one of the globs; with none of them, for nothing."""
-        folders = tuple((folder, {**own, "include": list(globs)}) for folder, own in self.folders if globs)
-        return replace(self, folders=folders)
+    def only(self, below: Collection[str]) -> FileRequest:
+        """Return the request for the keys below some folders alone; with none of them, for nothing.
+
+        Raises
+        ------
+        GlueOptionError
+            There are too many of them.
+        """
+        if len(below) > MAX_PARTITIONS:
+            raise GlueOptionError(
+                "push_down_predicate", f"leaves {len(below):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
+            )
+        globs = [re.sub(r"([\\*?\[\]{}])", r"\\\1", folder) + "**" for folder in sorted(below)]
+        found = tuple((folder, {**own, "include": globs}) for folder, own in self.folders if globs)
+        return replace(self, folders=found)
 
 
 @dataclass(frozen=True)
@@ -69,8 +83,8 @@ def file_request(given: Mapping[str, Any]) -> FileRequest:
 
     Glue's own are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list, or JSON of one, of
     globs), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``, ``maxBand`` (milliseconds)
-    and ``maxFilesInBand``; numbers may be texts. Options of `file_rules.FileOptions` may stand
-    beside them under their own names. Others are named in a WARNING.
+    and ``maxFilesInBand``; numbers may be texts. Options of `file_rules.FileOptions` but ``include``
+    may stand beside them under their own names. Others are named in a WARNING.
 
     Raises
     ------
@@ -84,13 +98,22 @@ def file_request(given: Mapping[str, Any]) -> FileRequest:
     recurse = _truth(left, "recurse")
     exclusions = _texts(left, "exclusions")
     options = {**_band(left), **_archives(left)}
-    max_files, max_bytes = _whole(left, "boundedFiles", 1), _whole(left, "boundedSize", 1)
-    if max_files is not None and max_bytes is not None:
-        raise GlueOptionError("boundedFiles", "and 'boundedSize' are both given. Glue takes one of the two: leave one.")
+    exclude = _texts(left, "exclude")
+    if "include" in left:
+        raise GlueOptionError("include", "is not taken here. Write paths, with recurse and exclusions.")
+    bounds = {name: _whole(left, name, 1) for name in ("boundedFiles", "boundedSize", "max_files", "max_bytes")}
+    both = [name for name, limit in bounds.items() if limit is not None]
+    if len(both) > 1:
+        raise GlueOptionError(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
     options |= _ours(left, _file_option_names())
     _tell("s3", left)
-    folders = tuple(_folder(path, recurse, exclusions) for path in paths)
-    return FileRequest(folders, options, max_files, max_bytes)
+    found = tuple(
+        (each.base, replace(each, exclude=(*each.exclude, *exclude)).options)
+        for each in folders(paths, recurse=recurse, exclusions=exclusions)
+    )
+    return FileRequest(
+        found, options, bounds["boundedFiles"] or bounds["max_files"], bounds["boundedSize"] or bounds["max_bytes"]
+    )
 
 
 def table_request(given: Mapping[str, Any]) -> TableRequest:
@@ -123,7 +146,7 @@ def table_request(given: Mapping[str, Any]) -> TableRequest:
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
     partitions = _whole(left, "hashpartitions", 1) or (JDBC_PARTITIONS if hashed else None)
     options = {"descending": True} if _descending(left) else {}
-    options |= _ours(left, {field.name for field in fields(RowOptions)})
+    options |= _ours(left, {field.name for field in fields_of(RowOptions)})
     _tell("JDBC", left)
     return TableRequest(
         str(named["url"]), str(named["dbtable"]), properties, partitions, None if keys is None else tuple(keys), options
@@ -208,7 +231,7 @@ def _file_option_names() -> set[str]:
     from scripts.helpers.file_rules import FileOptions
 
     reserved = {"include", "exclude", "max_files", "max_bytes"}
-    return {field.name for field in fields(FileOptions)} - reserved
+    return {field.name for field in fields_of(FileOptions)} - reserved
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
@@ -220,33 +243,3 @@ def _tell(source: str, left: Mapping[str, Any]) -> None:
     unknown = set(left) - NEEDLESS - _CONNECTION
     if unknown:
         logger.warning("event=options_unknown source=%s options=%s: passed over", source, ",".join(sorted(unknown)))
-
-
-def _folder(path: str, recurse: bool, exclusions: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the folder to list for a path, and the globs below it.
-
-    A path without a slash at its end whose last part has a dot may be a file or a folder: its parent
-    is listed. Without ``recurse`` Spark's rule holds: the files of the folder itself, and those in
-    folders called ``name=value``.
-    """
-    if set(path.partition("://")[2] or path) & set(GLOB):
-        raise GlueOptionError("paths", f"has {path!r}, which is a glob. Give the folder, and leave out by exclusions.")
-    base, name = path.rstrip("/") + "/", ""
-    head, _, last = path.rpartition("/")
-    if last and "." in last and not head.endswith("/") and head:
-        base, name = head + "/", last
-    below = ["**"] if recurse else ["*", "*=*/**"]
-    include = [name, *(f"{name}/{glob}" for glob in below)] if name else below
-    options: dict[str, Any] = {} if include == ["**"] else {"include": include}
-    if exclusions:
-        options["exclude"] = [glob for text in exclusions for glob in _relative(text, base)]
-    return base, options
-
-
-def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below the folder: Glue reads it against the whole path, or below the folder."""
-    full = re.sub("^s3a?://", "", base)
-    whole = re.sub("^s3a?://", "", glob)
-    if whole.startswith(full):
-        return [whole[len(full) :]]
-    return [glob, glob[3:]] if glob.startswith("**/") else [glob]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import DATABASES, Catalog
-from scripts.helpers.glue.connection_options import file_request, table_request
+from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest, file_request, table_request
 from scripts.helpers.glue.frames import DynamicFrame, as_dataframe
 from scripts.helpers.glue.job import Job
+from scripts.helpers.glue.partitions import Partitions
 from scripts.helpers.glue.runtime import glue_session, on_glue
 from scripts.helpers.glue.sinks import write_files
 from scripts.helpers.glue.sources import read_files, read_table
@@ -18,6 +19,8 @@ from scripts.helpers.glue.sources import read_files, read_table
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
 
@@ -94,7 +97,7 @@ class Reader(Generic[Frame]):
         format_options: Mapping[str, Any] | None = None,
         transformation_ctx: str = "",
         push_down_predicate: str = "",
-        **_: Any,
+        **further: Any,
     ) -> Frame:
         """Read files or a table of a database.
 
@@ -115,6 +118,7 @@ class Reader(Generic[Frame]):
         GlueOptionError, NotOffGlueError
             Before anything is read.
         """
+        _passed_over("create_dynamic_frame.from_options", further)
         if push_down_predicate:
             raise GlueOptionError("push_down_predicate", "needs a table of the catalogue. Use exclusions, or filter.")
         given = connection_options or {}
@@ -146,11 +150,13 @@ class Reader(Generic[Frame]):
         ----------
         push_down_predicate
             Over the partition keys, in Spark's SQL. Files of other partitions are not read and not
-            remembered, so they are new to a later run with another predicate.
+            remembered, so they are new to a later run with another predicate. So are files of folders
+            that are no partition in the catalogue yet.
         additional_options
             As the connection options of `from_options`; also ``catalogPartitionPredicate``.
         """
-        database = database or further.get("name_space")
+        database = database or further.pop("name_space", None)
+        _passed_over("create_dynamic_frame.from_catalog", further)
         for name, value in (("database", database), ("table_name", table_name)):
             if not value:
                 raise GlueOptionError(name, "is missing. Name the database and the table of the catalogue.")
@@ -164,10 +170,13 @@ class Reader(Generic[Frame]):
             return self._wrap(read_table(spark, table_request(login | given), transformation_ctx), str(table_name))
         in_catalog = given.pop("catalogPartitionPredicate", "")
         request = file_request({"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given})
-        if push_down_predicate or in_catalog:
-            globs = catalog.folders(spark, table, push_down_predicate, in_catalog)
-            request = request.only(globs)
-        df = read_files(spark, request, table.format, table.format_options, transformation_ctx, table.schema)
+        partitions = None
+        if table.partition_keys or push_down_predicate or in_catalog:
+            partitions = catalog.partitions(spark, table, push_down_predicate, in_catalog)
+            request = _of_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
+        df = read_files(
+            spark, request, table.format, table.format_options, transformation_ctx, table.schema, partitions
+        )
         return self._wrap(df, str(table_name))
 
     def __getattr__(self, name: str) -> Any:
@@ -188,13 +197,14 @@ class Writer:
         format: str | None = None,
         format_options: Mapping[str, Any] | None = None,
         transformation_ctx: str = "",
-        **_: Any,
+        **further: Any,
     ) -> Any:
         """Append a frame to a folder of S3, or a local one; return it. See `sinks.write_files`."""
         if connection_type.lower() not in FILES:
             raise NotOffGlueError(
                 f"To write to {connection_type!r}", "Use toDF().write, with Spark's writer for that store."
             )
+        _passed_over("write_dynamic_frame.from_options", further)
         named = format or (connection_type if connection_type in ("parquet", "orc") else None)
         write_files(as_dataframe(frame), connection_options or {}, named, format_options or {}, Job.running())
         return frame
@@ -212,6 +222,31 @@ def _session(spark_context: SparkContext) -> SparkSession:
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()
+
+
+def _of_partitions(
+    request: FileRequest, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
+) -> FileRequest:
+    """Return the request for the files of registered partitions alone."""
+    for option in sorted({"path", "paths", "maxBand", "maxFilesInBand"} & set(given)):
+        raise GlueOptionError(
+            option,
+            "does not go with partition keys: files of other partitions would be lost. Leave it out, or read the "
+            "folder by from_options.",
+        )
+    if not has_predicate and len(partitions.values) > MAX_PARTITIONS:
+        logger.warning(
+            "event=partitions_not_checked table=%s partitions=%d: folders that are no partition are read as well. "
+            "Give a push_down_predicate", partitions.table, len(partitions.values),
+        )  # fmt: skip
+        return request
+    return request.only(partitions.values)
+
+
+def _passed_over(call: str, given: Iterable[str]) -> None:
+    """Name keywords that Glue's call may have and that change nothing here."""
+    if given:
+        logger.warning("event=options_unknown call=%s options=%s: passed over", call, ",".join(sorted(given)))
 
 
 def _with_login(given: Mapping[str, Any]) -> Mapping[str, Any]:

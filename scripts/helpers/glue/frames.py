@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue.columns import expression, name_of, steps_to
 from scripts.helpers.glue.job import Job
+from scripts.helpers.relationalize import untracked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,20 +78,23 @@ class DynamicFrame:
         return 0
 
     def select_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep columns; ones that are not there are left out, as by Glue. Dots reach into structs."""
-        return self._with(self._df.select([_column(path) for path in self._there(paths)]))
+        """Keep columns; ones that are not there are left out, as by Glue. See `columns.steps_to` for paths."""
+        from pyspark.sql import functions
+
+        found = (self._steps(path) for path in _listed(paths))
+        return self._with(self._df.select([functions.col(expression(steps)) for steps in found if steps]))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Leave columns out. A field of a struct cannot be: NotOffGlueError."""
-        names = [paths] if isinstance(paths, str) else list(paths)
-        for name in names:
-            if name not in self._df.columns and "." in name:
-                raise NotOffGlueError(f"To drop {name!r}, a field of a struct,", "Use Column.dropFields.")
-        return self._with(self._df.drop(*names))
+        dropped = {self._top(path, "drop", "Use Column.dropFields.") for path in _listed(paths)}
+        return self._keeping([name for name in self._df.columns if name not in dropped])
 
     def rename_field(self, oldName: str, newName: str, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Rename a column."""
-        return self._with(self._df.withColumnRenamed(oldName, newName))
+        """Rename a column. A field of a struct cannot be: NotOffGlueError."""
+        name = self._top(oldName, "rename", "Build the struct anew with functions.struct.")
+        if name is None:
+            return self
+        return self._with(self._df.withColumnRenamed(name, _new_name(newName)))
 
     def apply_mapping(
         self,
@@ -106,12 +111,8 @@ class DynamicFrame:
         for mapping in given:
             if len(mapping) != 4:
                 raise GlueOptionError("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
-            if "." in mapping[2]:
-                raise NotOffGlueError(f"The nested target {mapping[2]!r}", "Build it with functions.struct.")
-        there = set(self._there([source for source, _, _, _ in given]))
-        return self._with(
-            self._df.select([_cast(source, kind).alias(target) for source, _, target, kind in given if source in there])
-        )
+        made = [(self._steps(source), _new_name(target), kind) for source, _, target, kind in given]
+        return self._with(self._df.select([_cast(steps, kind).alias(target) for steps, target, kind in made if steps]))
 
     def applyMapping(self, *args: Any, **options: Any) -> DynamicFrame:  # noqa: N802
         """Do what `apply_mapping` does."""
@@ -127,13 +128,14 @@ class DynamicFrame:
         """Cast columns: ``specs=[("price", "cast:double")]``. Any other choice changes nothing, as there is none."""
         if specs is None:
             if choice.startswith("cast:"):
-                specs = [(name, choice) for name in self._df.columns]
+                specs = [(expression([name]), choice) for name in self._df.columns]
             else:
                 return self
         found = self._df
         for path, action in [specs] if isinstance(specs, tuple) else specs:
-            if action.startswith("cast:") and path in found.columns:
-                found = found.withColumn(path, _cast(path, action[len("cast:") :]))
+            name = self._top(path, "cast", "Use apply_mapping.") if action.startswith("cast:") else None
+            if name is not None:
+                found = found.withColumn(name, _cast([name], action[len("cast:") :]))
         return self._with(found)
 
     def relationalize(
@@ -146,41 +148,110 @@ class DynamicFrame:
     ) -> DynamicFrameCollection:
         """Flatten nested rows into related frames by name; see `IncrementalJob.relationalize`.
 
-        The ids that join them go on over runs, so a `transformation_ctx` is needed, and `Job.init`.
-        Nothing is staged: `staging_path` is passed over.
+        With a `transformation_ctx`, and `Job.init`, the ids that join them go on over runs; without, they
+        are below 0 and others at each call. Nothing is staged: `staging_path` is passed over.
         """
         job = Job.tracking(transformation_ctx)
-        if job is None or not transformation_ctx:
-            raise GlueOptionError("transformation_ctx", "is missing for relationalize, or Job.init is. Give both.")
-        tables = job.relationalize(self._df, root_table_name, transformation_ctx=transformation_ctx)
+        if job is None:
+            tables = untracked(self._df, root_table_name)
+        else:
+            tables = job.relationalize(self._df, root_table_name, transformation_ctx=transformation_ctx)
         return DynamicFrameCollection(
             {name: DynamicFrame(table, self.glue_ctx, name) for name, table in tables.items()}
         )
 
-    def filter(self, f: Any, transformation_ctx: str = "", **_: Any) -> NoReturn:
-        """Glue's filter calls Python for each record; use that of the DataFrame."""
-        raise NotOffGlueError("DynamicFrame.filter", INSTEAD)
+    def filter(self, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
+        """Keep the rows for which a function of a Row is true; a KeyError, ValueError or TypeError counts as false.
+
+        Python is called for each row: ``toDF().where(...)`` is many times as fast.
+        """
+        if not self._df.columns:
+            return self
+        kept = self._df.rdd.filter(lambda row: _holds(f, row))
+        return self._with(self._df.sparkSession.createDataFrame(kept, self._df.schema, verifySchema=False))
+
+    def join(
+        self,
+        paths1: str | Sequence[str],
+        paths2: str | Sequence[str],
+        frame2: DynamicFrame,
+        transformation_ctx: str = "",
+        **_: Any,
+    ) -> DynamicFrame:
+        """Return the pairs of rows whose keys are equal, with all columns of both.
+
+        A column of `frame2` whose name is there already gets a dot in front of it. With a frame that
+        has no columns, as where nothing is new, there are no pairs, and no columns.
+
+        Raises
+        ------
+        GlueOptionError
+            A key that is no column, or not as many keys of the one frame as of the other.
+        """
+        one, two = self._df, frame2.toDF()
+        if not one.columns or not two.columns:
+            return self if not one.columns else self._with(two)
+        keys1, keys2 = self._places(paths1), frame2._places(paths2)
+        if len(keys1) != len(keys2) or not keys1:
+            raise GlueOptionError("paths2", f"has {len(keys2)} keys and paths1 has {len(keys1)}. Give pairs of them.")
+        there = {name.lower() for name in one.columns}
+        names = [*one.columns, *(f".{name}" if name.lower() in there else name for name in two.columns)]
+        left = one.toDF(*(f"l{place}" for place in range(len(one.columns))))
+        right = two.toDF(*(f"r{place}" for place in range(len(two.columns))))
+        pairs = zip(keys1, keys2, strict=True)
+        matches = [left[f"l{mine}"] == right[f"r{theirs}"] for mine, theirs in pairs]
+        return self._with(left.join(right, matches).toDF(*names))
+
+    def _places(self, paths: str | Sequence[str]) -> list[int]:
+        """Return where columns stand."""
+        found = [(path, self._top(path, "join by", "Select it as a column before.")) for path in _listed(paths)]
+        for path, name in found:
+            if name is None:
+                has = ", ".join(self._df.columns)
+                raise GlueOptionError("keys", f"has {path!r}, which the frame has not. It has: {has}.")
+        return [self._df.columns.index(str(name)) for _, name in found]
 
     def _with(self, df: DataFrame) -> DynamicFrame:
         return DynamicFrame(df, self.glue_ctx, self.name)
 
-    def _there(self, paths: str | Sequence[str]) -> list[str]:
-        names = [paths] if isinstance(paths, str) else list(paths)
-        known = {name.lower() for name in self._df.columns}
-        return [name for name in names if name.lower() in known or name.partition(".")[0].lower() in known]
+    def _steps(self, path: str) -> tuple[str, ...] | None:
+        return steps_to(path, self._df.schema)
+
+    def _top(self, path: str, verb: str, remedy: str) -> str | None:
+        """Return the name of a column; None if it is not there, NotOffGlueError for a field of a struct."""
+        steps = self._steps(path)
+        if steps is not None and len(steps) > 1:
+            raise NotOffGlueError(f"To {verb} {path!r}, a field of a struct,", remedy)
+        return steps[0] if steps else None
+
+    def _keeping(self, names: Sequence[str]) -> DynamicFrame:
+        from pyspark.sql import functions
+
+        return self._with(self._df.select([functions.col(expression([name])) for name in names]))
 
 
-def _column(path: str) -> Any:
+def _holds(f: Callable[[Any], Any], row: Any) -> bool:
+    try:
+        return bool(f(row))
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _listed(paths: str | Sequence[str]) -> list[str]:
+    return [paths] if isinstance(paths, str) else list(paths)
+
+
+def _new_name(path: str) -> str:
+    name = name_of(path)
+    if name is None:
+        raise NotOffGlueError(f"The nested target {path!r}", "Build it with functions.struct.")
+    return name
+
+
+def _cast(steps: Sequence[str], kind: str) -> Any:
     from pyspark.sql import functions
 
-    return functions.col(".".join(f"`{part}`" for part in path.strip("`").split(".")))
-
-
-def _cast(path: str, kind: str) -> Any:
-    from pyspark.sql import functions
-
-    quoted = ".".join(f"`{part}`" for part in path.strip("`").split("."))
-    return functions.expr(f"try_cast({quoted} AS {TYPES.get(kind, kind)})")
+    return functions.expr(f"try_cast({expression(steps)} AS {TYPES.get(kind, kind)})")
 
 
 class DynamicFrameCollection(dict[str, DynamicFrame]):

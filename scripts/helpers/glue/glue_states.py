@@ -41,14 +41,14 @@ class BandState:
         How far before T files are known by name.
     hashes
         Of the names of the files in the band that were read, as numbers: Glue writes no leading zeros.
-    doubts
-        What else the context remembers and is not taken over.
+    has_partitions
+        It remembers partitions of the catalogue as well, by the time they were registered.
     """
 
     started: datetime
     band: timedelta
     hashes: frozenset[int]
-    doubts: tuple[str, ...] = ()
+    has_partitions: bool = False
 
     @property
     def low(self) -> datetime:
@@ -62,20 +62,26 @@ class KeyState:
 
     fields: Mapping[str, Any]
 
-    def values(self, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the different values that stand under the names of all these columns, whatever their case."""
-        found: list[tuple[Any, ...]] = []
-        for record in _records(self.fields):
+    def values(self, columns: Sequence[str]) -> dict[tuple[Any, ...], str]:
+        """Return the different values that stand under the names of all these columns, whatever their case.
+
+        Returns
+        -------
+        dict
+            By values the JSON path of the object that they were found in first, such as ``$.keys``.
+        """
+        found: dict[tuple[Any, ...], str] = {}
+        for path, record in _records(self.fields):
             by_name = {str(name).lower(): value for name, value in record.items()}
             given = tuple(by_name.get(column.lower()) for column in columns)
-            if all(isinstance(value, (str, int, Decimal)) for value in given) and given not in found:
-                found.append(given)
+            if all(isinstance(value, (str, int, Decimal)) and not isinstance(value, bool) for value in given):
+                found.setdefault(given, path)
         return found
 
     @property
     def descends(self) -> bool | None:
         """Tell whether it says that keys fall; None if it says nothing."""
-        for record in _records(self.fields):
+        for _, record in _records(self.fields):
             for name, value in record.items():
                 if "sortorder" in str(name).lower() and str(value).lower() in ("asc", "desc"):
                     return str(value).lower() == "desc"
@@ -139,10 +145,8 @@ def _band_state(stamps: Mapping[str, Any]) -> State:
     assert started is not None
     assert band is not None
     assert hashes is not None
-    doubts: tuple[str, ...] = ()
-    if str(stamps.get(PARTITION) or "0") != "0" or stamps.get(PARTITIONS):
-        doubts = ("it remembers partitions of the catalog by their time of creation; files go by their own time here",)
-    return BandState(started, band, hashes, doubts)
+    has_partitions = str(stamps.get(PARTITION) or "0") != "0" or bool(stamps.get(PARTITIONS))
+    return BandState(started, band, hashes, has_partitions)
 
 
 def _moment(value: Any) -> datetime | None:
@@ -169,17 +173,17 @@ def _hashes(value: Any) -> frozenset[int] | None:
     return frozenset(int(text, 16) for text in texts)
 
 
-def _records(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield all objects in nested JSON, and lists of name and value as one object."""
+def _records(value: Any, path: str = "$") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all objects in nested JSON with their paths, and lists of name and value as one object."""
     if isinstance(value, Mapping):
-        yield value
-        for entry in value.values():
-            yield from _records(entry)
+        yield path, value
+        for name, entry in value.items():
+            yield from _records(entry, f"{path}.{name}")
     elif isinstance(value, list):
         if named := _named(value):
-            yield named
-        for entry in value:
-            yield from _records(entry)
+            yield path, named
+        for index, entry in enumerate(value):
+            yield from _records(entry, f"{path}[{index}]")
 
 
 def _named(entries: list[Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,9 +12,11 @@ import pyarrow.compute as pc
 
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.file_sources import ListingSource
+from scripts.helpers.glue.file_contexts import folder_context
 from scripts.helpers.glue.glue_states import BandState
 from scripts.helpers.glue.import_report import APPROXIMATE, EXACT, NOT_POSSIBLE, ImportedContext, TakenContext
 from scripts.helpers.glue.path_hashes import match
+from scripts.helpers.glue.paths import folders as folders_of
 from scripts.helpers.identities import LISTED, TAKEN, Interval, ledger_rows
 from scripts.helpers.object_listing import Listing, ListingOptions
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 BEFORE = 0
 """The version under which a bookmark remembers files that were read before the import."""
+MAY_BE_MISSED = "files older than the band in partitions that Glue has not read may be missed"
+PARTITIONS_REMEMBERED = (
+    "it remembers partitions of the catalog by the time they were registered, and files go by their own time here, so "
+    f"{MAY_BE_MISSED}; give FilesAt partitions_may_be_missed=True to accept that"
+)
 
 
 @dataclass(frozen=True)
@@ -33,17 +39,22 @@ class FilesAt:
     Attributes
     ----------
     paths
-        ``s3://bucket/prefix/``, or a list of several as in Glue's ``paths``.
+        ``s3://bucket/prefix/``, or a list of several as in Glue's ``paths``; also files, by their names.
     options
         As the job gives them to `IncrementalJob.new_files` afterwards. With mode ``windowed`` the files of
         Glue's band are remembered, with mode ``exact``, the default, all that are older as well.
     listing
         Another way to see the objects of a single path, such as `S3Inventory`.
+    partitions_may_be_missed
+        Take over a context of a table with partitions, too. Glue knows these by the time they were
+        registered, which is not taken over: files that are older than the band and lie in a partition
+        that Glue has not read would be taken for read.
     """
 
     paths: str | Sequence[str]
     options: Mapping[str, Any] = field(default_factory=dict)
     listing: ListingSource | None = None
+    partitions_may_be_missed: bool = False
 
 
 class _Files(TakenContext):
@@ -90,11 +101,6 @@ class _Folder:
             self.known = pa.concat_tables([self.old, self.known])
 
 
-def folder_context(context: str, place: str, index: int) -> str:
-    """Return the context of one of several folders, as `sources` names it: the first keeps the context's own."""
-    return context if index == 0 else f"{context}#{sha256(place.encode()).hexdigest()[:8]}"
-
-
 def files_context(
     name: str, state: BandState, source: FilesAt, run_id: str, s3_client: S3Client | None
 ) -> TakenContext:
@@ -102,10 +108,15 @@ def files_context(
     paths = [source.paths] if isinstance(source.paths, str) else source.paths
     if not paths:
         return TakenContext(ImportedContext(name, "files", NOT_POSSIBLE, "its FilesAt has no path"))
-    folders = [_folder(name, path, source, state, s3_client) for path in paths]
+    if state.has_partitions and not source.partitions_may_be_missed:
+        return TakenContext(ImportedContext(name, "files", NOT_POSSIBLE, PARTITIONS_REMEMBERED))
+    folders = [
+        _folder(name, each.base, {**each.options, **source.options}, source.listing, state, s3_client)
+        for each in folders_of(paths, recurse=True)
+    ]
     objects = [each for folder in folders for each in folder.objects()]
     matched = match(state.hashes, objects)
-    again, doubts = matched.changed + matched.unsure, list(state.doubts)
+    again, doubts = matched.changed + matched.unsure, [MAY_BE_MISSED] if state.has_partitions else []
     if matched.unsure:
         doubts.append("some files may have been changed since Glue read them")
     elif matched.unknown and objects and not matched.read:
@@ -128,12 +139,19 @@ def files_context(
     return _Files(told, state, folders, run_id)
 
 
-def _folder(context: str, path: str, source: FilesAt, state: BandState, s3_client: S3Client | None) -> _Folder:
+def _folder(
+    context: str,
+    path: str,
+    given: Mapping[str, Any],
+    listing: ListingSource | None,
+    state: BandState,
+    s3_client: S3Client | None,
+) -> _Folder:
     """List all objects that the options choose from."""
-    bookmark = FileBookmark(path, context=context, s3_client=s3_client, **source.options)
+    bookmark = FileBookmark(path, context=context, s3_client=s3_client, **given)
     options, location = bookmark.options, bookmark.location
-    if source.listing is not None:
-        intervals: Iterable[Interval] = source.listing.list_objects(location)
+    if listing is not None:
+        intervals: Iterable[Interval] = listing.list_objects(location)
     else:
         how = ListingOptions(options.versioned, options.request_payer, options.workers)
         intervals = Listing(location, s3_client, how)

@@ -21,7 +21,8 @@ class ImportedContext:
         ``files`` or ``rows``; None where it cannot be told.
     outcome
         ``exact``: the next run reads what Glue's next run would. ``approximate``: it also reads the
-        files of `read_again`, of which Glue has read some. ``not possible``: see `detail`.
+        files of `read_again`, of which Glue has read some; or what `detail` says is in doubt. ``not
+        possible``: see `detail`.
     known, new
         Objects of the present listing that are taken for read, and that the next run reads.
     read_again

@@ -12,7 +12,14 @@ from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import BookmarkImportError, CursorError
 from scripts.helpers.glue.glue_states import BandState, KeyState, State, read_bookmark
 from scripts.helpers.glue.import_files import FilesAt, files_context
-from scripts.helpers.glue.import_report import EXACT, NOT_POSSIBLE, ImportedContext, ImportReport, TakenContext
+from scripts.helpers.glue.import_report import (
+    APPROXIMATE,
+    EXACT,
+    NOT_POSSIBLE,
+    ImportedContext,
+    ImportReport,
+    TakenContext,
+)
 from scripts.helpers.ids import new_run_id, new_token
 from scripts.helpers.row_window import RowWindow
 from scripts.helpers.watermarks import Watermarks
@@ -36,8 +43,8 @@ class RowsBy:
     descending
         Keys fall (``jobBookmarkKeysSortOrder`` is desc).
     last
-        The last values read, one for each column, where the bookmark does not show them: texts as the
-        database writes them, or numbers.
+        The last values read, one for each column: texts as the database writes them, or numbers. Without
+        them they are guessed from names in the bookmark, and the context is approximate.
     """
 
     columns: Mapping[str, str]
@@ -166,11 +173,13 @@ def _impossible(name: str, detail: str, kind: str | None = None) -> TakenContext
 def _rows(name: str, source: RowsBy, state: KeyState | None = None) -> TakenContext:
     names = list(source.columns)
     values, descending = source.last, source.descending
+    outcome, where = EXACT, "that Glue read"
     if values is None and state is not None:
         found = state.values(names)
         if len(found) != 1:
             return _impossible(name, f"it shows {len(found)} values of {', '.join(names)}; give RowsBy last=", "rows")
-        (values,) = found
+        ((values, path),) = found.items()
+        outcome, where = APPROXIMATE, f"found at {path}; check it, and give RowsBy last="
         if state.descends not in (None, descending):
             return _impossible(name, "its keys run in the other order; give RowsBy descending=", "rows")
     assert values is not None
@@ -187,5 +196,5 @@ def _rows(name: str, source: RowsBy, state: KeyState | None = None) -> TakenCont
         kinds = ", ".join(source.columns.values())
         return _impossible(name, f"its values of {', '.join(names)} are none of {kinds}", "rows")
     window = RowWindow(columns, (*read[:-1], after), None, descending=descending)
-    told = ImportedContext(name, "rows", EXACT, f"rows past the last {' and '.join(names)} that Glue read")
+    told = ImportedContext(name, "rows", outcome, f"rows past the last {' and '.join(names)} {where}")
     return _Rows(told, window)

@@ -36,6 +36,8 @@ class Job:
 
     _batch: ClassVar[IncrementalJob | None] = None
     _table: ClassVar[Watermarks | None] = None
+    _refused: ClassVar[tuple[str, str] | None] = None
+    """Name of the job and of the error with which the last `init` failed."""
 
     def __init__(self, glue_context: GlueContext, watermarks: Watermarks | None = None) -> None:
         self._glue_context, self._watermarks = glue_context, watermarks
@@ -56,13 +58,18 @@ class Job:
         ------
         RunInProgressError
             Another run works on the job. Nothing was read; Glue would tell at the commit, after the write.
+            After this or any other error sources and `commit` are refused until another `init`.
         """
         Job.forget()
         given = dict(args or {})
         given["job_bookmark_option"] = given.get("job_bookmark_option") or DISABLE
         Job._table = self._watermarks or Watermarks()
         batch = IncrementalJob(Job._table, spark=self._glue_context.spark_session)
-        Job._batch = batch.init(job_name, given)
+        try:
+            Job._batch = batch.init(job_name, given)
+        except BaseException as error:
+            Job._refused = (job_name, type(error).__name__)
+            raise
 
     def isInitialized(self) -> bool:  # noqa: N802
         """Tell whether `init` was called."""
@@ -77,7 +84,10 @@ class Job:
             Another run changed the bookmark meanwhile; the text is Glue's. Nothing was saved.
         FencedError
             Another run has taken over and is at work. VersionMismatchException is one as well.
+        PlanConflictError
+            `init` failed.
         """
+        self._check_begun()
         batch, table = Job._batch, Job._table
         if batch is None or table is None:
             return
@@ -96,8 +106,9 @@ class Job:
         Raises
         ------
         PlanConflictError
-            The run is committed.
+            The run is committed, or `init` failed: everything would be read, and nothing remembered.
         """
+        cls._check_begun()
         batch = cls._batch
         if batch is None:
             if context:
@@ -124,7 +135,7 @@ class Job:
     @classmethod
     def forget(cls) -> None:
         """End a run that was not committed, and say so. Called by the next `init`; `IncrementalJob` does it at exit."""
-        batch, cls._batch, cls._table = cls.running(), None, None
+        batch, cls._batch, cls._table, cls._refused = cls.running(), None, None, None
         if batch is None:
             return
         logger.error(
@@ -136,3 +147,11 @@ class Job:
             batch.abort()
         except WatermarkError as failure:
             logger.warning("event=abort_failed job=%s run=%s error=%s", batch.job_id, batch.run_id, failure)
+
+    @classmethod
+    def _check_begun(cls) -> None:
+        if cls._refused is not None:
+            name, error = cls._refused
+            raise PlanConflictError(
+                name, f"Job.init failed with {error}, so nothing is read and saved. Mend that, and call init again."
+            )

@@ -43,6 +43,8 @@ def write_files(
     ------
     GlueOptionError, NotOffGlueError
         Before anything is written.
+    PlanConflictError
+        ``perBatch`` without a run, or a second time to a path: it would replace what the first wrote.
     FencedError
         Another run took over; nothing is written.
     """

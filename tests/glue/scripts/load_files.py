@@ -14,7 +14,7 @@ job.init(args["JOB_NAME"], args)
 landed = glue_context.create_dynamic_frame.from_options(
     connection_type="s3",
     connection_options={
-        "paths": [args["source"]],
+        "paths": args["source"].split(","),
         "recurse": True,
         "exclusions": '["**.tmp"]',
         "groupFiles": "inPartition",

@@ -21,7 +21,7 @@ class DynamicFrame:
     def apply_mapping(self, mappings, **_):
         types = {"long": "bigint"}
         columns = [
-            functions.col(source).cast(types.get(kind, kind)).alias(target)
+            functions.expr(f"try_cast(`{source}` AS {types.get(kind, kind)})").alias(target)
             for source, _, target, kind in mappings
             if source in self.df.columns
         ]

@@ -1,0 +1,102 @@
+"""Glue's ``paths`` as folders to list: each place once, whichever of them are files or lie in one another. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.file_rules import glob_to_regex
+
+GLOB = "*?[{"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder to list, and the globs below it; no `include` admits everything."""
+
+    base: str
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The folder without its spelling."""
+        scheme, separator, rest = self.base.partition("://")
+        if not separator or scheme == "file":
+            return os.path.abspath(rest or scheme).rstrip("/") + "/"
+        return re.sub("^s3a?$", "s3", scheme) + "://" + rest
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as options of `file_rules.FileOptions`."""
+        named = {"include": list(self.include), "exclude": list(self.exclude)}
+        return {name: globs for name, globs in named.items() if globs}
+
+    def with_globs_of(self, other: Folder) -> Folder:
+        """Return the folder with what either admits; `other` is the same place."""
+        both = (*self.include, *other.include) if self.include and other.include else ()
+        return replace(self, include=tuple(dict.fromkeys(both)))
+
+    def covers(self, other: Folder) -> bool:
+        """Tell whether all that another folder admits lies in this one, and is admitted here."""
+        if other.place == self.place or not other.place.startswith(self.place):
+            return False
+        below = other.place[len(self.place) :]
+        wanted = {below + glob for glob in other.include or ("**",)}
+        deep = (glob for glob in self.include if glob.endswith("**"))
+        return (
+            not self.include
+            or wanted <= set(self.include)
+            or any(re.fullmatch(glob_to_regex(glob), f"{below}x") for glob in deep)
+        )
+
+
+def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = ()) -> list[Folder]:
+    """Return the folders of Glue's ``paths``, in their order.
+
+    Paths of one folder, such as several files, become one. A path is left out where another one
+    reads all of it, so no file comes twice.
+
+    Raises
+    ------
+    GlueOptionError
+        A path is a glob.
+    """
+    found: dict[str, Folder] = {}
+    for path in paths:
+        folder = _folder(path, recurse, exclusions)
+        there = found.get(folder.place)
+        found[folder.place] = folder if there is None else there.with_globs_of(folder)
+    return [each for each in found.values() if not any(other.covers(each) for other in found.values())]
+
+
+def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
+    """Return the folder to list for a path, and the globs below it.
+
+    A path without a slash at its end whose last part has a dot may be a file or a folder: its parent
+    is listed. Without ``recurse`` Spark's rule holds: the files of the folder itself, and those in
+    folders called ``name=value``.
+    """
+    if set(path.partition("://")[2] or path) & set(GLOB):
+        raise GlueOptionError("paths", f"has {path!r}, which is a glob. Give the folder, and leave out by exclusions.")
+    base, name = path.rstrip("/") + "/", ""
+    head, _, last = path.rpartition("/")
+    if last and "." in last and not head.endswith("/") and head:
+        base, name = head + "/", last
+    below = ["**"] if recurse else ["*", "*=*/**"]
+    include = [name, *(f"{name}/{glob}" for glob in below)] if name else below
+    left_out = [glob for text in exclusions for glob in _relative(text, base)]
+    return Folder(base, () if include == ["**"] else tuple(include), tuple(left_out))
+
+
+def _relative(glob: str, base: str) -> list[str]:
+    """Return an exclusion as globs below the folder: Glue reads it against the whole path, or below the folder."""
+    full = re.sub("^s3a?://", "", base)
+    whole = re.sub("^s3a?://", "", glob)
+    if whole.startswith(full):
+        return [whole[len(full) :]]
+    return [glob, glob[3:]] if glob.startswith("**/") else [glob]

@@ -1,0 +1,152 @@
+"""Tables of the Data Catalog: partitions are those that are registered, with their values and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import GlueOptionError, SourceError
+from scripts.helpers.glue import GlueContext, Job
+from scripts.helpers.glue.catalog import _csv_options
+from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest
+from scripts.helpers.glue.context import _of_partitions
+from scripts.helpers.glue.partitions import INFERENCE, Partitions
+from tests.glue.conftest import Put
+
+Begin = Callable[..., Job]
+MONTH = [{"Name": "Month", "Type": "string"}]
+
+
+@pytest.fixture
+def register(catalog: Any) -> Callable[..., None]:
+    """Return what registers a folder as a partition of the table ``events``."""
+
+    def add(database: str, folder: str, *values: str) -> None:
+        given = {"Values": list(values), "StorageDescriptor": {"Location": folder}}
+        catalog.create_partition(DatabaseName=database, TableName="events", PartitionInput=given)
+
+    return add
+
+
+@pytest.fixture
+def take(begin: Begin, glue_context: GlueContext) -> Callable[..., list[tuple[Any, ...]]]:
+    """Return what runs the job once over the table and returns the rows."""
+
+    def run(database: str, **options: Any) -> list[tuple[Any, ...]]:
+        job = begin()
+        df = glue_context.create_data_frame.from_catalog(
+            database=database, table_name="events", transformation_ctx="events", additional_options=options
+        )
+        rows = [(row["id"], row["Month"]) for row in df.collect()] if df.columns else []
+        job.commit()
+        return sorted(rows)
+
+    return run
+
+
+def test_keys_have_the_values_and_types_of_the_catalogue_when_folders_are_of_any_name(
+    take: Any, table: Any, register: Any, put: Put, landing: str, spark: Any
+) -> None:
+    database = table("events", landing, "json", PartitionKeys=MONTH)
+    for folder, value in (("month=04", "04"), ("2017/05", "05"), ("month=6", "06")):
+        put(f"{folder}/{value}", body=f'{{"id": "{value}"}}')
+        register(database, f"{landing}{folder}/", value)
+
+    rows = take(database)
+
+    assert rows == [("04", "04"), ("05", "05"), ("06", "06")]
+    assert spark.conf.get(INFERENCE) == "true"
+
+
+def test_files_of_a_folder_are_new_when_it_is_registered_later(
+    take: Any, table: Any, register: Any, put: Put, landing: str
+) -> None:
+    database = table("events", landing, "json", PartitionKeys=MONTH)
+    for month in ("04", "05"):
+        put(f"month={month}/a", body=f'{{"id": "{month}"}}')
+    batches = []
+    for month in ("04", "05"):
+        register(database, f"{landing}month={month}/", month)
+        batches.append(take(database))
+
+    assert batches == [[("04", "04")], [("05", "05")]]
+
+
+def test_partition_elsewhere_is_refused_before_anything_is_read(
+    take: Any, table: Any, register: Any, landing: str, raw: str
+) -> None:
+    database = table("events", landing, "json", PartitionKeys=MONTH)
+    register(database, f"{raw}month=04/", "04")
+
+    with pytest.raises(SourceError, match="a partition lies outside of the table's location"):
+        take(database)
+
+
+@pytest.mark.parametrize("option", ["maxBand", "maxFilesInBand", "paths"])
+def test_band_is_refused_when_a_table_has_partitions(option: str, take: Any, table: Any, landing: str) -> None:
+    database = table("events", landing, "json", PartitionKeys=MONTH)
+
+    with pytest.raises(GlueOptionError) as caught:
+        take(database, **{option: [landing] if option == "paths" else "900"})
+
+    assert f"'{option}' does not go with partition keys: files of other partitions would be lost" in str(caught.value)
+
+
+def test_partitions_are_not_picked_when_there_are_too_many(caplog: pytest.LogCaptureFixture) -> None:
+    many = Partitions("db.events", [("day", "int")], {f"day={day}/": (str(day),) for day in range(MAX_PARTITIONS + 1)})
+    request = FileRequest((("s3://b/", {}),), {})
+
+    with pytest.raises(GlueOptionError, match="leaves 2,001 partitions; the limit is 2,000"):
+        _of_partitions(request, many, {}, has_predicate=True)
+
+    assert _of_partitions(request, many, {}, has_predicate=False) is request
+    assert "event=partitions_not_checked table=db.events partitions=2001" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("month=04/a", None),
+        ("month=04/deep/a", None),
+        ("month=4%3A5/a", None),
+        ("month=04/deep=1/a", None),
+        ("month=04/x/deep=1/a", ("04",)),
+        ("month=05/a", ("5",)),
+        ("2017/a", ("2017",)),
+        ("month=99/a", None),
+    ],
+)
+def test_values_come_from_the_catalogue_when_spark_would_not_read_the_same(
+    key: str, values: tuple[str, ...] | None
+) -> None:
+    found = {"month=04/": ("04",), "month=4%3A5/": ("4:5",), "month=05/": ("5",), "2017/": ("2017",)}
+
+    assert Partitions("db.events", [("Month", "string")], found).values_of(key) == values
+
+
+def test_file_of_no_partition_is_named_when_its_folders_do_not_name_the_keys() -> None:
+    with pytest.raises(SourceError, match=r"file '2018/a' lies in no partition of the catalogue\. Register its folder"):
+        Partitions("db.events", [("month", "string")], {"2017/": ("2017",)}).values_of("2018/a")
+
+
+@pytest.mark.parametrize(
+    ("library", "serde", "table_has", "options"),
+    [
+        ("LazySimpleSerDe", {}, {}, {"separator": "\x01"}),
+        ("LazySimpleSerDe", {}, {"delimiter": ";"}, {"separator": ";"}),
+        ("OpenCSVSerde", {"escapeChar": "!", "quoteChar": "'"}, {}, {"escaper": "!", "quoteChar": "'"}),
+        ("", {"skip.header.line.count": "1"}, {}, {"withHeader": True}),
+        ("", {"skip.header.line.count": "0"}, {"skip.header.line.count": "1"}, {}),
+    ],
+)
+def test_csv_is_read_as_the_table_says_when_it_is_in_the_catalogue(
+    library: str, serde: dict[str, str], table_has: dict[str, str], options: dict[str, Any]
+) -> None:
+    assert _csv_options(library, serde, table_has) == options
+
+
+def test_table_is_refused_when_it_has_more_than_one_line_of_header() -> None:
+    with pytest.raises(GlueOptionError, match=r"'skip\.header\.line\.count' is '2' in the catalogue"):
+        _csv_options("", {"skip.header.line.count": "2"}, {})

@@ -1,0 +1,157 @@
+"""Fields of frames by Glue's paths, and the transforms that are a few lines of Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scripts.helpers import glue
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue import (
+    DropNullFields,
+    DynamicFrame,
+    DynamicFrameCollection,
+    Filter,
+    GlueContext,
+    Join,
+    SelectFromCollection,
+)
+from scripts.helpers.glue.columns import expression, name_of, steps_to
+
+
+@pytest.fixture(scope="module")
+def schema(spark: Any) -> Any:
+    columns = "`bay.name` INT, bay STRUCT<name: INT, `x.y`: INT>, Town STRING, doors ARRAY<STRUCT<id: INT>>"
+    return spark.createDataFrame([], f"{columns}, notes MAP<STRING, STRUCT<day: INT>>").schema
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("bay.name", ("bay.name",)),
+        ("`bay.name`", ("bay.name",)),
+        ("`bay`.name", ("bay", "name")),
+        ("bay.x.y", ("bay", "x.y")),
+        ("bay.`x.y`", ("bay", "x.y")),
+        ("BAY.`X.y`", ("bay", "x.y")),
+        ("town", ("Town",)),
+        ("`town`", ("Town",)),
+        ("doors.id", ("doors", "id")),
+        ("notes.any.day", ("notes", "any", "day")),
+        ("bay.gone", None),
+        ("`bay.gone`", None),
+        ("Town.name", None),
+        ("gone", None),
+    ],
+)
+def test_path_leads_to_the_field_or_nowhere_when_it_is_looked_up(
+    path: str, steps: tuple[str, ...] | None, schema: Any
+) -> None:
+    assert steps_to(path, schema) == steps
+
+
+def test_names_are_quoted_when_written_for_spark() -> None:
+    assert expression(["a.b", "c`d"]) == "`a.b`.`c``d`"
+    assert [name_of(path) for path in ("a", "`a.b`", "a.b")] == ["a", "a.b", None]
+
+
+def test_fields_with_dots_stay_when_frames_are_mapped_and_selected(glue_context: GlueContext, spark: Any) -> None:
+    df = spark.sql("SELECT 1 AS `a.val.k`, named_struct('p', 2) AS s, 3 AS B")
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+
+    mapped = frame.apply_mapping(
+        [("`a.val.k`", "int", "k", "long"), ("s.p", "int", "`s.p`", "int"), ("s.q", "int", "q", "int")]
+    )
+    selected = frame.select_fields(["`a.val.k`", "s.q"])
+    renamed = frame.rename_field("`a.val.k`", "k").drop_fields(["`S`", "gone"])
+    cast = frame.resolveChoice(specs=[("b", "cast:string"), ("`a.val.k`", "cast:long")])
+
+    assert mapped.schema().simpleString() == "struct<k:bigint,s.p:int>"
+    assert selected.toDF().columns == ["a.val.k"]
+    assert renamed.toDF().columns == ["k", "B"]
+    assert [kind for _, kind in cast.toDF().dtypes] == ["bigint", "struct<p:int>", "string"]
+
+
+@pytest.mark.parametrize("use", ["drop_fields", "rename_field", "resolveChoice"])
+def test_field_of_a_struct_is_refused_when_only_columns_can_be_changed(
+    use: str, glue_context: GlueContext, spark: Any
+) -> None:
+    frame = DynamicFrame.fromDF(spark.sql("SELECT named_struct('p', 2) AS s"), glue_context, "frame")
+    given = {"drop_fields": ["s.p"], "rename_field": "s.p", "resolveChoice": [("s.p", "cast:int")]}[use]
+    further = ["x"] if use == "rename_field" else []
+
+    with pytest.raises(NotOffGlueError, match=r"'s\.p', a field of a struct, is Glue's own and not here"):
+        getattr(frame, use)(given, *further)
+
+
+def test_transforms_do_as_the_dataframe_when_they_are_a_few_lines(glue_context: GlueContext, spark: Any) -> None:
+    df = spark.sql("SELECT 1 AS id, 'x' AS name, NULL AS nothing UNION ALL SELECT 2, NULL, NULL")
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+
+    without = DropNullFields.apply(frame)
+    chosen = SelectFromCollection.apply(dfc=DynamicFrameCollection({"a": without}), key="a")
+    kept = Filter.apply(frame=chosen, f=lambda row: row["name"] > "a")
+
+    assert chosen.toDF().columns == ["id", "name"]
+    assert [tuple(row) for row in kept.toDF().collect()] == [(1, "x")]
+
+
+def test_pairs_come_with_all_columns_when_frames_are_joined(glue_context: GlueContext, spark: Any) -> None:
+    persons = DynamicFrame.fromDF(spark.sql("SELECT 7 AS id, 'Ada' AS name"), glue_context, "persons")
+    members = DynamicFrame.fromDF(spark.sql("SELECT 7 AS person_id, 'x' AS Name"), glue_context, "members")
+    none = DynamicFrame.fromDF(spark.createDataFrame([], "struct<>"), glue_context, "none")
+
+    joined = Join.apply(persons, members, "id", ["person_id"])
+
+    assert joined.toDF().columns == ["id", "name", "person_id", ".Name"]
+    assert [tuple(row) for row in joined.toDF().collect()] == [(7, "Ada", 7, "x")]
+    assert joined.drop_fields(["person_id", ".Name"]).toDF().columns == ["id", "name"]
+    assert [Join.apply(*pair, "id", "id").toDF().columns for pair in ((persons, none), (none, persons))] == [[], []]
+
+
+def test_sample_joins_and_relationalizes_when_written_as_by_aws(glue_context: GlueContext, spark: Any) -> None:
+    """The steps of AWS's sample ``join_and_relationalize``: no job, no transformation_ctx."""
+
+    def frame(sql: str) -> DynamicFrame:
+        return DynamicFrame.fromDF(spark.sql(sql), glue_context, "frame")
+
+    persons = frame("SELECT 'p' AS id, array(named_struct('note', 'x', 'url', 'y')) AS links")
+    memberships = frame("SELECT 'p' AS person_id, 'o' AS organization_id")
+    orgs = frame("SELECT 'o' AS id, 'House' AS name, 1 AS identifiers").drop_fields(["other_names", "identifiers"])
+
+    orgs = orgs.rename_field("id", "org_id").rename_field("name", "org_name")
+    history = Join.apply(
+        orgs, Join.apply(persons, memberships, "id", "person_id"), "org_id", "organization_id"
+    ).drop_fields(["person_id", "org_id"])
+    frames = history.relationalize("hist_root", "s3://not-used/")
+    links = frames.select("hist_root_links").apply_mapping([("`links.val.note`", "string", "note", "string")])
+
+    assert set(frames) == {"hist_root", "hist_root_links"}
+    assert frames.select("hist_root").toDF().columns == ["org_name", "id", "links", "organization_id"]
+    assert [tuple(row) for row in links.toDF().collect()] == [("x",)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [(("gone", "id"), "'keys' has 'gone', which the frame has not. It has: id."), (("id", []), "has 0 keys")],
+    ids=["no column", "no pair"],
+)
+def test_bad_keys_are_refused_when_frames_are_joined(
+    keys: tuple[Any, Any], text: str, glue_context: GlueContext, spark: Any
+) -> None:
+    frame = DynamicFrame.fromDF(spark.range(1), glue_context, "frame")
+
+    with pytest.raises(GlueOptionError) as caught:
+        frame.join(*keys, frame)
+
+    assert text in str(caught.value)
+
+
+def test_all_names_can_be_imported_when_a_script_takes_them_by_star() -> None:
+    names: dict[str, Any] = {}
+
+    exec("from scripts.helpers.glue import *", names)
+
+    assert {"SplitFields", "Map", "Join", "Job"} <= set(names)
+    assert not hasattr(glue, "NoSuchTransform")

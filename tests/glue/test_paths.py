@@ -1,0 +1,201 @@
+"""Several paths of one source: which folders are listed, how they are remembered, and how they share a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import GlueOptionError, PlanConflictError, RunInProgressError, SourceChangedError
+from scripts.helpers.glue import GlueContext, Job
+from scripts.helpers.glue.connection_options import file_request
+from scripts.helpers.glue.paths import folders
+from scripts.helpers.watermarks import Watermarks
+from tests.glue.conftest import PAUSE, Put
+
+Begin = Callable[..., Job]
+Take = Callable[..., list[str]]
+
+
+@pytest.fixture
+def take(begin: Begin, glue_context: GlueContext, landing: str) -> Take:
+    """Return what runs the job once over paths below `landing`, and returns the files that it read."""
+
+    def run(paths: Sequence[str], run_id: str | None = None, mode: Any = None, **options: Any) -> list[str]:
+        job = begin(run_id, **(mode or {}))
+        frame = glue_context.create_dynamic_frame.from_options(
+            "file", {"paths": [landing + path for path in paths], **options}, "json", transformation_ctx="landed"
+        )
+        found = sorted(path.partition("/landing/")[2] for path in frame.toDF().inputFiles())
+        job.commit()
+        return found
+
+    return run
+
+
+# --- which folders -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paths", "recurse", "found"),
+    [
+        (["s3://b/x.json", "s3://b/y.json"], True, {"s3://b/": ("x.json", "x.json/**", "y.json", "y.json/**")}),
+        (["s3://b/a/", "s3a://b/a"], True, {"s3://b/a/": ()}),
+        (["s3://b/x.json", "s3://b/"], True, {"s3://b/": ()}),
+        (["s3://b/a/", "s3://b/a/c/"], True, {"s3://b/a/": ()}),
+        (["s3://b/a/c/d.json", "s3://b/a/"], True, {"s3://b/a/": ()}),
+        (["s3://b/a/", "s3://b/a/c/"], False, {"s3://b/a/": ("*", "*=*/**"), "s3://b/a/c/": ("*", "*=*/**")}),
+        (["s3://b/a/", "s3://b/a/day=1/"], False, {"s3://b/a/": ("*", "*=*/**")}),
+        (["s3://b/v1.0", "s3://b/v1.0/"], False, {"s3://b/": ("v1.0", "v1.0/*", "v1.0/*=*/**")}),
+        (["file:///a/", "/a"], True, {"file:///a/": ()}),
+        (["s3://b/a/", "s3://b/ab/"], True, {"s3://b/a/": (), "s3://b/ab/": ()}),
+    ],
+    ids=["files", "spellings", "file and folder", "below", "file below", "flat", "hive", "dot", "local", "apart"],
+)
+def test_no_file_is_listed_twice_when_paths_overlap(
+    paths: list[str], recurse: bool, found: dict[str, tuple[str, ...]]
+) -> None:
+    assert {folder.base: folder.include for folder in folders(paths, recurse=recurse)} == found
+
+
+def test_options_of_ours_are_taken_when_glue_has_them_by_another_name() -> None:
+    given = {"paths": ["s3://b/"], "recurse": True, "exclusions": ["*.tmp"], "exclude": ["b"], "max_files": 2}
+
+    request = file_request(given)
+
+    assert request.folders == (("s3://b/", {"exclude": ["*.tmp", "b"]}),)
+    assert (request.max_files, request.max_bytes) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"include": ["a"]}, "'include' is not taken here. Write paths, with recurse and exclusions"),
+        ({"boundedFiles": 1, "max_files": 1}, "'boundedFiles' and 'max_files' are both given"),
+    ],
+    ids=["include", "two limits"],
+)
+def test_option_of_ours_is_refused_when_glues_says_it_already(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(GlueOptionError) as caught:
+        file_request({"paths": ["s3://b/"], **options})
+
+    assert text in str(caught.value)
+
+
+# --- what is remembered --------------------------------------------------------------------------------------------
+
+
+def test_files_of_a_folder_are_read_once_when_they_are_named_in_any_order(take: Take, put: Put) -> None:
+    put("x.json", "y.json", "z.json")
+
+    batches = [take(paths) for paths in (["x.json", "y.json"], ["y.json", "x.json"], ["z.json", "y.json"])]
+
+    assert batches == [["x.json", "y.json"], [], ["z.json"]]
+
+
+def test_other_paths_go_on_when_the_first_one_is_left_out_and_comes_back(take: Take, put: Put) -> None:
+    put("a/1", "b/2")
+    batches = [take(["a/", "b/"])]
+    put("a/3", "b/4")
+
+    batches += [take(["b/"]), take(["b/", "a/"])]
+
+    assert batches == [["a/1", "b/2"], ["b/4"], ["a/3"]]
+
+
+def test_another_folder_is_refused_when_no_path_is_known(take: Take, put: Put) -> None:
+    put("a/1", "b/2")
+    take(["a/"])
+
+    with pytest.raises(SourceChangedError, match="'landed' remembers"):
+        take(["b/"])
+
+
+def test_plan_is_read_again_when_a_run_died_and_the_order_of_the_paths_differs(
+    begin: Begin, glue_context: GlueContext, take: Take, put: Put, landing: str
+) -> None:
+    put("a/1", "b/2")
+    begin()
+    options = {"paths": [f"{landing}a/", f"{landing}b/"], "boundedFiles": "9"}
+    glue_context.create_dynamic_frame.from_options("file", options, "json", transformation_ctx="landed")
+    assert Job._batch is not None
+    Job._batch.freeze()
+    Job.forget()
+    put("b/3")
+
+    found = take(["b/", "a/"], boundedFiles="9")
+
+    assert found == ["a/1", "b/2"]
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_oldest_of_all_paths_come_first_when_a_batch_is_bounded(take: Take, put: Put, clock: Any) -> None:
+    put("b/old", at=clock.now - timedelta(hours=2))
+    put("a/1", "a/2", "a/3", at=clock.now - timedelta(hours=1))
+
+    batches = [take(["a/", "b/"], boundedFiles="2") for _ in range(3)]
+
+    assert batches == [["a/1", "b/old"], ["a/2", "a/3"], []]
+
+
+def test_bytes_of_all_paths_stay_within_the_limit_when_there_are_several(take: Take, put: Put) -> None:
+    put("a/1", "b/1", "c/1", body='{"id": "' + "x" * 90 + '"}')
+
+    found = [len(take(["a/", "b/", "c/"], boundedSize="150")) for _ in range(3)]
+
+    assert found == [1, 1, 1]
+
+
+def test_range_has_all_files_of_its_runs_when_batches_were_bounded(take: Take, put: Put) -> None:
+    put("a/1", "a/2", "b/0")
+    batches = [take(["a/", "b/"], "jr_1", boundedFiles="3")]
+    for number in (2, 3):
+        put(f"a/{number}x", f"a/{number}y", f"b/{number}")
+        batches.append(take(["a/", "b/"], f"jr_{number}", boundedFiles="3"))
+
+    again = take(
+        ["b/", "a/"], "jr_9", {**PAUSE, "job_bookmark_from": "jr_1", "job_bookmark_to": "jr_3"}, boundedFiles="3"
+    )
+
+    assert again == sorted(batches[1] + batches[2])
+
+
+# --- a run that was refused ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_read_or_committed_when_init_was_refused(
+    begin: Begin, take: Take, glue_context: GlueContext, put: Put, landing: str, watermarks: Watermarks
+) -> None:
+    put("a/1")
+    other = watermarks.begin("parking", "jr_other")
+    with pytest.raises(RunInProgressError):
+        begin("jr_1")
+
+    with pytest.raises(PlanConflictError, match=r"Job\.init failed with RunInProgressError, so nothing is read"):
+        glue_context.create_dynamic_frame.from_options(
+            "file", {"paths": [landing]}, "json", transformation_ctx="landed"
+        )
+    with pytest.raises(PlanConflictError, match="call init again"):
+        Job(glue_context).commit()
+
+    other.abort()
+    assert take(["a/"]) == ["a/1"]
+
+
+def test_keyword_is_named_in_a_warning_when_the_reader_or_writer_does_not_know_it(
+    glue_context: GlueContext, put: Put, landing: str, raw: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put("a")
+
+    frame = glue_context.create_dynamic_frame.from_options("file", {"paths": [landing]}, "json", transformation="x")
+    glue_context.write_dynamic_frame.from_options(frame, "file", {"path": raw}, "json", mode="overwrite")
+
+    warned = [record.message for record in caplog.records if "options_unknown" in record.message]
+    assert warned == [
+        "event=options_unknown call=create_dynamic_frame.from_options options=transformation: passed over",
+        "event=options_unknown call=write_dynamic_frame.from_options options=mode: passed over",
+    ]
