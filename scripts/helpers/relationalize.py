@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import SourceChangedError, TooManyIdsError
+from scripts.helpers.errors import TooManyIdsError
+from scripts.helpers.id_blocks import BUCKET_BITS, RANK_BITS, IdBlock
+from scripts.helpers.ids import new_token
 from scripts.helpers.nested_order import check_order, exactly, is_loose, parts_of, with_sorted_maps
 from scripts.helpers.relational_schema import ID, INDEX, Fields, Table, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-KIND = "ids"
-BUCKET_BITS, RANK_BITS = 14, 26
-"""An id is the version of its batch, a bucket of rows, and a count within that bucket."""
-MAX_ID = 2**63 - 1
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 
 class Relations:
     """The related tables of one batch of nested rows.
 
-    The ids of a batch are a block of their own, `first_id` and up, that is fixed before a row is read:
-    by the version of the batch, which grows with every commit, rewind and reset. Within the block a
-    row's place follows from its content alone: rows are dealt by a hash of it into buckets, and
+    The ids of a batch are a block of their own, `block`, that is fixed before a row is read. Within it
+    a row's place follows from its content alone: rows are dealt by a hash of it into buckets, and
     counted there in its order. So a replay gives each row the id it had, however Spark splits and
     orders them; rows that are equal in everything share out the same ids. It is one shuffle, and
     nothing goes through the driver.
@@ -35,68 +32,47 @@ class Relations:
     ----------
     df
         A DataFrame or Glue's DynamicFrame. Its rows must be the same at every reading: no `rand()`,
-        no `current_timestamp()`.
+        no `current_timestamp()`. Without any column, as where nothing is new, the tables have none
+        either: they are those that the bookmark remembers.
     root
         Name of the table of the rows.
-    version
-        Of the batch.
-    context
-        For messages.
-    stored
-        The context's part of an inherited plan.
-    state
-        What the last batch left in the bookmark.
+    block
+        The ids to use.
+    keep
+        Have Spark keep the rows until `release`, so that the source is read once for all tables.
 
     Raises
     ------
     NameCollisionError, FieldTypeError
         Two fields would be one column; a field's type has no order.
-    SourceChangedError
-        The context remembers something else than ids.
-    TooManyIdsError
-        No block is left: after eight million versions.
     """
 
-    def __init__(
-        self,
-        df: DataFrame | Any,
-        root: str,
-        *,
-        version: int,
-        context: str,
-        stored: Mapping[str, Any] | None = None,
-        state: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, df: DataFrame | Any, root: str, block: IdBlock, *, keep: bool = True) -> None:
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self._df: DataFrame = df.toDF() if is_dynamic else df
-        self.root, self._context = root, context
-        for known in (stored, state):
-            if known is not None and known.get("kind") != KIND:
-                raise SourceChangedError(context, str(known.get("kind")), KIND)
+        self.root, self.block = root, block
         spark = self._df.sparkSession
         self._tables = tables_of(
             self._df.schema.jsonValue(), root, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true"
         )
-        block = 1 << (BUCKET_BITS + RANK_BITS)
-        following = max(version * block, state["next_id"] if state else 0)
-        self.first_id: int = stored["first_id"] if stored else following
-        self.next_id = self.first_id + block
-        if self.next_id > MAX_ID:
-            raise TooManyIdsError(context, "no block of them is left. Go on in a job of another name.")
-        self._keyed = self._with_ids().persist() if len(self._tables) > 1 else None
+        self._keyed = self._with_ids() if len(self._tables) > 1 else None
+        if self._keyed is not None and keep:
+            self._keyed.persist()
 
     @property
     def plan(self) -> dict[str, Any]:
         """What the plan of a batch keeps: where its ids begin."""
-        return {"kind": KIND, "first_id": self.first_id}
+        return self.block.plan
 
     @property
-    def state_after(self) -> dict[str, Any]:
-        """What the bookmark keeps: where the ids of the next batch may begin, and which tables there were."""
-        return {"kind": KIND, "next_id": self.next_id, "tables": [table.name for table in self._tables]}
+    def state_after(self) -> dict[str, Any] | None:
+        """What the bookmark keeps: where the ids of the next batch begin, and which tables there have been."""
+        return self.block.state_after(self._names())
 
     def tables(self) -> dict[str, DataFrame]:
         """Return the tables by name, that of the rows first."""
+        if not self._df.columns:
+            return {name: self._df if name == self.root else self._df.limit(0) for name in self._names()}
         return {table.name: self._child(table) if table.parent else self._root(table) for table in self._tables}
 
     def release(self) -> None:
@@ -113,13 +89,18 @@ class Relations:
         except Exception as error:
             if TOO_MANY in str(error):
                 raise TooManyIdsError(
-                    self._context,
+                    self.block.context,
                     f"more than {1 << RANK_BITS:,} are needed for rows of one hash. Give equal rows a column that "
                     "tells them apart, or make them one.",
                 ) from error
             raise
 
     # --- within ---------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        names = [table.name for table in self._tables]
+        known = (name for name in self.block.known if name.startswith(f"{self.root}_"))
+        return list(dict.fromkeys([*names, *known]))
 
     def _rows(self) -> DataFrame:
         """Return one column, `row`, with maps as arrays in the order of their keys."""
@@ -152,7 +133,7 @@ class Relations:
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
         before = Window.partitionBy("bucket").orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
-        first = F.lit(self.first_id) + F.shiftleft("bucket", RANK_BITS) + F.col("upto") - F.col("needed")
+        first = F.lit(self.block.first) + F.shiftleft("bucket", RANK_BITS) + F.col("upto") - F.col("needed")
         fits = F.col("upto") <= (1 << RANK_BITS)
         return counted.select(
             "row", F.when(fits, first).otherwise(F.raise_error(F.lit(TOO_MANY)).cast("bigint")).alias("first")
@@ -176,6 +157,14 @@ class Relations:
             F.col("col.element").alias("element"),
         )
         return of_row.select(ID, INDEX, *_columns(table, F.col("element"), F.col("own")))
+
+
+def untracked(df: DataFrame | Any, root: str) -> dict[str, DataFrame]:
+    """Return the tables of rows that belong to no job, with ids below 0.
+
+    They are others at each call, and the same for all tables of one. Each table reads the source anew.
+    """
+    return Relations(df, root, IdBlock.unsaved(new_token()), keep=False).tables()
 
 
 def _columns(table: Table, element: Column, own: Column | None) -> list[Column]:

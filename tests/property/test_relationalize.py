@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scripts.helpers.id_blocks import IdBlock
 from scripts.helpers.relationalize import Relations
 
 EXAMPLES = 6
@@ -130,7 +131,7 @@ def test_joined_tables_are_the_rows_when_they_are_nested_in_any_way(
 ) -> None:
     schema, rows = batch
     columns = ", ".join(f"{quoted(name)} {ddl(kind)}" for name, kind in schema[1].items())
-    relations = Relations(interpreting.createDataFrame(rows, columns), "root", version=1, context="people")
+    relations = Relations(interpreting.createDataFrame(rows, columns), "root", IdBlock.unsaved("people"))
 
     try:
         joined = Joined(relations.tables())

@@ -1,0 +1,135 @@
+"""Where the ids of a batch begin: blocks that never meet, over runs, contexts, rewinds and resets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from scripts.helpers.errors import InvalidValueError, SourceChangedError, TooManyIdsError
+
+KIND = "ids"
+SLOT_BITS, BUCKET_BITS, RANK_BITS = 4, 12, 25
+"""An id is the version of its batch, the place of its context in the batch, a bucket of rows, and a count therein."""
+BLOCK = 1 << (BUCKET_BITS + RANK_BITS)
+STRIDE = BLOCK << SLOT_BITS
+"""From one version to the next."""
+MAX_ID = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class IdBlock:
+    """The ids from `first` up to `first` + `BLOCK`, for the tables of one context in one batch.
+
+    Attributes
+    ----------
+    first
+        Fixed before a row is read. Above 0 for what is committed, below for what is not.
+    context
+        For messages.
+    next_id, version
+        What the bookmark keeps; None where nothing is kept.
+    known
+        Names of the tables of earlier batches.
+    """
+
+    first: int
+    context: str
+    next_id: int | None = None
+    version: int | None = None
+    known: tuple[str, ...] = ()
+
+    @classmethod
+    def of_batch(cls, context: str, version: int, slot: int, states: Mapping[str, Any]) -> IdBlock:
+        """Return the block of a batch that will be committed.
+
+        Only the version of a job never goes back, so it is what the blocks are counted by. What the
+        bookmark remembers is how far above that a person has set them.
+
+        Parameters
+        ----------
+        version
+            That the commit makes.
+        slot
+            How many contexts of the batch have a block already.
+        states
+            What is committed, by context; None is nothing. All those of ids count, so that contexts stay apart.
+
+        Raises
+        ------
+        SourceChangedError
+            The context remembers something else than ids.
+        InvalidValueError
+            A context of ids remembers no whole number.
+        TooManyIdsError
+            The batch has 16 contexts with ids already; or no block is left, after four million versions.
+        """
+        _check_kind(context, states.get(context))
+        above = [_above(name, state, version) for name, state in states.items() if _kind(state) == KIND]
+        base = max([0, *above]) + version * STRIDE
+        if slot >= 1 << SLOT_BITS:
+            raise TooManyIdsError(
+                context, f"a batch has them for {1 << SLOT_BITS} contexts at most. Make a job of its own of the others."
+            )
+        if base + STRIDE > MAX_ID:
+            raise TooManyIdsError(context, "no block of them is left. Go on in a job of another name.")
+        return cls(base + slot * BLOCK, context, base + STRIDE, version, known_tables(states.get(context)))
+
+    @classmethod
+    def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
+        """Return the block that an inherited plan holds. SourceChangedError if it holds something else."""
+        _check_kind(context, stored)
+        return cls(stored["first_id"], context, known=known_tables(state))
+
+    @classmethod
+    def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
+        """Return a block below 0, for what is never committed: one of four million, chosen by the token.
+
+        Raises SourceChangedError if the context remembers something else than ids.
+        """
+        _check_kind(context, state)
+        chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
+        return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known_tables(state))
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the plan of a batch keeps."""
+        return {"kind": KIND, "first_id": self.first}
+
+    def state_after(self, tables: Sequence[str]) -> dict[str, Any] | None:
+        """Return what the bookmark keeps: where the ids of the next batch begin, and which tables there were."""
+        if self.next_id is None:
+            return None
+        return {"kind": KIND, "next_id": self.next_id, "version": self.version, "tables": list(tables)}
+
+
+def known_tables(state: Any) -> tuple[str, ...]:
+    """Return the names of the tables that a state remembers; none where it has no list of them."""
+    tables = state.get("tables") if isinstance(state, Mapping) else None
+    return tuple(str(name) for name in tables) if isinstance(tables, Sequence) and not isinstance(tables, str) else ()
+
+
+def _kind(state: Any) -> str:
+    return str(state.get("kind")) if isinstance(state, Mapping) else type(state).__name__
+
+
+def _check_kind(context: str, state: Any) -> None:
+    if state is not None and _kind(state) != KIND:
+        raise SourceChangedError(context, _kind(state), KIND)
+
+
+def _above(context: str, state: Mapping[str, Any], version: int) -> int:
+    """Return how far above those of its version the ids of a context are.
+
+    All of a `next_id` counts where no version of this job wrote it.
+    """
+    next_id, written = state.get("next_id"), state.get("version", version)
+    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in (next_id, written)):
+        raise InvalidValueError(
+            f"Context {context!r} is one of ids, but its 'next_id' is missing or no whole number from 0 (or its "
+            f"'version' is none). Set it: set_watermark(job, {{{context!r}: {{'kind': {KIND!r}, 'next_id': …}}}}, "
+            "why=…)."
+        )
+    assert isinstance(next_id, int)
+    return max(0, next_id - (written + 1) * STRIDE) if written < version else next_id
