@@ -11,7 +11,7 @@ from scripts.helpers.errors import InvalidIdError
 JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 """Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
 
-_ATTEMPT = re.compile(r"_attempt_[0-9]+$")
+_OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
 
 
@@ -27,9 +27,16 @@ def check_run_id(run_id: str) -> str:
     )
 
 
-def same_run(one: str, other: str) -> bool:
-    """Tell whether two ids are of one run: Glue marks its automatic retries as ``..._attempt_1``, ``..._attempt_2``."""
-    return _ATTEMPT.sub("", one) == _ATTEMPT.sub("", other)
+def same_run(owner: str, run_id: str) -> bool:
+    """Tell whether a run goes on for the one that has the job: it is the same, or its automatic retry.
+
+    Glue marks retries of ``jr_<hexadecimal digits>`` as ``..._attempt_1``, ``..._attempt_2``. An
+    earlier attempt does not go on for a later one, and other ids are of one run only if they are equal.
+    """
+    before, after = _OF_GLUE.fullmatch(owner), _OF_GLUE.fullmatch(run_id)
+    if owner == run_id or before is None or after is None:
+        return owner == run_id
+    return before[1] == after[1] and int(before[2] or 0) <= int(after[2] or 0)
 
 
 def check_context(context: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
 from scripts.helpers.ids import BatchId, new_epoch, same_run
+from scripts.helpers.units import printable
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class LogEntry:
         counts = "".join(f" {name}={count}" for name, count in metrics if not isinstance(count, Mapping))
         at = self.change.at.strftime("%Y-%m-%d %H:%M:%SZ")
         why = f" who={self.change.who!r} why={self.change.why!r}" if self.change.who else ""
-        return f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}{why}>"
+        return printable(f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}{why}>")
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,7 +140,7 @@ class Head:
         committed = f"{last.op} {last.at:%Y-%m-%d %H:%M:%SZ} run={last.run_id}" if last else "no commit yet"
         owner = f", held by run {claim.run_id} until {claim.lease_until:%Y-%m-%d %H:%M:%SZ}" if claim else ""
         plan = f", plan {self.plan.plan_id} open" if self.plan else ""
-        return f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}>"
+        return printable(f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}>")
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -19,8 +19,10 @@ from tests.protocol.conftest import make_table, moto_process
 
 __all__ = ["make_table", "moto_process"]
 
-FAST = {"beat_seconds": 0.2, "lease_seconds": 1.5, "grace_seconds": 0.5}
-"""Settings of an engine: how soon a run is found lost, and a stubborn one killed."""
+FAST = {"beat_seconds": 0.2, "lease_seconds": 10.0, "grace_seconds": 0.5}
+"""Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed."""
+SHORT_LEASE = {"lease_seconds": 1.5}
+"""For tests in which a run must be found lost."""
 PATIENCE = 30.0
 
 
@@ -118,6 +120,9 @@ def make_jobs(table: Watermarks, tmp_path: Path) -> Iterator[Callable[..., Jobs]
     jobs = make()
     for folder in sorted(logs.glob("*/*")):
         run = jobs.record(folder.parent.name, folder.name)
+        if run and run.state == "STARTING":  # A launcher that claims it later must not get it.
+            ended = run.ended("ERROR", jobs.scheduler.clock())
+            run = jobs.scheduler.records.change_run(run, lambda now, end=ended: end if now.launcher is None else now)
         if run and run.launcher and not run.is_over and is_alive(process_of(run)):
             os.kill(process_of(run), signal.SIGKILL)
 
@@ -155,7 +160,7 @@ def make_parked(table: Watermarks, tmp_path: Path, clock: Clock) -> Callable[...
 def parked(make_parked: Callable[..., Jobs]) -> Jobs:
     """Return jobs whose runs nothing carries out, one of them defined: ``parking``."""
     made = make_parked()
-    made.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "parking.py"})
+    made.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"})
     return made
 
 

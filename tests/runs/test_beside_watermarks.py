@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import UnknownJobError, UnknownRunError
+from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError
 from scripts.helpers.ids import same_run
 from scripts.helpers.watermarks import Watermarks
 from tests.runs.conftest import Jobs
@@ -102,10 +102,26 @@ def test_one_of_several_items_is_adopted_when_the_job_has_runs(with_runs: Jobs, 
         ("jr_1", "jr_2_attempt_1", False),
         ("jr_1", "jr_1_attempt_", False),
         ("jr_1_attempt_1x", "jr_1", False),
+        ("jr_1_attempt_1", "jr_1", False),
+        ("jr_1_attempt_10", "jr_1_attempt_9", False),
+        ("nightly", "nightly", True),
+        ("nightly_attempt_1", "nightly_attempt_2", False),
     ],
 )
-def test_ids_are_of_one_run_when_only_the_attempt_differs(one: str, other: str, expected: bool) -> None:
+def test_run_goes_on_for_another_when_it_is_the_same_or_its_retry(one: str, other: str, expected: bool) -> None:
     assert same_run(one, other) is expected
+
+
+@pytest.mark.parametrize(("owner", "late"), [("jr_1_attempt_2", "jr_1"), ("nightly_attempt_1", "nightly_attempt_2")])
+def test_job_is_not_taken_when_a_later_attempt_or_another_run_has_it(table: Watermarks, owner: str, late: str) -> None:
+    run = table.begin("parking", owner)
+
+    with pytest.raises(RunInProgressError, match=owner):
+        table.begin("parking", late)
+
+    run.freeze({}, {"up_to": 1})
+    run.commit()
+    assert table.get_most_recent_run_id("parking") == owner
 
 
 def test_retry_takes_the_job_at_once_when_its_first_attempt_died(table: Watermarks) -> None:

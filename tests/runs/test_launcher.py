@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, StoreUnavailableError
+from scripts.helpers.errors import ConfigurationError, InvalidValueError, StoreUnavailableError
 from scripts.helpers.job_runs import SparkSubmit
 from scripts.helpers.runs import engines, launcher
 from scripts.helpers.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
-from tests.runs.conftest import FAST, Jobs, Parked, gone, is_alive, process_of
+from tests.runs.conftest import FAST, PATIENCE, SHORT_LEASE, Jobs, Parked, gone, is_alive, process_of
 
 Define = Callable[..., None]
 SLEEP = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
@@ -36,13 +40,16 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 print(os.getpid(), flush=True)
 time.sleep(600)
 """
+FAILING = POLITE.replace("sys.exit(0)", "sys.exit('no')")
 
 
 def printed(jobs: Jobs, name: str, run_id: str) -> list[str]:
     """Wait for the first line of a job, and return its words."""
     path = Path(jobs._service._engine.folder(name, run_id), "stdout")
+    end = time.monotonic() + PATIENCE
     while not (path.exists() and "\n" in path.read_text()):
         assert not jobs.record(name, run_id).is_over, jobs.record(name, run_id).error
+        assert time.monotonic() < end, "the job printed nothing"
         time.sleep(0.02)
     return path.read_text().split()
 
@@ -114,19 +121,24 @@ def test_run_has_failed_with_the_script_named_when_it_is_missing(
     assert location.rpartition("/")[0] in run["ErrorMessage"]
 
 
-def test_script_is_fetched_when_it_is_on_s3(jobs: Jobs, moto_process: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_is_fetched_when_it_is_on_s3_under_the_name_of_a_log(
+    jobs: Jobs, moto_process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
     s3 = boto3.client("s3", endpoint_url=moto_process)
     s3.create_bucket(Bucket="scripts", CreateBucketConfiguration={"LocationConstraint": REGION})
-    s3.put_object(Bucket="scripts", Key="jobs/hello.py", Body=b"print('hello')")
-    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": "s3://scripts/jobs/hello.py"})
+    s3.put_object(Bucket="scripts", Key="jobs/stdout", Body=b"print('hello')")
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": "s3://scripts/jobs/stdout"})
 
     run = jobs.wait("job", jobs.start("job"))
 
     assert (run["JobRunState"], Path(run["LogGroupName"], "stdout").read_text()) == ("SUCCEEDED", "hello\n")
 
 
-def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(jobs: Jobs, define: Define) -> None:
+def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(
+    make_jobs: Callable[..., Jobs], define: Define
+) -> None:
+    jobs = make_jobs(**SHORT_LEASE)
     define("job", FAMILY)
     run_id = jobs.start("job")
     family = [int(word) for word in printed(jobs, "job", run_id)]
@@ -168,7 +180,7 @@ def test_run_has_failed_when_its_job_is_killed(jobs: Jobs, define: Define, numbe
     assert run["ErrorMessage"].startswith(f"The job was killed by {name}.")
 
 
-@pytest.mark.parametrize("script", [FAMILY, POLITE, STUBBORN], ids=["plain", "polite", "stubborn"])
+@pytest.mark.parametrize("script", [FAMILY, POLITE, FAILING, STUBBORN], ids=["plain", "polite", "failing", "stubborn"])
 def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define, script: str) -> None:
     define("job", script, MaxRetries=1)
     run_id = jobs.start("job")
@@ -214,7 +226,10 @@ def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define,
     assert jobs.states("job") == ["TIMEOUT"]
 
 
-def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(jobs: Jobs, define: Define) -> None:
+def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(
+    make_jobs: Callable[..., Jobs], define: Define
+) -> None:
+    jobs = make_jobs(**SHORT_LEASE)
     define("job", SLEEP)
     run_id = jobs.start("job")
     (process,) = map(int, printed(jobs, "job", run_id))
@@ -236,10 +251,16 @@ def test_one_launcher_carries_a_run_out_when_two_are_started(jobs: Jobs, define:
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
 
-    for _ in range(2):
-        carried = launcher.make(settings_of(jobs, "job", run_id))
-        assert carried is not None
-        carried.carry_out()
+    made = [launcher.make(settings_of(jobs, "job", run_id)) for _ in range(2)]
+    ready = threading.Barrier(2)
+
+    def carry_out(one: launcher.Launcher | None) -> None:
+        assert one is not None
+        ready.wait()
+        one.carry_out()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(carry_out, made))
 
     assert ((tmp_path / "runs").read_text(), jobs.states("job")) == ("once ", ["SUCCEEDED"])
 
@@ -278,6 +299,79 @@ def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
     carried.carry_out()
 
     assert (jobs.record("job", run_id).state, down[0] > 8) == ("SUCCEEDED", True)
+
+
+@contextlib.contextmanager
+def own_sigterm() -> Any:
+    """Give SIGTERM its meaning back in the end."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_launcher_ends_when_it_is_told_to_in_the_middle_of_a_request(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", "import time\ntime.sleep(5)\n")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    replace_, calls = Store.replace, [0]
+
+    def interrupted(self: Store, *arguments: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.1)
+            except Exception as error:  # As botocore does.
+                raise StoreUnavailableError("t", "put_item", "HTTPClientError") from error
+        return replace_(self, *arguments, **more)
+
+    monkeypatch.setattr(Store, "replace", interrupted)
+    with own_sigterm():
+        carried = launcher.make(settings_of(jobs, "job", run_id), told_to_end=launcher.notice_sigterm())
+        assert carried is not None
+        carried.carry_out()
+
+    assert jobs.record("job", run_id).error == (
+        "The launcher was told to end (SIGTERM), as when its machine goes down."
+    )
+
+
+def test_job_is_killed_within_its_lease_when_the_table_hangs(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", "import time\ntime.sleep(6)\n", MaxRetries=1)
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    carried = launcher.make(settings_of(jobs, "job", run_id, lease_seconds=2))
+    assert carried is not None
+    replace_, kill, calls, ends, answers = Store.replace, carried._kill, [0], [], threading.Event()
+
+    def hanging(self: Store, *arguments: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            answers.wait(20)
+            raise StoreUnavailableError("t", "put_item", "ReadTimeoutError")
+        return replace_(self, *arguments, **more)
+
+    def killed() -> None:
+        ends.append(time.time())
+        kill()
+
+    monkeypatch.setattr(Store, "replace", hanging)
+    monkeypatch.setattr(carried, "_kill", killed)
+    carried.carry_out()
+    answers.set()
+
+    found = jobs.record("job", run_id)
+    assert found.running_since is not None
+    assert ends[0] < found.running_since.timestamp() + 2
+    assert (found.state, found.error) == (
+        "ERROR", "The lease of 2 s could not be renewed in time, so the job was killed.",
+    )  # fmt: skip
 
 
 def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: Define, tmp_path: Path) -> None:
@@ -350,7 +444,10 @@ def test_only_as_many_jobs_run_as_are_allowed_when_many_are_started(jobs: Jobs, 
     define(
         "job",
         f"import os, time\nme = os.path.join({str(folder)!r}, str(os.getpid()))\nopen(me, 'w').close()\n"
-        f"time.sleep(0.3)\nprint(len(os.listdir({str(folder)!r})))\nos.remove(me)\n",
+        f"both, end = {str(tmp_path / 'both')!r}, time.monotonic() + {PATIENCE}\n"
+        f"while len(os.listdir({str(folder)!r})) < 2 and not os.path.exists(both):\n"
+        "    assert time.monotonic() < end\n    time.sleep(0.02)\n"
+        f"open(both, 'w').close()\ntime.sleep(0.2)\nprint(len(os.listdir({str(folder)!r})))\nos.remove(me)\n",
         ExecutionProperty={"MaxConcurrentRuns": 2}, JobRunQueuingEnabled=True,
     )  # fmt: skip
 
@@ -359,7 +456,7 @@ def test_only_as_many_jobs_run_as_are_allowed_when_many_are_started(jobs: Jobs, 
 
     together = [int(Path(run["LogGroupName"], "stdout").read_text()) for run in runs]
     assert {run["JobRunState"] for run in runs} == {"SUCCEEDED"}
-    assert max(together) == 2
+    assert max(together) <= 2
 
 
 # --- watermarks ----------------------------------------------------------------------------------
@@ -421,10 +518,83 @@ def test_spark_submit_gets_glue_s_special_arguments_as_options_when_it_is_starte
     assert command[: command.index("/a.py")] == [
         str(tmp_path / "bin/spark-submit"), "--name", "my job", "--master", "spark://host:7077",
         "--conf", "spark.a=1", "--conf", "spark.a=2", "--conf", "spark.b=3",
-        "--py-files", "x.zip,y.zip", "--queue", "q",
+        "--py-files", "x.zip,y.zip", "--queue", "q", "--deploy-mode", "client",
     ]  # fmt: skip
     assert command[command.index("/a.py") + 5 :] == ["--JOB_RUN_ID", "jr_1", "--TempDir", "t"]
     assert engine.folder("my/job", "jr_1").parts[-2:] == ("my%2Fjob", "jr_1")
+
+
+def test_folders_differ_and_fit_when_names_are_long() -> None:
+    engine = SparkSubmit("logs")
+
+    names = [engine.folder(name, "jr_1").parent.name for name in ("a" + "/" * 254, "a" + "/" * 253)]
+
+    assert len(set(names)) == 2
+    assert max(map(len, names)) <= 255
+
+
+@pytest.mark.parametrize("reserved", ["--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID"])
+def test_reserved_argument_is_dropped_when_a_run_has_it_all_the_same(jobs: Jobs, reserved: str) -> None:
+    told = {"Arguments": {reserved: "evil", "--b": "1"}}
+
+    command = SparkSubmit("logs").command(replace(a_run(jobs), told=told, command={"Name": "pythonshell"}), "/a.py")
+
+    assert ("evil" in command, command[-2:]) == (False, ["--b", "1"])
+
+
+def test_run_is_refused_when_its_settings_ask_for_the_cluster_mode(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/spark-submit").touch()
+    run = a_run(jobs, **{"--conf": "spark.a=2 --conf spark.submit.deployMode=cluster"})
+
+    with pytest.raises(ConfigurationError, match="Use the client mode"):
+        SparkSubmit("logs", spark_home=str(tmp_path)).command(run, "/a.py")
+
+
+def test_launcher_is_this_package_s_when_the_caller_s_folder_has_modules_of_the_same_names(
+    jobs: Jobs, define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere/scripts").mkdir(parents=True)
+    (tmp_path / "elsewhere/scripts/__init__.py").touch()
+    (tmp_path / "elsewhere/boto3.py").write_text("raise ImportError('the wrong one')")
+    define("job", "import os\nprint(os.environ['PYTHONPATH'])\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "/one:/two:/one")
+
+    run = jobs.wait("job", jobs.start("job"), PATIENCE)
+
+    assert run["JobRunState"] == "SUCCEEDED"
+    assert Path(run["LogGroupName"], "stdout").read_text() == f"/one:/two:{engines.PACKAGE_ROOT}\n"
+
+
+def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(engines.subprocess, "run", lambda *_, env, **__: seen.append(env))
+    run = a_run(jobs)
+
+    for _ in range(2):
+        engines.Launching(SparkSubmit(jobs._service._engine.logs), {}).launch(run)
+        monkeypatch.setenv("PYTHONPATH", seen[-1].get("PYTHONPATH", ""))
+
+    assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")
+
+
+def test_run_has_failed_when_its_job_cannot_be_spawned(jobs: Jobs, define: Define) -> None:
+    define("job")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    before = jobs.record("job", run_id)
+    spoilt = replace(before, told={**before.told, "Arguments": {"--a": "x\0y"}}, token="t")
+    jobs.scheduler.records.write_run(before, spoilt)
+
+    carried = launcher.make(settings_of(jobs, "job", run_id))
+    assert carried is not None
+    carried.carry_out()
+
+    found = jobs.record("job", run_id)
+    assert (found.state, found.error) == ("FAILED", "The job cannot be started: embedded null byte")
 
 
 def test_python_shell_finds_the_job_s_modules_when_they_are_given(jobs: Jobs, define: Define, tmp_path: Path) -> None:
@@ -457,6 +627,8 @@ def test_run_has_failed_when_there_is_no_spark_submit(make_jobs: Callable[..., J
         {"options": ["--deploy-mode", "cluster"]},
         {"options": ["--deploy-mode=cluster"]},
         {"conf": {"spark.submit.deployMode": "cluster"}},
+        {"options": ["--conf", "spark.submit.deployMode=cluster"]},
+        {"options": ["--conf=spark.submit.deployMode=cluster"]},
         {"beat_seconds": 60},
         {"grace_seconds": -1},
     ],

@@ -20,6 +20,7 @@ MODEL = botocore.session.get_session().get_service_model("glue")
 OPTIONAL_HERE = {("CreateJob", "Role"), ("UpdateJob", "Role")}
 """Required members that mean nothing off Glue."""
 RUN_ID = "jr_" + "0" * 64
+COMMAND = {"ScriptLocation": "/a.py"}
 
 
 def is_shape(answer: Any, operation: str) -> None:
@@ -127,6 +128,34 @@ BAD = [
     ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "x" * 70_000}}, ["70,", "65,536"]),
     ("start_job_run", {"JobName": "parking", "Argument": {}}, ["'Argument' is not known; known are AllocatedCapacity"]),
     ("start_job_run", {"JobName": "parking", "ExecutionClass": "FAST"}, ["enum value set: [FLEX, STANDARD]"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "x\0"}}, ["'--n'", "without NUL"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "\ud800"}}, ["'--n'", "surrogate"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"": "x"}}, ["''", "greater than or equal to 1"]),
+    ("start_job_run", {"JobName": "\ud800"}, ["'JobName'", "surrogate"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": float("nan")}, ["'MaxCapacity'", "must be a number"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": float("-inf")}, ["'MaxCapacity'", "must be a number"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": 10**400}, ["'MaxCapacity'", "must be a number"]),
+    ("start_job_run", {"JobName": "parking", "Timeout": 10**50}, ["less than or equal to 2147483647"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {f"--{n}": "" for n in range(1_001)}}, ["1,000"]),
+    (
+        "create_job",
+        {"Name": "n", "Command": {"ScriptLocation": "a"}, "DefaultArguments": {"--JOB_ID": "x"}},
+        ["--JOB_ID", "Leave it out"],
+    ),
+    (
+        "update_job",
+        {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "NonOverridableArguments": {"--JOB_NAME": "x"}}},
+        ["--JOB_NAME", "Leave it out"],
+    ),
+    (
+        "create_trigger",
+        {
+            "Name": "t", "Type": "CONDITIONAL",
+            "Actions": [{"JobName": "parking", "Arguments": {"--JOB_RUN_ID": "x"}}],
+            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
+        },
+        ["--JOB_RUN_ID", "Leave it out"],
+    ),
     ("get_job_run", {"JobName": "parking"}, ["'RunId' is missing"]),
     ("get_job_run", {"JobName": "parking", "RunId": "r" * 256}, ["'RunId'", "255"]),
     ("get_job_runs", {"JobName": "parking", "MaxResults": 0}, ["Value 0 at 'MaxResults'", "or equal to 1"]),

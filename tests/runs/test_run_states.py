@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import botocore.session
 import pytest
 
-from scripts.helpers.errors import CorruptItemError, NewerFormatError
+from scripts.helpers.errors import CorruptItemError, NewerFormatError, TooLargeError
 from scripts.helpers.runs import ids, last_words, states
 from scripts.helpers.runs.job_record import Entry, JobRecord, TriggerRecord
 from scripts.helpers.runs.run_record import RunRecord
@@ -20,8 +21,7 @@ LEGAL_MOVES = {
     ("STARTING", "RUNNING"), ("STARTING", "STOPPING"), ("STARTING", "FAILED"), ("STARTING", "ERROR"),
     ("RUNNING", "STOPPING"), ("RUNNING", "SUCCEEDED"), ("RUNNING", "FAILED"), ("RUNNING", "TIMEOUT"),
     ("RUNNING", "ERROR"),
-    ("STOPPING", "STOPPED"), ("STOPPING", "SUCCEEDED"), ("STOPPING", "FAILED"), ("STOPPING", "TIMEOUT"),
-    ("STOPPING", "ERROR"),
+    ("STOPPING", "STOPPED"), ("STOPPING", "SUCCEEDED"), ("STOPPING", "TIMEOUT"),
 }  # fmt: skip
 
 
@@ -88,9 +88,42 @@ def test_retry_repeats_the_run_when_it_failed() -> None:
     assert [run.to("STARTING", NOW).to("FAILED", NOW).is_retried for run in (first, second)] == [True, False]
 
 
-@pytest.mark.parametrize("state", ["STOPPED", "TIMEOUT", "SUCCEEDED"])
-def test_run_is_not_retried_when_it_did_not_fail(state: str) -> None:
-    assert not a_run(state="STOPPING", max_retries=2).to(state, NOW).is_retried
+@pytest.mark.parametrize("state", ["STOPPED", "TIMEOUT", "SUCCEEDED", "FAILED", "ERROR"])
+def test_run_is_not_retried_when_it_was_told_to_stop(state: str) -> None:
+    ended = a_run(state="STOPPING", max_retries=2, running_since=NOW).ended(state, NOW, "why")
+
+    assert not ended.is_retried
+    assert (ended.state, ended.error) == ("STOPPED" if state in ("FAILED", "ERROR") else state, "why")
+
+
+@pytest.mark.parametrize(("running_since", "expected"), [(None, False), (NOW, True)])
+def test_lost_run_is_retried_when_its_job_had_a_launcher_only(running_since: Any, expected: bool) -> None:
+    lost = a_run(max_retries=1, running_since=running_since).to("ERROR", NOW)
+
+    assert lost.is_retried is expected
+
+
+def test_keys_sort_as_attempts_when_there_are_ten() -> None:
+    run = "jr_" + "a" * 64
+    attempts = [run, *(f"{run}_attempt_{number}" for number in range(1, 11))]
+
+    keys = [ids.range_key(one) for one in attempts]
+
+    assert keys == sorted(keys)
+    assert [ids.from_range_key(key) for key in keys] == attempts
+
+
+def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:
+    run = a_run(told={"Attempt": 0, "Arguments": {"--a": "x" * 65_000}, "Timeout": 5}, max_retries=10)
+    run.check_size()
+
+    run = replace(run, told={**run.told, "LogGroupName": "/" + "l" * 4_000})
+    for _ in range(10):
+        run = RunRecord.from_item(run.to("FAILED", NOW).retry(NOW).to("STARTING", NOW).to_item())
+
+    assert run.attempt == 10
+    with pytest.raises(TooLargeError, match="65,536"):
+        a_run(told={"Arguments": {"--a": "x" * 65_600}}).check_size()
 
 
 @pytest.mark.parametrize("state", sorted(states.LEGAL))
@@ -158,8 +191,15 @@ def test_slots_are_given_out_in_order_when_runs_end() -> None:
         ),
         ("one\n\ntwo\nthree\nfour\n", 75, "two | three | four. The job ended with exit code 75."),
         ("", -9, "The job was killed by SIGKILL."),
+        (
+            ('Exception ignored in: <function A.__del__>\nOSError: early\nTraceback:\n  File "/a.py", line 3, in b\n'
+            "ValueError: real\nException ignored in: <function X.__del__>\nTraceback (most recent call last):\n"
+            '  File "x.py", line 3\nTypeError: no object\n'),
+            1,
+            "ValueError: real (a.py, line 3). The job ended with exit code 1.",
+        ),
     ],
-    ids=["traceback", "plain exception", "java with a URL", "logged", "no error named", "killed"],
+    ids=["traceback", "plain exception", "java with a URL", "logged", "no error named", "killed", "ignored"],
 )  # fmt: skip
 def test_message_names_the_error_when_the_output_does(output: str, code: int, expected: str) -> None:
     assert last_words.describe([output], code, "/l") == f"{expected} Its output is in /l."

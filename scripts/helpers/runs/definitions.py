@@ -15,6 +15,7 @@ class Definitions(Operations):
         """Write a definition."""
         name = self._checked(given.pop("Name"))
         given.pop("Tags", None)
+        given = self._arguments(given, "CreateJob")
 
         def create(job: JobRecord | None) -> JobRecord:
             if job is not None and job.definition is not None:
@@ -37,6 +38,7 @@ class Definitions(Operations):
     @operation("UpdateJob")
     def update_job(self, given: Request) -> Answer:
         """Replace a definition."""
+        wanted = self._arguments(given["JobUpdate"], "UpdateJob")
 
         def update(job: JobRecord | None) -> JobRecord:
             before = self._defined(job, given["JobName"], "UpdateJob")
@@ -45,7 +47,7 @@ class Definitions(Operations):
                 "CreatedOn": before.definition["CreatedOn"],
                 "LastModifiedOn": self._scheduler.clock(),
             }
-            return before.changed(definition=given["JobUpdate"] | times)
+            return before.changed(definition=wanted | times)
 
         self._records.change_job(given["JobName"], update)
         self._scheduler.tend(given["JobName"])

@@ -23,6 +23,15 @@ PACKAGE_ROOT = str(Path(__file__).parents[3])
 OPTION_OF = {"--extra-py-files": "--py-files", "--extra-jars": "--jars", "--extra-files": "--files"}
 """Glue's special arguments that are options of spark-submit. The script does not see them."""
 SCRIPT_LOCATION, CONF = "--scriptLocation", "--conf"
+RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID")
+"""Arguments that every job gets, and nobody gives."""
+MAX_FOLDER_NAME = 200
+_DEPLOY_MODE = "spark.submit.deployMode"
+_MAIN = (
+    "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; "
+    "from scripts.helpers.runs.launcher import main; main()"
+)
+"""Without the folder that the process is in, whose modules would hide those of the same name."""
 _DETACH = '"$@" </dev/null >>"$0" 2>&1 &'
 
 
@@ -90,13 +99,9 @@ class SparkSubmit:
 
     def __post_init__(self) -> None:
         """Refuse what could not keep the promises."""
-        if "cluster" in (self.conf.get("spark.submit.deployMode"), *self.options) or (
-            "--deploy-mode=cluster" in self.options
-        ):
-            raise InvalidValueError(
-                "The deploy mode is cluster, where the end of spark-submit does not end the driver: a run could be "
-                "neither stopped nor timed out. Use the client mode."
-            )
+        settings = [f"{name}={value}" for name, value in self.conf.items()]
+        if "cluster" in self.options or any(map(_is_cluster, [*settings, *self.options])):
+            raise InvalidValueError(_CLUSTER)
         if not 0 < self.beat_seconds < self.lease_seconds or self.grace_seconds < 0:
             raise InvalidValueError(
                 f"beat_seconds={self.beat_seconds:g}, lease_seconds={self.lease_seconds:g} and "
@@ -106,7 +111,10 @@ class SparkSubmit:
 
     def folder(self, job_name: str, run_id: str) -> Path:
         """Return the folder of a run's logs."""
-        return Path(os.path.abspath(self.logs), quote(job_name, safe=" "), run_id)
+        name = quote(job_name, safe=" ")
+        if len(name) > MAX_FOLDER_NAME:
+            name = f"{name[: MAX_FOLDER_NAME // 2]}-{ids.job_digest(job_name)}"
+        return Path(os.path.abspath(self.logs), name, run_id)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings, for the launcher."""
@@ -118,12 +126,12 @@ class SparkSubmit:
         Raises
         ------
         ConfigurationError
-            There is no spark-submit.
+            There is no spark-submit, or the job asks for the cluster mode.
         """
         given: Mapping[str, str] = run.told["Arguments"]
         arguments = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
         for name, value in given.items():
-            if name not in (*OPTION_OF, SCRIPT_LOCATION, CONF):
+            if name not in (*OPTION_OF, *RESERVED, SCRIPT_LOCATION, CONF):
                 arguments += [name, value]
         if is_python_shell(run):
             return [self.python, script, *arguments]
@@ -132,11 +140,15 @@ class SparkSubmit:
         settings = [f"{name}={value}" for name, value in self.conf.items()]
         # One argument of Glue holds many settings: "a=1 --conf b=2".
         settings += [one.strip() for one in given.get(CONF, "").split("--conf ") if one.strip()]
+        if any(map(_is_cluster, settings)):
+            raise ConfigurationError(_CLUSTER)
         for setting in settings:
             options += ["--conf", setting]
         for name, option in OPTION_OF.items():
             options += [option, given[name]] if given.get(name) else []
-        return [self._spark_submit(), *options, *self.options, script, *arguments]
+        # The last one wins, over settings and the environment too.
+        client = ["--deploy-mode", "client"]
+        return [self._spark_submit(), *options, *self.options, *client, script, *arguments]
 
     def variables(self, run: RunRecord) -> dict[str, str]:
         """Return the environment of a job: that of the launcher, with this package and the job's own modules."""
@@ -160,6 +172,22 @@ class SparkSubmit:
         return str(Path(home, "bin", "spark-submit"))
 
 
+_CLUSTER = (
+    "The deploy mode is cluster, where the end of spark-submit does not end the driver: a run could be neither stopped "
+    "nor timed out. Use the client mode."
+)
+
+
+def _is_cluster(option: str) -> bool:
+    name, _, value = option.removeprefix("--conf=").partition("=")
+    return name.strip() in (_DEPLOY_MODE, "--deploy-mode") and value.strip().lower() == "cluster"
+
+
+def absolute(location: str) -> str:
+    """Return a local path as it is meant here, whichever process will read it; a URL as it is."""
+    return location if "://" in location or not location else os.path.abspath(location)
+
+
 def is_python_shell(run: RunRecord) -> bool:
     """Tell whether a run needs no Spark."""
     return run.command.get("Name") == "pythonshell"
@@ -181,11 +209,10 @@ class Launching:
         folder = self._engine.folder(run.job_name, run.run_id)
         folder.mkdir(parents=True, exist_ok=True)
         settings = self._settings | {"engine": self._engine.to_json(), "job": run.job_name, "run": run.run_id}
-        path = [PACKAGE_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
         # A shell in between, so that the launcher has no parent to be waited for by.
         subprocess.run(
-            ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-m", "scripts.helpers.runs.launcher"],
-            env=os.environ | {SETTINGS: json.dumps(settings), "PYTHONPATH": os.pathsep.join(path)},
+            ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-c", _MAIN, PACKAGE_ROOT],
+            env=os.environ | {SETTINGS: json.dumps(settings)},
             start_new_session=True,
             check=True,
             stdout=subprocess.DEVNULL,

@@ -13,6 +13,8 @@ from scripts.helpers.items import Item
 from scripts.helpers.values import from_utc_string, to_utc_string
 
 MAX_DEFINITION_BYTES = 64 * 1024
+MAX_SLOTS, MAX_WAITING = 1_000, 500
+"""More runs than these at once would not fit into one item."""
 
 
 class Entry(NamedTuple):
@@ -42,16 +44,25 @@ class JobRecord:
     def slots(self) -> int:
         """Return how many runs may be at work at once."""
         limits = (self.definition or {}).get("ExecutionProperty", {})
-        return int(limits.get("MaxConcurrentRuns", 1))
+        return min(MAX_SLOTS, int(limits.get("MaxConcurrentRuns", 1)))
 
     @property
     def has_free_slot(self) -> bool:
         """Tell whether a new run can start at once: nobody waits, and a slot is free."""
         return not self.waiting and len(self.active) < self.slots
 
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no more runs may wait."""
+        return len(self.waiting) >= MAX_WAITING
+
+    def entry(self, run_id: str) -> Entry | None:
+        """Return the place of a run in one of the lists."""
+        return next((entry for entry in (*self.active, *self.waiting) if entry.run_id == run_id), None)
+
     def knows(self, run_id: str) -> bool:
         """Tell whether a run is in one of the lists."""
-        return any(entry.run_id == run_id for entry in (*self.active, *self.waiting))
+        return self.entry(run_id) is not None
 
     def changed(self, **changes: Any) -> JobRecord:
         """Return the record with changes, as a write of its own."""
@@ -65,7 +76,7 @@ class JobRecord:
         """Return the record with a run that waits behind all others."""
         return self.changed(waiting=(*self.waiting, Entry(run_id, now)))
 
-    def settled(self, ended: Mapping[str, str | None], now: datetime) -> JobRecord:
+    def settled(self, ended: Mapping[str, str | None], now: datetime, give_out: bool = True) -> JobRecord:
         """Return the record without the runs that ended, their retries in their slots, and free slots given out."""
         active: list[Entry] = []
         for entry in self.active:
@@ -74,7 +85,7 @@ class JobRecord:
             elif retry := ended[entry.run_id]:
                 active.append(Entry(retry, now))
         waiting = [entry for entry in self.waiting if entry.run_id not in ended]
-        while waiting and len(active) < self.slots:
+        while give_out and waiting and len(active) < self.slots:
             active.append(Entry(waiting.pop(0).run_id, now))
         return self.changed(active=tuple(active), waiting=tuple(waiting))
 

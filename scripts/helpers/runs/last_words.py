@@ -38,13 +38,27 @@ def describe(outputs: Sequence[str], code: int, logs: str) -> str:
 
 def _said(outputs: Sequence[str]) -> str:
     for output in outputs:
-        lines = output.splitlines()
+        lines = _without_ignored(output.splitlines())
         for number in range(len(lines) - 1, -1, -1):
             if _NAMED.match(lines[number]):
                 return lines[number].strip() + _place(lines[:number])
             if logged := _LOGGED.search(lines[number]):
                 return logged["error"].strip()
     return " | ".join([line.strip() for line in outputs[-1].splitlines() if line.strip()][-LINES:])
+
+
+def _without_ignored(lines: list[str]) -> list[str]:
+    """Leave out the errors that Python says it ignored, such as those of its own end."""
+    kept: list[str] = []
+    skipping = False
+    for line in lines:
+        if line.startswith("Exception ignored in"):
+            skipping = True
+        elif not skipping:
+            kept.append(line)
+        elif not line.startswith((" ", "Traceback")):
+            skipping = False
+    return kept
 
 
 def _place(before: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The process that carries out one run: `python -m scripts.helpers.runs.launcher`, started by the engine."""
+"""The process that carries out one run: `main`, started by the engine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from typing import Any
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
 from scripts.helpers.runs.engines import SETTINGS, Launching, SparkSubmit, is_python_shell, script_location
 from scripts.helpers.runs.last_words import describe
+from scripts.helpers.runs.lease import Lease
 from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.runs.run_store import RunStore
 from scripts.helpers.runs.scheduler import Scheduler
@@ -40,10 +41,6 @@ exec "$@"
 launcher dies, however that is, the pipe ends and the guard kills the group."""
 
 
-class ToldToEndError(Exception):
-    """The launcher itself got a SIGTERM."""
-
-
 class Launcher:
     """Carries out one run: claims it, starts its job, keeps its lease, and writes how it ended.
 
@@ -51,78 +48,69 @@ class Launcher:
     ----------
     timer
         Seconds that the time limit is measured by.
+    told_to_end
+        Tells whether the launcher itself got a SIGTERM.
     """
 
     def __init__(
-        self, scheduler: Scheduler, engine: SparkSubmit, run: RunRecord, timer: Callable[[], float] = time.monotonic
+        self,
+        scheduler: Scheduler,
+        engine: SparkSubmit,
+        run: RunRecord,
+        timer: Callable[[], float] = time.monotonic,
+        told_to_end: Callable[[], bool] = lambda: False,
     ) -> None:
         self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
+        self._told_to_end = told_to_end
         self._run = run
-        self._lease = timedelta(seconds=engine.lease_seconds)
+        self._lease = Lease(self._records, run, scheduler.clock, engine.lease_seconds)
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
-        self._beaten = time.monotonic()
 
     def carry_out(self) -> None:
         """Do it all; return when the run is over, or belongs to nobody here any more."""
         try:
             if self._claim():
+                self._lease.keep(self._engine.beat_seconds)
                 self._start_and_watch()
-        except ToldToEndError:
-            self._kill()
-            self._end("ERROR", "The launcher was told to end (SIGTERM), as when its machine goes down.")
-            return
         finally:
+            self._lease.let_go()
             self._kill()
-        self._scheduler.tend(self._run.job_name)
+        if not self._told_to_end():
+            self._scheduler.tend(self._run.job_name)
 
     # --- the record -----------------------------------------------------------------------------
 
     def _claim(self) -> bool:
         """Take the run. False: another launcher has it, or it was stopped or given up before."""
-        now = self._scheduler.clock()
         while self._run.state == "STARTING":
+            written_at, now = time.monotonic(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now, running_since=now, launcher=f"{socket.gethostname()}:{os.getpid()}"),
-                lease_until=now + self._lease,
+                lease_until=now + timedelta(seconds=self._engine.lease_seconds),
                 told={**self._run.told, "LogGroupName": str(self._folder)},
             )
             current = self._records.write_run(self._run, running)
             if current is None:
                 return False
-            self._run = current
+            self._run = self._lease.run = current
             if current.token == running.token:
+                self._lease.taken(written_at)
                 return True
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
 
-    def _beat(self) -> bool:
-        """Renew the lease, and learn what was asked meanwhile. False: the run was given up, so it is no more ours."""
-        try:
-            while True:
-                renewed = self._run.renewed(self._scheduler.clock(), self._lease)
-                current = self._records.write_run(self._run, renewed, self._engine.lease_seconds / 2)
-                if current is None or current.is_over or current.launcher != self._run.launcher:
-                    return False
-                self._run = current
-                if current.token == renewed.token:
-                    self._beaten = time.monotonic()
-                    return True
-        except WatermarkError as error:
-            logger.warning("event=beat_failed run=%s error=%s", self._run.run_id, type(error).__name__)
-            return time.monotonic() - self._beaten < self._engine.lease_seconds
-
     def _end(self, state: str, error: str | None) -> None:
         def end(run: RunRecord) -> RunRecord:
             if run.is_over or run.launcher != self._run.launcher:
                 return run
-            return self._scheduler.over(run.to(state, self._scheduler.clock(), error=error))
+            return self._scheduler.over(run.ended(state, self._scheduler.clock(), error))
 
         give_up = time.monotonic() + self._engine.lease_seconds
         while True:
             try:
-                self._run = self._records.change_run(self._run, end) or self._run
+                self._run = self._records.change_run(self._lease.run, end) or self._run
                 break
             except StoreUnavailableError:
                 if time.monotonic() > give_up:
@@ -133,48 +121,58 @@ class Launcher:
     # --- the process ----------------------------------------------------------------------------
 
     def _start_and_watch(self) -> None:
+        why, code = "", 0
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             command = self._engine.command(self._run, self._script())
-            self._job = job = self._spawn(command)
-        except (OSError, WatermarkError) as error:
+            why = self._why_to_end()
+            self._job = job = None if why else self._spawn(command)
+        except (OSError, ValueError, WatermarkError) as error:
             self._end("FAILED", f"The job cannot be started: {error}")
             return
-        told = self._watch(job)
-        if told is None:
-            logger.warning("event=given_up run=%s: it was given up meanwhile, so its job is killed", self._run.run_id)
-            return
-        code = job.wait()
-        self._kill()
-        logs = str(self._folder)
-        if told == "TIMEOUT":
+        if job is not None:
+            why = self._watch(job)
+            code = job.wait()
+            self._kill()
+        if why == "TOLD_TO_END":
+            self._end("ERROR", "The launcher was told to end (SIGTERM), as when its machine goes down.")
+        elif why == "LOST":
+            logger.warning("event=lease_over run=%s: its job is killed", self._run.run_id)
+            seconds = self._engine.lease_seconds
+            self._end("ERROR", f"The lease of {seconds:g} s could not be renewed in time, so the job was killed.")
+        elif why == "TIMEOUT":
             self._end("TIMEOUT", f"The run did not end within its timeout of {self._run.told['Timeout']} minutes.")
-        elif told == "STOPPED":
+        elif why == "STOPPED":
             self._end("STOPPED", None)
         elif code == 0:
             self._end("SUCCEEDED", None)
         else:
             # spark-submit writes both outputs of Python to its standard output, and its own log to the other.
             names = ("stderr",) if is_python_shell(self._run) else ("stdout", "stderr")
-            self._end("FAILED", describe([self._tail(name) for name in names], code, logs))
+            self._end("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
 
-    def _watch(self, job: subprocess.Popen[bytes]) -> str | None:
-        """Wait for the end of the job; return what it was ended for, "" for itself, None if the run was given up."""
+    def _why_to_end(self) -> str:
+        """Return why there must be no job at once; "" if there may be one."""
+        if self._told_to_end():
+            return "TOLD_TO_END"
+        return "" if self._lease.is_sure else "LOST"
+
+    def _watch(self, job: subprocess.Popen[bytes]) -> str:
+        """Wait for the end of the job, and see to it; return what it was ended for, "" for itself."""
         deadline = self._timer() + self._run.told["Timeout"] * 60
         told, kill_at = "", 0.0
-        next_beat = time.monotonic() + self._engine.beat_seconds
         while job.poll() is None:
+            if why := self._why_to_end():
+                self._signal(signal.SIGKILL)
+                return why
             now = time.monotonic()
-            if now >= next_beat:
-                if not self._beat():
-                    return None
-                next_beat = time.monotonic() + self._engine.beat_seconds
-            if not told and (self._run.state == "STOPPING" or self._timer() >= deadline):
-                told = "STOPPED" if self._run.state == "STOPPING" else "TIMEOUT"
+            is_stopping = self._lease.run.state == "STOPPING"
+            if not told and (is_stopping or self._timer() >= deadline):
+                told = "STOPPED" if is_stopping else "TIMEOUT"
                 kill_at = now + self._engine.grace_seconds
                 self._signal(signal.SIGTERM)
             if told and now >= kill_at:
-                self._kill()
+                self._signal(signal.SIGKILL)
             time.sleep(min(POLL_SECONDS, self._engine.beat_seconds))
         return told
 
@@ -225,7 +223,8 @@ class Launcher:
         folder, _, name = location.rpartition("/")
         parsed = Location.parse(folder + "/")
         fetched = ObjectFetcher(parsed, make_s3_client(1)).fetch(Planned(name, None, None, 0))
-        path = self._folder / (name or "script.py")
+        path = self._folder / "script" / (name or "script.py")  # It may have the name of a log.
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(fetched)
         return path
 
@@ -236,7 +235,7 @@ class Launcher:
             return output.read().decode(errors="replace")
 
 
-def make(settings: dict[str, Any], timer: Callable[[], float] = time.monotonic) -> Launcher | None:
+def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
     engine = SparkSubmit(**settings["engine"])
     records = RunStore(Store(settings["table"], make_client(settings["region"], settings["endpoint"])))
@@ -250,7 +249,7 @@ def make(settings: dict[str, Any], timer: Callable[[], float] = time.monotonic) 
         None if keep is None else timedelta(seconds=keep),
     )
     run = records.run(settings["job"], settings["run"])
-    return Launcher(scheduler, engine, run, timer) if run else None
+    return Launcher(scheduler, engine, run, **options) if run else None
 
 
 def main() -> None:
@@ -263,14 +262,20 @@ def main() -> None:
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
 
-    def told_to_end(_number: int, _frame: FrameType | None) -> None:
-        raise ToldToEndError
-
-    signal.signal(signal.SIGTERM, told_to_end)
-    launcher = make(json.loads(os.environ.pop(SETTINGS)))
+    launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=notice_sigterm())
     if launcher is not None:
         launcher.carry_out()
 
 
-if __name__ == "__main__":
-    main()
+def notice_sigterm() -> Callable[[], bool]:
+    """Let a SIGTERM end nothing by itself; return what tells whether one came.
+
+    An exception raised in between would be taken for a failed request by whatever talks to the table.
+    """
+    told: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    signal.signal(signal.SIGTERM, note)
+    return lambda: bool(told)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from scripts.helpers.errors import InvalidIdError, StoreUnavailableError, TooLargeError, WatermarkError
+from scripts.helpers.errors import InvalidIdError, InvalidValueError, StoreUnavailableError, WatermarkError
 from scripts.helpers.glue_errors import (
     EntityNotFoundException,
     GlueApiError,
@@ -16,6 +16,7 @@ from scripts.helpers.glue_errors import (
 )
 from scripts.helpers.ids import check_job_id
 from scripts.helpers.runs import ids, shapes
+from scripts.helpers.runs.engines import RESERVED, SCRIPT_LOCATION, absolute
 from scripts.helpers.runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.runs.run_store import LostRaceError
@@ -41,7 +42,7 @@ def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[
                 raise OperationTimeoutException("Others kept changing the job. Try again.", name) from error
             except StoreUnavailableError as error:
                 raise OperationTimeoutException(str(error), name) from error
-            except (TooLargeError, InvalidIdError) as error:
+            except (InvalidValueError, InvalidIdError) as error:
                 raise InvalidInputException(str(error), name) from error
             except WatermarkError as error:
                 raise InternalServiceException(str(error), name) from error
@@ -60,6 +61,27 @@ class Operations:
     def _checked(self, name: str) -> str:
         return check_job_id(name, self._job_id_rule)
 
+    def _arguments(self, holder: Mapping[str, Any], operation: str) -> Answer:
+        """Return what holds arguments with local scripts as absolute paths; InvalidInputException for reserved names.
+
+        The process that starts the run later may be in another folder.
+        """
+        found = dict(holder)
+        for member in ("Arguments", "DefaultArguments", "NonOverridableArguments"):
+            if member not in found:
+                continue
+            reserved = found[member].keys() & set(RESERVED)
+            if reserved:
+                raise InvalidInputException(
+                    f"Argument {', '.join(sorted(reserved))} is set for each run. Leave it out.", operation
+                )
+            if SCRIPT_LOCATION in found[member]:
+                found[member] = found[member] | {SCRIPT_LOCATION: absolute(found[member][SCRIPT_LOCATION])}
+        if "Command" in found:
+            location = absolute(found["Command"]["ScriptLocation"])
+            found["Command"] = found["Command"] | {"ScriptLocation": location}
+        return found
+
     def _defined(self, job: JobRecord | None, name: str, operation: str) -> JobRecord:
         if job is None or job.definition is None:
             raise EntityNotFoundException(f"Job {name} not found. Make it with create_job.", operation)
@@ -71,8 +93,11 @@ class Operations:
     def _run(self, name: str, run_id: str, operation: str) -> RunRecord:
         run = self._records.run(name, run_id) if ids.is_run_id(run_id) else None
         if run is None:
+            job = self._records.job(name)
             if operation != "BatchStopJobRun":
-                self._job(name, operation)
+                if job is not None and (entry := job.entry(run_id)):
+                    return RunRecord.without_record(name, run_id, entry.since)
+                self._defined(job, name, operation)
             raise EntityNotFoundException(
                 f"Job run {run_id} not found. get_job_runs lists the runs of job {name}.", operation
             )

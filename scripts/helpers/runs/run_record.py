@@ -15,6 +15,10 @@ from scripts.helpers.values import from_utc_string, to_utc_string
 
 DEFAULT_TIMEOUT = 2_880
 """Minutes, as Glue's own default for Spark and Python shell jobs."""
+STREAMING_TIMEOUT = 10_080
+"""Minutes: the seven days that Glue lets any run last."""
+MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
+"""What a start may give a run, and what a retry and its launcher may add to it."""
 MAX_ERROR = 2_000
 
 
@@ -45,6 +49,11 @@ class RunRecord:
     expires_on: datetime | None = None
     token: str = field(default_factory=new_token)
 
+    @classmethod
+    def without_record(cls, job_name: str, run_id: str, since: datetime) -> RunRecord:
+        """Make what is known of a run that has its place, and whose record is not there yet."""
+        return cls(job_name, run_id, "WAITING", since, since, {"Arguments": {}, "Attempt": 0})
+
     def __repr__(self) -> str:
         return f"<Run {self.run_id!r} of {self.job_name!r}: {self.state}, attempt {self.attempt}>"
 
@@ -64,8 +73,13 @@ class RunRecord:
 
     @property
     def is_retried(self) -> bool:
-        """Tell whether another attempt follows."""
-        return self.state in states.RETRIED and self.attempt < self.max_retries
+        """Tell whether another attempt follows.
+
+        Not where no launcher ever had the run: whoever started it may have been told of an error, and
+        start it again.
+        """
+        began = self.state != "ERROR" or self.running_since is not None
+        return began and self.state in states.RETRIED and self.attempt < self.max_retries
 
     def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
         """Return the same run with a later end of its lease."""
@@ -89,16 +103,23 @@ class RunRecord:
             **changes,
         )
 
+    def ended(self, state: str, now: datetime, error: str | None = None) -> RunRecord:
+        """Return the run over in a state; one that was told to stop is STOPPED instead of retried."""
+        if self.state == "STOPPING" and state in states.RETRIED:
+            state = "STOPPED"
+        return self.to(state, now, error=error)
+
     def retry(self, now: datetime) -> RunRecord:
         """Return the automatic retry of the run, which waits to be started."""
         attempt = self.attempt + 1
+        told = {name: value for name, value in self.told.items() if name != "LogGroupName"}
         return RunRecord(
             job_name=self.job_name,
             run_id=ids.attempt_id(self.run_id, attempt),
             state="WAITING",
             started_on=now,
             modified_on=now,
-            told={**self.told, "Attempt": attempt, "PreviousRunId": self.run_id},
+            told={**told, "Attempt": attempt, "PreviousRunId": self.run_id},
             command=self.command,
             max_retries=self.max_retries,
             predecessors=self.predecessors,
@@ -140,11 +161,17 @@ class RunRecord:
 
     # --- in the table ---------------------------------------------------------------------------
 
+    def check_size(self) -> None:
+        """Refuse a new run that leaves no room for what is added later; TooLargeError."""
+        self._encoded(MAX_BYTES)
+
+    def _encoded(self, limit: int) -> tuple[Any, Any]:
+        return values.encode({"told": dict(self.told), "command": dict(self.command)}, what="run", limit=limit)
+
     def to_item(self) -> Item:
         """Write the record."""
-        item = items.key(self.job_name, items.run_record_key(self.run_id))
-        fields = {"told": dict(self.told), "command": dict(self.command)}
-        item["run"], item["types"] = values.encode(fields, what="run")
+        item = items.key(self.job_name, ids.range_key(self.run_id))
+        item["run"], item["types"] = self._encoded(MAX_BYTES + HEADROOM_BYTES)
         item |= {
             "fmt": items.number(items.FORMAT),
             items.TOKEN: {"S": self.token},
@@ -175,7 +202,7 @@ class RunRecord:
         texts: dict[str, Any] = {name: item[name]["S"] for name in ("error", "detail", "launcher") if name in item}
         return cls(
             job_name=item[items.HASH_KEY]["S"],
-            run_id=item[items.RANGE_KEY]["S"].removeprefix(items.RUN_RECORD_PREFIX),
+            run_id=ids.from_range_key(item[items.RANGE_KEY]["S"]),
             state=item["state"]["S"],
             told=fields["told"],
             command=fields["command"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from scripts.helpers import glue_errors
+from scripts.helpers.errors import StoreUnavailableError, WatermarkError
 from scripts.helpers.glue_errors import (
     ConcurrentRunsExceededException,
     GlueApiError,
@@ -12,16 +14,17 @@ from scripts.helpers.glue_errors import (
     OperationTimeoutException,
     ResourceNumberLimitExceededException,
 )
-from scripts.helpers.runs import ids, shapes
+from scripts.helpers.runs import ids, shapes, states
 from scripts.helpers.runs.definitions import Definitions
 from scripts.helpers.runs.engines import SparkSubmit
-from scripts.helpers.runs.job_record import JobRecord
+from scripts.helpers.runs.job_record import MAX_WAITING, JobRecord
 from scripts.helpers.runs.operations import Answer, Request, operation
 from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.runs.run_store import LostRaceError
 from scripts.helpers.runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.runs.triggers import Triggers
 
-MAX_WAITING = 500
+logger = logging.getLogger(__name__)
 
 
 class RunsService(Definitions, Triggers):
@@ -40,7 +43,7 @@ class RunsService(Definitions, Triggers):
         if self._engine is None:
             raise InvalidInputException("There is no engine to run it. Give JobRuns an engine=.", "StartJobRun")
         self._job(name, "StartJobRun")
-        wanted = self._as_retry(given) if "JobRunId" in given else given
+        wanted = self._arguments(self._as_retry(given) if "JobRunId" in given else given, "StartJobRun")
         now = self._scheduler.clock()
         run_id = ids.new_id(now)
         made: list[RunRecord] = []
@@ -52,8 +55,7 @@ class RunsService(Definitions, Triggers):
                 tended.append(True)
                 job = self._defined(self._scheduler.tend(name), name, "StartJobRun")
             run = self._scheduler.new_run(run_id, name, job.definition, wanted, now)
-            self._check_arguments(run)
-            run.to_item()  # What is too large is refused before anything is changed.
+            run.check_size()  # What is too large is refused before anything is changed.
             made[:] = [run]
             if job.has_free_slot:
                 return job.started(run_id, now)
@@ -64,7 +66,7 @@ class RunsService(Definitions, Triggers):
                     "JobRunQueuingEnabled.",
                     "StartJobRun",
                 )
-            if len(job.waiting) >= MAX_WAITING:
+            if job.is_full:
                 raise ResourceNumberLimitExceededException(
                     f"{MAX_WAITING} runs of job {name!r} wait already. Start it later.", "StartJobRun"
                 )
@@ -76,19 +78,30 @@ class RunsService(Definitions, Triggers):
         return {"JobRunId": run_id}
 
     def _record(self, run: RunRecord, starts: bool) -> None:
-        """Write the record of a run that is in its list, and start its launcher if it has a slot."""
+        """Write the record of a run that is in its list, and start its launcher if it has a slot.
+
+        From here on the run has a place, and whoever looks later goes on with it. So what goes wrong
+        now is no error of the start: its caller would start a second run.
+        """
         now = self._scheduler.clock()
         if starts:
             run = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
-        written = self._records.write_run(None, run)
-        if written is None or written.token != run.token:
+        written: RunRecord | None = run
+        try:
+            written = self._records.write_run(None, run)
+        except StoreUnavailableError as error:
+            logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
+        if written is None or written.state == "ERROR":
             raise OperationTimeoutException(
                 f"The start of run {run.run_id!r} took too long and was given up. Start it again.", "StartJobRun"
             )
-        if starts:
-            self._scheduler.start(run)
-        else:
-            self._scheduler.tend(run.job_name)  # It may have got a slot before it had a record.
+        try:
+            if not starts:
+                self._scheduler.tend(run.job_name, {run.run_id})  # It may have got a slot before it had a record.
+            elif written.token == run.token:
+                self._scheduler.start(run)
+        except (WatermarkError, LostRaceError) as error:
+            logger.warning("event=start_unfinished run=%s error=%s", run.run_id, type(error).__name__)
 
     def _as_retry(self, given: Request) -> Request:
         """Return a request with what the run had that it repeats."""
@@ -96,6 +109,11 @@ class RunsService(Definitions, Triggers):
         if not before.is_over:
             raise InvalidInputException(
                 f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried.", "StartJobRun"
+            )
+        if "Timeout" not in before.told:
+            raise InvalidInputException(
+                f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them.",
+                "StartJobRun",
             )
         arguments = {**before.told["Arguments"], **given.get("Arguments", {})}
         earlier = {"Timeout": before.told["Timeout"]}
@@ -106,8 +124,8 @@ class RunsService(Definitions, Triggers):
         """Read a run, after what has to follow by now."""
         name = given["JobName"]
         run = self._run(name, given["RunId"], "GetJobRun")
-        if run.state not in ("STARTING", "RUNNING", "STOPPING") or run.is_lost(self._scheduler.clock()):
-            self._scheduler.tend(name)
+        if run.state not in states.AT_WORK or run.is_lost(self._scheduler.clock()):
+            self._scheduler.tend(name, {run.run_id})
             run = self._run(name, given["RunId"], "GetJobRun")
         return {"JobRun": run.to_job_run(given.get("PredecessorsIncluded", False))}
 
@@ -135,7 +153,7 @@ class RunsService(Definitions, Triggers):
             except GlueApiError as error:
                 detail = {"ErrorCode": type(error).__name__, "ErrorMessage": error.message}
                 errors.append({"JobName": name, "JobRunId": run_id, "ErrorDetail": detail})
-        self._scheduler.tend(name)
+        self._scheduler.tend(name, given["JobRunIds"])
         return {"SuccessfulSubmissions": stopped, "Errors": errors}
 
     def _stop(self, name: str, run_id: str) -> None:
@@ -150,10 +168,3 @@ class RunsService(Definitions, Triggers):
             return run if run.state == "STOPPING" else run.to("STOPPING", now)
 
         self._records.change_run(self._run(name, run_id, "BatchStopJobRun"), stop)
-
-    def _check_arguments(self, run: RunRecord) -> None:
-        reserved = {"--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID"} & run.told["Arguments"].keys()
-        if reserved:
-            raise InvalidInputException(
-                f"Argument {', '.join(sorted(reserved))} is set for each run. Leave it out.", "StartJobRun"
-            )

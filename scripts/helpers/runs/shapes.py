@@ -12,6 +12,8 @@ from scripts.helpers.runs.states import WATCHED
 
 MAX_STOPPED = 25
 MAX_PAGE = 200
+MAX_INTEGER, MAX_NUMBER = 2**31 - 1, 1e15
+_BROKEN = re.compile("[\0\ud800-\udfff]")
 _LINE = re.compile("[\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff\t]*")
 
 
@@ -29,7 +31,9 @@ class Text:
 
     def refuse(self, value: str) -> str | None:
         """Return the rule that a value breaks."""
-        size = len(value.encode(errors="surrogatepass"))
+        if _BROKEN.search(value):
+            return "Member must be text without NUL characters and halves of surrogate pairs"
+        size = len(value.encode())
         if size < self.least:
             return f"Member must have length greater than or equal to {self.least}"
         if self.most is not None and size > self.most:
@@ -46,7 +50,7 @@ class Whole:
     """A whole number within bounds."""
 
     least: int | None = None
-    most: int | None = None
+    most: int | None = MAX_INTEGER
 
     kind = "integer"
     types = (int,)
@@ -70,6 +74,18 @@ class Plain:
     def refuse(self, _value: Any) -> str | None:
         """Return the rule that a value breaks: none."""
         return None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that is one: neither NaN nor without end."""
+
+    kind = "double"
+    types = (int, float)
+
+    def refuse(self, value: float) -> str | None:
+        """Return the rule that a value breaks."""
+        return None if abs(value) <= MAX_NUMBER else f"Member must be a number of at most {MAX_NUMBER:g}"
 
 
 @dataclass(frozen=True)
@@ -107,11 +123,11 @@ class Structure:
         return None
 
 
-Shape = Text | Whole | Plain | Items | Structure
+Shape = Text | Whole | Number | Plain | Items | Structure
 
 NAME = Text(1, 255)
 FLAG = Plain("boolean", (bool,))
-NUMBER = Plain("double", (int, float))
+NUMBER = Number()
 MAP = Plain("map", (dict,))
 FREE = Text(lines=True)
 AT_LEAST_1 = Whole(1)
@@ -250,7 +266,13 @@ def _wrong(shape: Any, value: Any, path: str) -> list[str]:
         return [f"{shown}'{path}' failed to satisfy constraint: {rule}"]
     if shape is MAP:
         bad = [name for name, text in value.items() if not isinstance(name, str) or not isinstance(text, str)]
-        return [f"'{path}' must be a map of strings, and its member {name!r} is not" for name in bad]
+        if bad:
+            return [f"'{path}' must be a map of strings, and its member {name!r} is not" for name in bad]
+        return [
+            f"Member {name!r} of '{path}' failed to satisfy constraint: {rule}"
+            for name, text in value.items()
+            if (rule := Text(1, lines=True).refuse(name) or FREE.refuse(text)) is not None
+        ]
     if isinstance(shape, Items):
         return [text for index, one in enumerate(value) for text in _wrong(shape.member, one, f"{path}[{index}]")]
     if not isinstance(shape, Structure):

@@ -6,7 +6,7 @@ LEGAL: dict[str, frozenset[str]] = {
     "WAITING": frozenset({"STARTING", "STOPPED", "EXPIRED", "ERROR"}),
     "STARTING": frozenset({"RUNNING", "STOPPING", "FAILED", "ERROR"}),
     "RUNNING": frozenset({"STOPPING", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR"}),
-    "STOPPING": frozenset({"STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR"}),
+    "STOPPING": frozenset({"STOPPED", "SUCCEEDED", "TIMEOUT"}),
     "STOPPED": frozenset(),
     "SUCCEEDED": frozenset(),
     "FAILED": frozenset(),
@@ -14,9 +14,8 @@ LEGAL: dict[str, frozenset[str]] = {
     "ERROR": frozenset(),
     "EXPIRED": frozenset(),
 }
-"""Glue's ten states. A run that is told to stop and ends by itself first has the state of its own end."""
+"""Glue's ten states. A run that is told to stop and fails is STOPPED, so that no retry follows."""
 
-FIRST = frozenset({"WAITING", "STARTING"})
 TERMINAL = frozenset(state for state, following in LEGAL.items() if not following)
 AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING"})
 """States in which a launcher keeps a lease."""

@@ -15,6 +15,7 @@ class Triggers(Operations):
         """Write a trigger, and its name into the records of the jobs that it watches."""
         name = self._checked(given.pop("Name"))
         given.pop("Tags", None)
+        given["Actions"] = [self._arguments(action, "CreateTrigger") for action in given["Actions"]]
         predicate = given["Predicate"]
         if len(predicate["Conditions"]) > 1 and predicate.get("Logical", "AND") == "AND":
             raise InvalidInputException(
