@@ -90,6 +90,15 @@ def aws_environment() -> Iterator[None]:
     patch.undo()
 
 
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Set the package's log level back: a job that runs within the tests shows its INFO lines."""
+    logger = logging.getLogger("scripts")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[str]:
     """Return the URL of a moto server that serves DynamoDB and S3 on loopback."""

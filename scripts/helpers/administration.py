@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from scripts.helpers import items
@@ -36,6 +36,7 @@ from scripts.helpers.values import Spilled, as_stored, same_values
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
+ADOPTED = "it has a committed state already; there is nothing to adopt."
 ATTEMPTS = 10
 RACES, MAX_PAUSE_SECONDS = 10, 5.0
 """A change that many make at once pauses after each `ATTEMPTS`, longer every time."""
@@ -60,6 +61,7 @@ class Administration(Lookups):
         context: str | None = None,
         why: str,
         who: str | None = None,
+        expected: Head | None = None,
     ) -> Head:
         """Go back to the watermarks of an earlier version or run; what came after is taken again.
 
@@ -73,11 +75,16 @@ class Administration(Lookups):
             Only this transformation context; by default the whole job.
         why, who
             Kept in the history.
+        expected
+            The job as it was when the decision was made, of `latest`: nothing is decided if any run or
+            decision has changed it since.
 
         Raises
         ------
         UnknownJobError, UnknownRunError, UnknownVersionError
             There is no such version or run, it never committed, or its log entry expired.
+        StaleError
+            The job is not as expected.
         InvalidValueError
             Both or neither of the two are given, or `why` is empty.
         """
@@ -91,24 +98,33 @@ class Administration(Lookups):
         self._check_context(context)
 
         def change(head: Head) -> Head:
-            version = to_version if to_run is None else self._version_of(head, to_run)
+            version = to_version if to_run is None else self.version_of(head, to_run)
             assert version is not None
             entry = self._entry(head, version)
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
             return head.rewound(self._copied(head, entry, context), order, context)
 
-        after = self._decide(job_id, change)
+        after = self._decide(job_id, change, expected=expected)
         with suppress(WatermarkError):
             for name, state in after.watermarks.items():
                 if context in (None, name) and is_rows(state):
                     self._warn_of_backfills(after, name, state)
         return after
 
-    def reset(self, job_id: str, *, context: str | None = None, why: str, who: str | None = None) -> Head:
+    def reset(
+        self,
+        job_id: str,
+        *,
+        context: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> Head:
         """Forget a job's watermarks, or those of one context: the next run takes everything there.
 
-        Versions go on growing, so an idempotent sink takes the coming batches as new ones.
+        Versions go on growing, so an idempotent sink takes the coming batches as new ones. With
+        `expected`, StaleError if the job is not any more what `latest` returned.
         """
         order = self._order(who, why)
         self._check_context(context)
@@ -118,7 +134,7 @@ class Administration(Lookups):
                 raise InvalidValueError(f"Job {job_id!r} has no context {context!r} to reset.")
             return head.reset(order, context)
 
-        return self._decide(job_id, change)
+        return self._decide(job_id, change, expected=expected)
 
     def set_watermark(
         self,
@@ -129,6 +145,7 @@ class Administration(Lookups):
         why: str,
         who: str | None = None,
         imported_run: str | None = None,
+        expected: Head | None = None,
     ) -> Head:
         """Declare "processed up to here" without running; also for a job that has never run.
 
@@ -140,6 +157,9 @@ class Administration(Lookups):
         imported_run
             The run of another system that left these watermarks. It is in force from then on, and the
             version is an IMPORT; PlanConflictError if the job has watermarks already.
+        expected
+            The job as it was when the decision was made, of `latest`; ``Head.first(job_id)`` where
+            there was none. StaleError if it has changed since.
         """
         order = self._order(who, why)
         self._check_context(context)
@@ -151,6 +171,7 @@ class Administration(Lookups):
         values = as_stored(take_blobs(watermarks, job_id, new_token(), chunks))
         if chunks:
             before, head = self._read_for_change(job_id)
+            _check_expected(head, expected)
             if before is None:
                 self._store.swap(None, head)  # Chunks without a head would be taken for a damaged job.
             self._store.write_chunks(job_id, chunks)
@@ -167,7 +188,7 @@ class Administration(Lookups):
                 return head.declared(states if context is None else states[context], order, context)
             return self._declared(head, states if context is None else {**head.watermarks, **states}, order)
 
-        return self._decide(job_id, change, may_be_new=True)
+        return self._decide(job_id, change, may_be_new=True, expected=expected)
 
     def change_watermark(
         self,
@@ -209,13 +230,45 @@ class Administration(Lookups):
             self._store.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, BACKOFF_SECONDS * 2**race)))
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
-    def discard_plan(self, job_id: str, *, why: str, who: str | None = None) -> Head:
+    def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.
 
         What a dead run wrote under the plan's batch id stays at the sink: the next batch has another id.
+        With `expected`, StaleError if the job is not any more what `latest` returned.
         """
         order = self._order(who, why)
-        return self._decide(job_id, lambda head: head.discarded(order))
+        return self._decide(job_id, lambda head: head.discarded(order), expected=expected)
+
+    def version_of(self, head: Head, run_id: str) -> int:
+        """Return the version that a run has made; UnknownRunError if none is known."""
+        check_run_id(run_id)
+        item = self._store.read(head.job_id, run_id)
+        version = items.run_from_item(item).get("version") if item else None
+        if version is None and head.last and head.last.run_id == run_id:
+            version = head.version
+        if version is None:
+            raise UnknownRunError(head.job_id, run_id)
+        found: int = version
+        return found
+
+    def latest_started(self, job_id: str, runs: Iterable[Mapping[str, Any]]) -> str:
+        """Return which of Glue's ``JobRuns`` has an item of the original class and started last.
+
+        Raises
+        ------
+        PlanConflictError
+            The job has a head already, so its latest run is known.
+        InvalidValueError
+            No run of the list has an item.
+        """
+        self._check(job_id)
+        head = self._store.read_head(job_id)
+        found: dict[str, items.Item] = {}
+        if head is None:
+            head, found = self._without_head(job_id)
+        if head is not None:
+            raise PlanConflictError(job_id, ADOPTED)
+        return _latest_started(job_id, runs, found)
 
     def adopt(self, job_id: str, run_id: str | None = None, *, runs: Iterable[Mapping[str, Any]] | None = None) -> Head:
         """Declare which item of the original class is the most recent one of a job without a head.
@@ -253,7 +306,7 @@ class Administration(Lookups):
             head = self._import(found[run_id], len(found))
             current = self._store.swap(None, head)
         if head is None or current is None or current.identity != head.identity:
-            raise PlanConflictError(job_id, "it has a committed state already; there is nothing to adopt.")
+            raise PlanConflictError(job_id, ADOPTED)
         self._repair_log(head)
         return head
 
@@ -265,6 +318,7 @@ class Administration(Lookups):
         after_restore: bool = False,
         why: str = "after a restore",
         who: str | None = None,
+        expected: Head | None = None,
     ) -> list[Finding]:
         """Look for what is wrong with a job; change nothing unless told.
 
@@ -274,6 +328,10 @@ class Administration(Lookups):
             Write missing log entries that the head still knows, and delete chunks that nothing refers to.
         after_restore
             Start a new epoch, so that no batch id of before the restore is used again.
+        why, who
+            Kept in the history, where `after_restore` makes a version.
+        expected
+            The job as `latest` returned it: with `after_restore`, StaleError if it has changed since.
 
         Returns
         -------
@@ -283,26 +341,33 @@ class Administration(Lookups):
         self._check(job_id)
         if after_restore:
             order = self._order(who, why)
-            self._decide(job_id, lambda head: head.restored(order))
+            self._decide(job_id, lambda head: head.restored(order), expected=expected)
         return examine(self._store, job_id, self._clock(), repair)
 
     # --- within ---------------------------------------------------------------------------------
 
     def _order(self, who: str | None, why: str) -> Order:
-        who = who or _system_user()
-        for name, text in (("who", who), ("why", why)):
-            if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():
-                raise InvalidValueError(f"{name!r} must be one printable line of 1 to {MAX_WHY:,} characters.")
-        return Order(who, why, self._clock(), new_token())
+        return make_order(who, why, self._clock())
 
     def _check_context(self, context: str | None) -> None:
         if context is not None:
             check_context(context)
 
-    def _decide(self, job_id: str, change: Callable[[Head], Head], *, may_be_new: bool = False) -> Head:
-        """Write a decision on the head as it is then; a run that commits in between is taken into account."""
+    def _decide(
+        self,
+        job_id: str,
+        change: Callable[[Head], Head],
+        *,
+        may_be_new: bool = False,
+        expected: Head | None = None,
+    ) -> Head:
+        """Write a decision on the head as it is then, if it is as expected where anything is.
+
+        A run that commits in between is taken into account, or refuses the decision.
+        """
         for _ in range(ATTEMPTS):
             before, head = self._read_for_change(job_id)
+            _check_expected(head, expected)
             if before is None and not may_be_new:
                 raise UnknownJobError(job_id, self.table_name)
             after = change(head)
@@ -351,17 +416,6 @@ class Administration(Lookups):
         for reference in {*references(before.plan.contexts), *references(before.plan.next)} - kept:
             self._store.delete_chunks(before.job_id, reference)
 
-    def _version_of(self, head: Head, run_id: str) -> int:
-        check_run_id(run_id)
-        item = self._store.read(head.job_id, run_id)
-        version = items.run_from_item(item).get("version") if item else None
-        if version is None and head.last and head.last.run_id == run_id:
-            version = head.version
-        if version is None:
-            raise UnknownRunError(head.job_id, run_id)
-        found: int = version
-        return found
-
     def _entry(self, head: Head, version: int) -> LogEntry:
         if head.log_entry is None:
             raise NoWatermarkError(head.job_id)
@@ -388,6 +442,33 @@ class Administration(Lookups):
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)
+
+
+def make_order(who: str | None, why: str, at: datetime) -> Order:
+    """Make the order of a decision, by the system's user unless `who` is given; InvalidValueError for a bad text."""
+    who = who or _system_user()
+    for name, text in (("who", who), ("why", why)):
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():
+            raise InvalidValueError(f"{name!r} must be one printable line of 1 to {MAX_WHY:,} characters.")
+    return Order(who, why, at, new_token())
+
+
+def _check_expected(head: Head, expected: Head | None) -> None:
+    """Raise StaleError if a head is not any more what somebody has looked at.
+
+    One that no run or decision has touched (fence 0) was made of nothing, or of an item of the original
+    class, when it was read: its epoch and token say nothing.
+    """
+    if expected is None or head.identity == expected.identity:
+        return
+    if head.fence == expected.fence == 0 and head.version == expected.version:
+        runs = [one.last.run_id if one.last else None for one in (head, expected)]
+        if runs[0] == runs[1] and same_values(dict(head.watermarks), dict(expected.watermarks)):
+            return
+    raise StaleError(
+        f"Job {head.job_id!r} changed while you looked: version {expected.version} was shown and it is at "
+        f"{head.version}, or another run has it. Nothing was changed. Look again."
+    )
 
 
 def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:

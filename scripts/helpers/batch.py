@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import weakref
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.end_of_run import EndOfRun
-from scripts.helpers.errors import PlanConflictError, ReservedNameError, WatermarkError
+from scripts.helpers.end_of_run import EndOfRun, check_clock
+from scripts.helpers.errors import PlanConflictError, ReservedNameError, RunClosedError
 from scripts.helpers.ids import BatchId, check_context, new_run_id
 from scripts.helpers.job_metrics import METRICS, files_read, fitting
 from scripts.helpers.job_report import Reporter
-from scripts.helpers.modes import ARGUMENTS, Mode
+from scripts.helpers.modes import Mode
 from scripts.helpers.namespaces import name_in_table
 from scripts.helpers.pandas_rows import is_pandas
 from scripts.helpers.row_counts import RowCounts, bytes_below
@@ -71,19 +71,23 @@ class Batch:
         self._before_commit: list[Callable[[], Any]] = []
         self._after_commit: list[Callable[[], Any]] = []
         self._at_end = ExitStack()
+        self._written: set[str] = set()
+        self._outcome: str | None = None
 
     def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> Self:
         """Begin the run without a ``with`` statement, as scripts for AWS Glue do; `commit` ends it.
 
-        A job that is not committed saves nothing: an ERROR says so when the job object, or the process,
-        is gone, and the lease is released, so that a retry need not wait.
+        A job that is not committed saves nothing: an ERROR says so when the job object is gone, or Python
+        ends, and the lease is released, so that a retry need not wait. A signal such as SIGTERM ends
+        Python without that, unless the script turns it into an exit.
 
         Parameters
         ----------
         job_name
             The job's name.
         args
-            Resolved job arguments, as of `from_args`. What they leave open is that of the constructor.
+            Resolved job arguments, as of `from_args`. ``job_bookmark_option`` stands for the mode with its
+            range. What they leave open is that of the constructor.
 
         Raises
         ------
@@ -91,18 +95,19 @@ class Batch:
             Another run has the job; nothing was read.
         PlanConflictError
             The run has begun already.
+        InvalidValueError
+            The clock has no time zone.
         """
         if self._run is not None:
             raise PlanConflictError(self.job_id, "the run has begun already. Make a new job for another run.")
         args = args or {}
-        if any(args.get(key) is not None for key in ARGUMENTS):
-            self.mode = Mode.from_args(args)
+        self.mode = self.mode.changed_by(args)
         self.run_id = args.get("JOB_RUN_ID") or self.run_id
         self.job_id = name_in_table(job_name, args.get("BOOKMARK_CONTEXT") or self._namespace)
         self._may_be_empty = True
         self.__enter__()
-        if isinstance(self._run, Run):
-            weakref.finalize(self, _end_forgotten, self._run)
+        if self.mode.saves:
+            self._end.watch(self)
         return self
 
     def __repr__(self) -> str:
@@ -112,18 +117,21 @@ class Batch:
     def __enter__(self) -> Self:
         """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
         if self._run is None:
+            check_clock(self._clock)
             if self.mode.saves:
                 self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
             else:
                 self._run = UnsavedRun(self._watermarks, self.job_id, self.run_id, self.mode, self._job_runs)
             self._run.__enter__()
-            self._end = EndOfRun(self.job_id, self.run_id, self._reporters, self._clock)
+            self._end = EndOfRun(self._run, self._reporters if self.mode.saves else (), self._clock)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
+        if error is not None and self._end.is_elsewhere:
+            return
         with self._at_end:
-            if error is None and (self._contexts or self._may_be_empty):
+            if error is None and not self.run.closed and (self._contexts or self._may_be_empty):
                 try:
                     self.commit()
                 except BaseException as failure:
@@ -131,7 +139,7 @@ class Batch:
                     raise
             self.run.__exit__(kind, error, trace)
             if error is not None:
-                self._tell(error)
+                self._end.tell(error)
 
     # --- the batch ------------------------------------------------------------------------------
 
@@ -165,16 +173,28 @@ class Batch:
         timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
         of pandas is written as one Parquet file; see `pandas_writing.write_pandas`.
 
-        A run that is paused or disabled writes to a batch id made of the mode and the run id: a retry
-        under the same run id replaces it, and what earlier runs wrote stays beside it.
+        A run that is paused or disabled writes to a batch id made of the mode, the run id and a hash of the
+        job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.
 
         Raises
         ------
+        PlanConflictError
+            The batch was written to that path already, and would be replaced; nothing is written.
+        RunClosedError
+            The run was committed or aborted.
         FencedError
             Another run took over; nothing is written.
         """
         if BATCH_COLUMN in (str(name).lower() for name in df.columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
+        self._check_open("write")
+        place = re.sub("^s3[an]:", "s3:", path.rstrip("/"))
+        if place in self._written:
+            raise PlanConflictError(
+                self.job_id,
+                f"this batch was written to {path!r} already, and a second write would replace it. Union the frames, "
+                "or give another path.",
+            )
         folder = f"{path.rstrip('/')}/{BATCH_COLUMN}={self.batch_id}"
         self.run.check()
         if is_pandas(df):
@@ -184,6 +204,7 @@ class Batch:
             rows = len(df)
         else:
             rows, size = self._write_spark(df, folder, format, options)
+        self._written.add(place)
         for metric, number in (("rows_written", rows), ("bytes_written", size)):
             if number is not None:
                 self.metrics[metric] = self.metrics.get(metric, 0) + number
@@ -205,25 +226,32 @@ class Batch:
         """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
         with self._at_end:
             self.run.abort()
+            self._end.tell(RunClosedError(self.job_id, self.run_id, "aborted", "commit"))
 
     def commit(self) -> str:
-        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit.
+        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit. Again is no change.
 
         Returns
         -------
         str
             ``"done"``, ``"already"``, or ``"unsaved"`` for a run that is paused or disabled.
+
+        Raises
+        ------
+        RunClosedError
+            The run was aborted.
         """
-        if self.run.closed:
-            return "done"
-        try:
-            outcome = self._commit()
-        except BaseException as error:
-            self._tell(error)
-            raise
-        self._tell(None)
-        self._at_end.close()
-        return outcome
+        if self._outcome is None:
+            self._check_open("commit")
+            try:
+                self._outcome = self._commit()
+            except BaseException as error:
+                self._end.tell(error)
+                raise
+            self._end.tell(None, self.metrics)
+            self._end.call(self._after_commit)
+            self._at_end.close()
+        return self._outcome
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -240,15 +268,17 @@ class Batch:
         for check in self._before_commit:
             check()
         self.metrics |= {**self._counts.metrics(), **files_read(self._contexts)}
-        outcome = self.run.commit(**fitting(self.metrics, self.run.plan.next))
-        for told in self._after_commit:
-            told()
-        return outcome
+        return self.run.commit(**fitting(self.metrics, self.run.plan.next))
 
-    def _tell(self, error: BaseException | None) -> None:
-        """Report how the run ended; one that saves nothing reports nothing."""
-        if isinstance(self._run, Run):
-            self._end.tell(error, self._run.head, self.metrics)
+    def _check_open(self, verb: str) -> None:
+        if self.run.closed:
+            how = "aborted" if self._outcome is None else "committed"
+            raise RunClosedError(self.job_id, self.run_id, how, verb)
+
+    def _untracked(self) -> None:
+        """Note a source without context, which may be all that a batch has."""
+        self._check_open("read")
+        self._may_be_empty = True
 
     def _planned(self, context: str) -> Mapping[str, Any] | None:
         """Return as `_replayed`; and nothing for a context that a range of runs has nothing of."""
@@ -263,6 +293,7 @@ class Batch:
 
         A context that the inherited plan does not know takes nothing now and everything next time.
         """
+        self._check_open("read")
         check_context(context)
         if context in METRICS:
             raise ReservedNameError(context, METRICS)
@@ -289,7 +320,7 @@ class Batch:
     def _reach(self, context: str | None) -> dict[str, Any]:
         """Return how far a bookmark of files reaches: from which state, until which, and whether something follows."""
         if not context:
-            self._may_be_empty = True
+            self._untracked()
             return {"state": None, "saves": False}
         reach = {"state": self.run.state(context), "saves": self.mode.saves}
         return reach if self._range is None else reach | {"until": self._range.until(context)}
@@ -309,17 +340,3 @@ class Batch:
         self._contexts[context] = planned
         if state is not None:
             self._states[context] = state
-
-
-def _end_forgotten(run: Run) -> None:
-    """Say that a run was never committed, and let go of its job. Called when the job, or the process, is gone."""
-    if run.closed:
-        return
-    logger.error(
-        "event=commit_forgotten job=%s run=%s: the run ended without commit, so nothing was saved and the next run "
-        "takes the same again. Call commit() at the end of the script", run.job_id, run.run_id,
-    )  # fmt: skip
-    try:
-        run.abort()
-    except WatermarkError as failure:
-        logger.warning("event=abort_failed job=%s run=%s error=%s", run.job_id, run.run_id, failure)

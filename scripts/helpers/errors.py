@@ -236,9 +236,10 @@ class GlueOptionError(InvalidValueError):
 class ExportFileError(InvalidValueError):
     """A file that is no whole, unchanged export of a table."""
 
-    def __init__(self, path: str, line: int, detail: str) -> None:
+    def __init__(self, path: str, line: int, detail: str, imported: int = 0) -> None:
         self.path, self.line = path, line
-        super().__init__(f"File {path!r}, line {line:,}: {detail}. Nothing was imported. Export or copy it again.")
+        done = f"{imported:,} jobs before it were imported" if imported else "Nothing was imported"
+        super().__init__(f"File {path!r}, line {line:,}: {detail}. {done}. Export or copy it again.")
 
 
 class JobsExistError(InvalidValueError):

@@ -62,6 +62,35 @@ def item_of(line: bytes) -> items.Item | None:
     return {name: _from_json(value) for name, value in content.items()}
 
 
+def read_item(item: items.Item) -> Head | None:
+    """Read an item as an import will; return the head where it is one.
+
+    Raises
+    ------
+    CorruptItemError, NewerFormatError
+        They name the job and the item.
+    """
+    range_key = item[items.RANGE_KEY]["S"]
+    if range_key == items.HEAD_KEY:
+        return items.head_from_item(item)
+    if range_key.startswith(items.LOG_PREFIX):
+        items.log_from_item(item)
+    elif "data" not in item and "watermarks" in item:
+        items.run_from_item(item)
+    return None
+
+
+def chunks_of(head: Head) -> set[str]:
+    """Return the range keys of all chunks that a head needs."""
+    plans = [head.plan.contexts, head.plan.next] if head.plan else []
+    return {
+        items.chunk_key(reference.id, index)
+        for holder in (head.watermarks, *plans)
+        for reference in references(holder)
+        for index in range(reference.chunks)
+    }
+
+
 def check(path: str, lines: Iterable[bytes]) -> Exported:
     """Read a whole file and refuse it for anything that is not as it was written.
 
@@ -128,20 +157,10 @@ class _Reading:
         if range_key in known:
             raise self.refused("its item is in the file already")
         known[range_key] = digest(line)
-        if range_key == items.HEAD_KEY:
-            head = items.head_from_item(item)
+        head = read_item(item)
+        if head is not None:
             self._found.heads[job_id] = head
-            plans = [head.plan.contexts, head.plan.next] if head.plan else []
-            self._needed[job_id] = {
-                items.chunk_key(reference.id, index)
-                for holder in (head.watermarks, *plans)
-                for reference in references(holder)
-                for index in range(reference.chunks)
-            }
-        elif range_key.startswith(items.LOG_PREFIX):
-            items.log_from_item(item)
-        elif "data" not in item and "watermarks" in item:
-            items.run_from_item(item)
+            self._needed[job_id] = chunks_of(head)
 
     def whole(self) -> Exported:
         """Return what was read, if nothing is missing."""

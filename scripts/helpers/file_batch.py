@@ -52,7 +52,8 @@ class FileBatch(Batch):
             Notifications of new objects, such as `S3EventQueue`: only objects they tell of are
             looked at. They are acknowledged once the batch is committed. Run the job without them
             from time to time: a listing finds what no event told of. Without a `transformation_ctx`, in a
-            disabled job and for a range of runs the source is listed all the same.
+            disabled job and for a range of runs the source is listed all the same. A paused job lets
+            its messages go at the end, if the source of events has `extend`.
         on_changed
             A planned file that was overwritten or deleted before the commit is a ChangedObjectError
             that names it, and nothing is committed. The replay then raises the same at once, or with
@@ -60,7 +61,9 @@ class FileBatch(Batch):
             where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
             again: for sources whose files never change, or that the job itself moves away.
         **options
-            See `file_rules.FileOptions`. `FileBookmark` lists the errors.
+            See `file_rules.FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
+            disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
+            and no batch follows that would take it.
         """
         _need_pyarrow(source)
         self._reads_files = True
@@ -86,7 +89,7 @@ class FileBatch(Batch):
         )
         check_on_changed(on_changed, bookmark.location, bookmark.options)
         if not transformation_ctx:
-            return bookmark.new_files(listing)
+            return self._whole(bookmark.new_files(listing))
         if stored is not None:
             delta = bookmark.from_plan(stored, transformation_ctx)
             if on_changed is not None:
@@ -94,11 +97,15 @@ class FileBatch(Batch):
             self._add(transformation_ctx, stored, None)
         else:
             if events is not None and self._range is None and self.mode.name != "disable":
+                if not self.mode.saves:
+                    self._at_end.callback(self._let_go, events)
                 delta = bookmark.new_among(events.receive(bookmark.location), self._clock())
                 if self.mode.saves:
                     self._after_commit.append(partial(events.acknowledge, but=bookmark.left))
             else:
                 delta = bookmark.new_files(listing)
+                if self.mode.name == "disable":
+                    self._whole(delta)
             state = bookmark.state_after if self.mode.saves else None
             self._add(transformation_ctx, bookmark.to_plan(delta), state)
         logger.info(
@@ -108,6 +115,22 @@ class FileBatch(Batch):
         if on_changed is not None:
             self._before_commit.append(partial(delta.unchanged, "error", self._s3_client))
         return delta
+
+    def _whole(self, delta: FileDelta) -> FileDelta:
+        """Warn if a limit left files of a source out that is to be read whole."""
+        if delta.has_more:
+            logger.warning(
+                "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and nothing is saved "
+                "that the next run could go on from. Leave max_files and max_bytes out to read everything",
+                self.job_id, delta.location, delta.count,
+            )  # fmt: skip
+        return delta
+
+    def _let_go(self, events: EventSource) -> None:
+        """Show messages to other runs at once, where the source of events can."""
+        extend = getattr(events, "extend", None)
+        if extend is not None:
+            self._end.call([partial(extend, 0)])
 
     def new_files_on_spark(
         self,

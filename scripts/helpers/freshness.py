@@ -89,21 +89,34 @@ class Threshold:
         return cls(**given, measure=text.get("measure", "age"))
 
     def judge(self, head: Head, now: datetime) -> Freshness:
-        """Tell whether a job is late. One that never committed is `never`."""
-        found = (lag(head, now) if self.measure == "lag" else None) or age(head, now)
+        """Tell whether a job is late. One that never committed is `never`, unless its run began too long ago."""
+        behind = lag(head, now) if self.measure == "lag" else None
+        found = age(head, now) if behind is None else behind
         if found is None:
-            return Freshness(head.job_id, "never", None, self)
-        status: Status = "fresh"
-        if self.error is not None and found >= self.error:
-            status = "error"
-        elif self.warn is not None and found >= self.warn:
-            status = "warn"
-        return Freshness(head.job_id, status, found, self)
+            begun = _begun(head)
+            since = None if begun is None else max(now - begun, timedelta(0))
+            status = "fresh" if since is None else self._status(since)
+            return Freshness(head.job_id, "never" if status == "fresh" else status, since, self)
+        return Freshness(head.job_id, self._status(found), found, self)
+
+    def _status(self, behind: timedelta) -> Status:
+        if self.error is not None and behind >= self.error:
+            return "error"
+        return "warn" if self.warn is not None and behind >= self.warn else "fresh"
+
+
+def _begun(head: Head) -> datetime | None:
+    """Return since when a job has been trying: the open plan may be older than the run that has it now."""
+    since = [head.claim.since if head.claim else None, head.plan.at if head.plan else None]
+    return min((moment for moment in since if moment is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Freshness:
-    """What a threshold says of one job; `behind` is its age or lag, None if it never committed."""
+    """What a threshold says of one job; `behind` is its age or lag.
+
+    Of a job that never committed it is the time since its run began or its plan was frozen, None without either.
+    """
 
     job_id: str
     status: Status

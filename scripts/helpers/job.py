@@ -12,6 +12,7 @@ from scripts.helpers.batch import NOTHING
 from scripts.helpers.dataframe_rows import as_source
 from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.file_batch import FileBatch
+from scripts.helpers.id_blocks import KIND, IdBlock
 from scripts.helpers.ids import new_token
 from scripts.helpers.modes import Mode, ModeName
 from scripts.helpers.pandas_rows import PandasRows, is_pandas
@@ -65,7 +66,8 @@ class IncrementalJob(FileBatch):
     lease
         How long other runs stay away.
     clock
-        Returns the time as an aware datetime; the upper bound of time cursors without a clock of their own.
+        Returns the time as an aware datetime, else an InvalidValueError when the run begins; the upper bound of
+        time cursors without a clock of their own.
     reporters
         Who is told how the run ended: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
 
@@ -151,13 +153,14 @@ class IncrementalJob(FileBatch):
         **options
             `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
             `sink`: see `row_options.RowOptions`. `plan_window` lists the errors. A replay takes the
-            options of its plan; a `sink` that does not fit them is a CursorError.
+            options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
+            `settled` for a range of runs.
         """
         chosen = RowOptions(**options)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         rows = _as_rows(source, transformation_ctx or "rows")
         if not transformation_ctx:
-            self._may_be_empty = True
+            self._untracked()
             self._sources.append(rows)
             return rows.rows(whole_window(rows, names, chosen.strings))
         stored = self._planned(transformation_ctx)
@@ -204,7 +207,7 @@ class IncrementalJob(FileBatch):
         return plan_window(rows, names, now=self._clock(), state=before, context=context, **options)
 
     def relationalize(
-        self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str = "relationalize"
+        self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str | None = "relationalize"
     ) -> dict[str, DataFrame]:
         """Return nested rows as related tables, by name: one of the rows, and one for each array or map in them.
 
@@ -218,39 +221,48 @@ class IncrementalJob(FileBatch):
         root
             Name of the table of the rows, and start of the others' names.
         transformation_ctx
-            Under which the bookmark keeps the next id. Another than that of the source.
+            Under which the bookmark keeps the next id. Another than that of the source. With None or
+            empty nothing is kept, and the ids are below 0 and others at each call.
 
         Raises
         ------
         PlanConflictError
             The inherited plan has no ids for this context.
+        SourceChangedError, InvalidValueError, TooManyIdsError
+            See `id_blocks.IdBlock`.
         """
         from scripts.helpers.relationalize import Relations
 
-        stored = self._replayed(transformation_ctx)
-        if stored == NOTHING:
-            raise PlanConflictError(
-                self.job_id,
-                f"the frozen plan has no ids for context {transformation_ctx!r}. Run the code that made the plan, or "
-                "discard the plan.",
-            )
-        relations = Relations(
-            df,
-            root,
-            version=self.run.version + 1,
-            context=transformation_ctx,
-            stored=stored,
-            state=self.run.state(transformation_ctx),
-        )
+        relations = Relations(df, root, self._id_block(transformation_ctx))
         self._sources.append(relations)
         self._at_end.callback(relations.release)
-        self._add(transformation_ctx, relations.plan, None if stored else relations.state_after)
+        if transformation_ctx:
+            self._add(transformation_ctx, relations.plan, relations.state_after)
+        else:
+            self._may_be_empty = True
         tables = relations.tables()
         logger.info(
             "event=planned job=%s context=%s kind=ids first_id=%d tables=%d replay=%s",
-            self.job_id, transformation_ctx, relations.first_id, len(tables), self.run.replay,
+            self.job_id, transformation_ctx or "", relations.block.first, len(tables), self.run.replay,
         )  # fmt: skip
         return tables
+
+    def _id_block(self, context: str | None) -> IdBlock:
+        if not context:
+            return IdBlock.unsaved(new_token())
+        stored, state = self._replayed(context), self.run.state(context)
+        if stored == NOTHING:
+            raise PlanConflictError(
+                self.job_id,
+                f"the frozen plan has no ids for context {context!r}. Run the code that made the plan, or discard the "
+                "plan.",
+            )
+        if stored is not None:
+            return IdBlock.of_plan(context, stored, state)
+        slot = sum(plan.get("kind") == KIND for plan in self._contexts.values())
+        if not self.mode.saves:
+            return IdBlock.unsaved(f"{self.job_id}/{self.run_id}", slot, context, state)
+        return IdBlock.of_batch(context, self.run.version + 1, slot, {**self.run.watermarks, context: state})
 
 
 def _as_rows(source: Any, name: str) -> RowSource:

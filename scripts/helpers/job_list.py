@@ -71,11 +71,15 @@ class ListCost:
 
 @dataclass(frozen=True)
 class JobList:
-    """The jobs of a table by name, and what the list took. Not `is_whole` where a limit ended it."""
+    """The jobs of a table by name, and what the list took. Not `is_whole` where a limit ended it.
+
+    `triggers` are the names under which the Job Runs API keeps a trigger and nothing else is kept.
+    """
 
     jobs: ListedJobs
     cost: ListCost
     is_whole: bool = True
+    triggers: tuple[str, ...] = ()
 
 
 def list_jobs(
@@ -118,7 +122,8 @@ def list_jobs(
             tally.stopped = True
             raise
     found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
-    return JobList(ListedJobs(found), tally.cost, not tally.stopped)
+    triggers = tuple(sorted(name for walk in walks for name in walk.triggers))
+    return JobList(ListedJobs(found), tally.cost, not tally.stopped, triggers)
 
 
 class _Tally:
@@ -158,6 +163,7 @@ class _Walk:
 
     def __init__(self, store: Store, tally: _Tally, segment: int, segments: int) -> None:
         self.found: list[ListedJob] = []
+        self.triggers: list[str] = []
         self._store, self._tally = store, tally
         self._request = {"ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
         if segments > 1:
@@ -211,8 +217,11 @@ class _Walk:
             return ListedJob(job_id, None, "one item of the original class; the next run takes it over")
         if runs:
             return ListedJob(job_id, None, "items of the original class; see adopt")
+        if self._seen == {TRIGGER}:
+            self.triggers.append(job_id)
+            return None
         if self._seen <= {JOB_RECORD, TRIGGER}:
-            return ListedJob(job_id, None, "nothing committed yet") if JOB_RECORD in self._seen else None
+            return ListedJob(job_id, None, "nothing committed yet")
         return ListedJob(job_id, None, "its head is gone; see doctor")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:

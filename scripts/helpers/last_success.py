@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from scripts.helpers.errors import UnknownRunError, UnplacedRunError
+from scripts.helpers.errors import InvalidValueError, UnknownRunError, UnplacedRunError
 from scripts.helpers.ids import check_run_id
 from scripts.helpers.lookups import Lookups
 from scripts.helpers.records import Head, LogEntry
@@ -40,6 +40,8 @@ def last_success(
         As `Lookups.latest`.
     UnplacedRunError
         The run never committed and nothing tells when it started, or what was there then has expired.
+    InvalidValueError
+        `job_runs` has the run with a ``StartedOn`` that is no aware datetime.
     """
     check_run_id(run_id)
     head = watermarks.latest(job_id)
@@ -90,6 +92,12 @@ def _started(head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> 
         return head.claim.since
     for job_run in job_runs:
         if job_run.get("Id") == run_id and job_run.get("StartedOn") is not None:
-            started: datetime = job_run["StartedOn"]
+            started = job_run["StartedOn"]
+            if not isinstance(started, datetime) or started.utcoffset() is None:
+                kind = "datetime without zone" if isinstance(started, datetime) else type(started).__name__
+                raise InvalidValueError(
+                    f"job_runs: StartedOn of run {run_id!r} of job {head.job_id!r} is a {kind}. Give an aware "
+                    "datetime, as get_job_runs returns."
+                )
             return started
     return None

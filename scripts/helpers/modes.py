@@ -74,6 +74,27 @@ class Mode:
             raise InvalidValueError(f"job_bookmark_option is {option!r}. Use {', '.join(known)}.")
         return cls("enable" if option is None else known[option], from_run, to_run)
 
+    def changed_by(self, args: Mapping[str, Any]) -> Mode:
+        """Return the mode that resolved job arguments ask for; this one as far as they leave it open.
+
+        ``job_bookmark_option`` stands for the mode with its range. Ends alone change the range of this
+        mode, and none where it is not ``pause``.
+
+        Examples
+        --------
+        >>> Mode("disable").changed_by({"job_bookmark_from": "jr_1"}).name
+        'disable'
+
+        Raises
+        ------
+        InvalidValueError, JobArgumentError
+            As `from_args`.
+        """
+        option, from_run, to_run = (args.get(key) for key in ARGUMENTS)
+        if option is not None:
+            return Mode.from_args(args)
+        return Mode(self.name, from_run or self.from_run, to_run or self.to_run)
+
     @property
     def saves(self) -> bool:
         """Tell whether what is taken is saved."""

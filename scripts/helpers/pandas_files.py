@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from scripts.helpers.object_listing import Location
 
 WORKERS = 16
+LARGEST = 2**63 - 1
+EXACT = {"lines", "compression", "encoding"}
+"""Options of JSON that leave the values as they are."""
+KINDS: dict[frozenset[type], Any] = {
+    frozenset({int}): "Int64",
+    frozenset({float}): "Float64",
+    frozenset({int, float}): "Float64",
+    frozenset({bool}): "boolean",
+    frozenset({str}): "string",
+}
+"""What a column of objects becomes, by the types of its values; others stay objects."""
 FORMATS = ("csv", "json", "parquet")
 PACKED = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd", "zip": "zip"}
 
@@ -52,7 +63,10 @@ def read_pandas(
     s3_client
         By default one from boto3's default session.
     options
-        Of `pandas.read_csv`, `read_json` or `read_parquet`.
+        Of `pandas.read_csv`, `read_json` or `read_parquet`. By default whole numbers stay whole where some
+        are missing (``dtype_backend="numpy_nullable"``), and lists of JSON records keep their values as
+        they are: texts do not become dates. Any option but ``lines``, ``compression`` and ``encoding``
+        leaves JSON to `read_json`, which rounds whole numbers beyond 2**53 where some are missing.
 
     Returns
     -------
@@ -67,8 +81,10 @@ def read_pandas(
         A file cannot be read; the text names it. Or files lie in different ``name=value`` folders.
     """
     import pandas as pd
+    from pandas.errors import EmptyDataError
 
-    parse = _parser(location, format, dict(options or {}))
+    exact = format == "json" and EXACT.issuperset(options or {})
+    parse = _parser(location, format, dict(options or {}), exact)
     planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
     names = check_folders(location, [one.key for one in planned]) if planned else ()
     client = s3_client if location.is_local or s3_client else make_client(WORKERS)
@@ -80,10 +96,14 @@ def read_pandas(
             return None
         try:
             found = parse(body, one.key)
-        except (ValueError, OSError, EOFError) as error:
+        except EmptyDataError:
+            return None
+        except Exception as error:
             raise SourceError(
-                str(location), f"key {one.key!r} is no readable {format} ({type(error).__name__}). Load it again."
-            ) from error
+                str(location),
+                f"key {one.key!r} is no readable {format} ({type(error).__name__}). Load it again, or check the "
+                "options.",
+            ) from None
         added = dict(zip(names, folder_values(one.key)[-len(names) :], strict=True)) if names else {}
         if path_column is not None:
             added[path_column] = location.uri(one.key)
@@ -98,10 +118,13 @@ def read_pandas(
 
     with ThreadPoolExecutor(WORKERS) as pool:
         frames = [frame for frame in pool.map(frame_of, planned) if frame is not None]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return _typed(found) if exact else found
 
 
-def _parser(location: Location, format: str, options: dict[str, Any]) -> Callable[[bytes, str], pd.DataFrame]:
+def _parser(
+    location: Location, format: str, options: dict[str, Any], exact: bool
+) -> Callable[[bytes, str], pd.DataFrame]:
     import pandas as pd
 
     if format not in FORMATS or not (location.is_local or location.is_s3):
@@ -115,7 +138,37 @@ def _parser(location: Location, format: str, options: dict[str, Any]) -> Callabl
         reader, options = pd.read_json, {"lines": True} | options
 
     def parse(body: bytes, key: str) -> pd.DataFrame:
-        frame: pd.DataFrame = reader(BytesIO(body), **({"compression": PACKED.get(suffix(key))} | options))
+        given = {"compression": PACKED.get(suffix(key))} | options
+        frame = _records(body, given) if exact else None
+        if frame is None:
+            frame = reader(BytesIO(body), **({"dtype_backend": "numpy_nullable"} | given))
         return frame
 
     return parse
+
+
+def _records(body: bytes, options: Mapping[str, Any]) -> pd.DataFrame | None:
+    """Read a list of JSON records without a detour over floats; None if the JSON is no list."""
+    import pandas as pd
+
+    plain = {"typ": "series", "dtype": False, "convert_axes": False, "precise_float": True}
+    records: Any = pd.read_json(BytesIO(body), **plain, **options)
+    if not isinstance(records.index, pd.RangeIndex):
+        return None
+    if not all(isinstance(record, dict) for record in records):
+        raise ValueError("no record")
+    return pd.DataFrame(list(records), dtype=object)
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give columns of objects the type of their values, where they have one."""
+    for name in frame.columns:
+        if str(frame[name].dtype) != "object":
+            continue
+        there = frame[name].dropna()
+        kind = KINDS.get(frozenset(map(type, there)))
+        if kind == "Int64" and there.max() > LARGEST:
+            kind = "UInt64" if there.min() >= 0 else None
+        if kind is not None:
+            frame[name] = frame[name].astype(kind)
+    return frame

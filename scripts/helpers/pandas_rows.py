@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from scripts.helpers.cursors import (
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+logger = logging.getLogger(__name__)
+
 DECIMALS = 76
 """Digits that are compared: those of the widest decimal there is."""
 OBJECTS = "decimal(38,18)"
 """Type of a column of Python's Decimals, which say none themselves: that which Spark gives them."""
 NS_PER_US = 1_000
+UNREADABLE = "it holds times outside the years 1 to 9999. Mend or filter those rows."
 FIRST_DAY = date(1970, 1, 1)
 
 
@@ -48,7 +53,8 @@ class PandasRows:
 
     Types are those that pyarrow finds: aware datetimes are ``timestamp``, others ``timestamp_ntz``, and both
     are compared in whole microseconds of UTC, whatever their unit. A column that was whole numbers
-    before pandas put NaN into it is floats, and refused: read it as ``Int64``.
+    before pandas put NaN into it is floats, and refused: read it as ``Int64``. A column of objects
+    must hold one kind of them.
 
     Parameters
     ----------
@@ -71,6 +77,7 @@ class PandasRows:
         self.frame, self.name = frame, name
         self._zone = None if zone is None else named_zone(zone, name)
         self._read: dict[str, tuple[str, pa.Array]] = {}
+        self._taken: tuple[RowWindow, pa.Array] | None = None
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
@@ -124,24 +131,35 @@ class PandasRows:
             if window.read_low is not None:
                 ends = pc.and_(ends, self._past(window.columns, window.read_low, "<=" if window.descending else ">="))
             taken = pc.or_(taken, pc.and_(pc.fill_null(ends, False), pc.invert(nulls)))
+        self._taken = (window, taken)
         return self.frame[taken.to_numpy(zero_copy_only=False)]
 
     def counts(self, rows: pd.DataFrame, window: RowWindow) -> dict[str, Any]:
-        """Count rows that `rows` has returned, with their smallest and largest cursor."""
-        import pyarrow.compute as pc
-
-        found: dict[str, Any] = {"rows": len(rows)}
-        column = window.columns[0]
-        ends = pc.min_max(PandasRows(rows)._values(column.name)[1]) if len(rows) and column.type != "string" else None
-        if ends is not None and ends["min"].is_valid:
-            found |= {"minimum": _cursor(column, ends["min"].as_py()), "maximum": _cursor(column, ends["max"].as_py())}
-        return found
+        """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
+        try:
+            return {"rows": len(rows)} | self._ends(window)
+        except Exception as error:
+            logger.debug("event=ends_uncounted source=%s error=%s", self.name, type(error).__name__)
+            return {"rows": len(rows)}
 
     def typed_errors(self) -> AbstractContextManager[None]:
         """Do nothing: the rows are there."""
         return nullcontext()
 
     # --- within ---------------------------------------------------------------------------------
+
+    def _ends(self, window: RowWindow) -> dict[str, Any]:
+        import pyarrow.compute as pc
+
+        column = window.columns[0]
+        if column.type == "string":
+            return {}
+        values = self._values(column.name)[1]
+        if self._taken is not None and self._taken[0] == window:
+            values = values.filter(self._taken[1])
+        ends = pc.min_max(values)
+        names = {"minimum": "min", "maximum": "max"} if ends["min"].is_valid else {}
+        return {name: _cursor(column, ends[end].as_py()) for name, end in names.items()}
 
     def _values(self, name: str) -> tuple[str, pa.Array]:
         """Return a column's type, and its values as whole numbers, exact decimals or texts."""
@@ -156,15 +174,25 @@ class PandasRows:
         if there.count(name) != 1:
             raise missing_column(name, there)
         series = self.frame.iloc[:, there.index(name)]
+        of_objects = str(series.dtype) == "object"
+        kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
+        if len(kinds) > 1:
+            raise CursorError(
+                name, f"its values are not all of one type ({series.dtype}): {', '.join(kinds)}. Give it one."
+            )
         try:
             array = pa.Array.from_pandas(series)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except OverflowError:
+            raise CursorError(
+                name, "it holds numbers of more than 64 bits. Give it an Arrow decimal type, as in df.astype."
+            ) from None
+        except (pa.ArrowException, TypeError, ValueError):
             raise CursorError(
                 name, f"its values are not all of one type ({series.dtype}). Give it one, as in df.astype."
-            ) from error
+            ) from None
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
-        return _encoded(name, array, of_objects=str(series.dtype) == "object")
+        return _encoded(name, array, of_objects)
 
     def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
         """Compare with a bound from the first column on, as `RowWindow` does in SQL."""
@@ -182,6 +210,15 @@ class PandasRows:
         return reduce(pc.or_, choices)
 
 
+def _kind(value: object) -> str:
+    """Name the kind of an object, so that those of one kind compare."""
+    if isinstance(value, datetime):
+        return "datetime" if value.tzinfo is None else "aware datetime"
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return "int"
+    return type(value).__name__
+
+
 def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Array]:
     """Return Spark's name of a type, and the values so that they compare exactly."""
     import pyarrow as pa
@@ -190,7 +227,7 @@ def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Arra
     if pa.types.is_dictionary(kind):
         return _encoded(name, array.dictionary_decode(), of_objects)
     if pa.types.is_timestamp(kind):
-        return ("timestamp" if kind.tz else "timestamp_ntz"), _microseconds(array)
+        return ("timestamp" if kind.tz else "timestamp_ntz"), _microseconds(name, array)
     if pa.types.is_date32(kind):
         return "date", array.cast(pa.int32()).cast(pa.int64())
     whole = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "uint8": "smallint",
@@ -216,17 +253,21 @@ def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Arra
     raise unordered(name, "double" if pa.types.is_floating(kind) else str(kind))
 
 
-def _microseconds(array: pa.Array) -> pa.Array:
-    """Return times as whole microseconds since 1970, rounded down."""
+def _microseconds(name: str, array: pa.Array) -> pa.Array:
+    """Return times as whole microseconds since 1970, rounded down; CursorError for what 64 bits cannot hold."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     units = {"s": 1_000_000, "ms": 1_000, "us": 1}
     values = array.cast(pa.int64())
     if array.type.unit in units:
-        return pc.multiply_checked(values, units[array.type.unit])
-    below = pc.if_else(pc.less(values, 0), NS_PER_US - 1, 0)
-    return pc.divide(pc.subtract(values, below), NS_PER_US)
+        try:
+            return pc.multiply_checked(values, units[array.type.unit])
+        except pa.ArrowInvalid:
+            raise CursorError(name, UNREADABLE) from None
+    towards_zero = pc.divide(values, NS_PER_US)
+    above = pc.greater(pc.multiply(towards_zero, NS_PER_US), values)
+    return pc.subtract(towards_zero, above.cast(pa.int64()))
 
 
 def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) -> pa.Array:
@@ -240,7 +281,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
         number = (value - FIRST_DAY).days
     elif column.is_number and pa.types.is_decimal(values.type):
         number = Decimal(value)
-    if number in OUTSIDE:
+    if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
         return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))
     functions = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "=": pc.equal}

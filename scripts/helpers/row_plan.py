@@ -68,7 +68,7 @@ def plan_window(
             columns[0].name, "high is before the watermark, which never moves back. Leave it out, or rewind the job."
         )
     facts = source.facts(columns, low, chosen.descending)
-    _check_nulls(columns, facts.nulls, chosen.nulls, context)
+    check_nulls(columns, facts.nulls, chosen.nulls, context)
     _check_slack(columns[0], facts.slack, chosen)
     _check_text(columns, facts.smallest if chosen.descending else facts.largest, "its last value")
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
@@ -126,7 +126,8 @@ def _check_text(columns: tuple[CursorColumn, ...], bound: Bound | None, what: st
             )
 
 
-def _check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, context: str) -> None:
+def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, context: str) -> None:
+    """Raise CursorError, or warn, where rows have NULL in a cursor column, as the policy asks for."""
     names = ", ".join(column.name for column in columns)
     if count and policy == "raise":
         raise CursorError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.row_options import RowOptions
+from scripts.helpers.row_plan import check_nulls
 from scripts.helpers.row_sources import RowSource
 from scripts.helpers.row_window import RowWindow, check_source, check_types, precedes
 
@@ -27,8 +28,9 @@ def window_between(
 ) -> RowWindow:
     """Return the window from one watermark to a later one: what the runs between them took, as it is there now.
 
-    `lookback` and `nulls` are those of the caller. Where the later watermark is not past the earlier
-    one, as after a rewind or reset in between, the window is empty.
+    `lookback` and `nulls` are those of the caller; unless they are included, the source is asked how many there are.
+    Where the range starts at the very beginning, `initial_value` is that of the first run. Where the later
+    watermark is not past the earlier one, as after a rewind or reset in between, the window is empty.
 
     Parameters
     ----------
@@ -40,8 +42,14 @@ def window_between(
     Raises
     ------
     SourceChangedError, CursorError
-        A watermark is that of other columns, of files, or of another type or order; or an option does not fit.
+        A watermark is that of other columns, of files, or of another type or order; an option does not fit, or
+        is an upper bound, which a range has of its own; or there are NULLs, and nothing was said about them.
     """
+    for name in ("high", "settled"):
+        if getattr(options, name) not in (None, False):
+            raise CursorError(
+                names[0], f"{name}= is given, but a range of runs ends where they did. Leave it out, or read no range."
+            )
     columns = source.columns(names, options.strings)
     options.check(columns)
     for state in (until, before):
@@ -53,6 +61,8 @@ def window_between(
     low = until.get("start") if before is None else before.get("value")
     stored = {**until, "low": low, "high": until.get("value")}
     window = replace(RowWindow.from_plan(stored, names, context), columns=columns, nulls=options.nulls)
+    if options.nulls != "include":
+        check_nulls(columns, source.facts(columns, window.low, window.descending).nulls, options.nulls, context)
     if window.low is not None and (
         window.high is None or precedes(window.high, window.low, descending=window.descending)
     ):

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
 
 from scripts.helpers.errors import ConfigurationError
-from scripts.helpers.units import count_text, duration_text, size_text, time_text
+from scripts.helpers.units import count_text, duration_text, printable, size_text, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class Table(list[T]):
 
     def __repr__(self) -> str:
         shown, cells = self._filled(MAX_SHOWN)
-        head = self.caption + ":" if self.caption else f"{type(self).__name__}:"
+        head = printable(self.caption) + ":" if self.caption else f"{type(self).__name__}:"
         if not self:
             return f"{head} empty"
         lines = [[_heading(column) for column in shown], *cells]
@@ -147,4 +147,4 @@ def _text(column: Column, value: Any) -> str:
         return time_text(value)
     if isinstance(value, timedelta):
         return duration_text(value)
-    return size_text(value) if column.kind == "size" else count_text(value)
+    return size_text(value) if column.kind == "size" else printable(count_text(value))

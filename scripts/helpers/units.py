@@ -52,6 +52,17 @@ def size_text(size: int) -> str:
     return f"{digits} {_SIZES[step]}"
 
 
+def printable(text: str) -> str:
+    r"""Return a text in which nothing can move the cursor: names come from the table, and anybody may have put them.
+
+    Examples
+    --------
+    >>> printable("parking\x1b[2J")
+    'parking\\x1b[2J'
+    """
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 def count_text(count: object) -> str:
     """Write a count with commas between thousands; anything else as it is."""
     return f"{count:,}" if isinstance(count, int | float) and not isinstance(count, bool) else str(count)

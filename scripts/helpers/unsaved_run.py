@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -112,10 +113,16 @@ class UnsavedRun:
 
     @property
     def batch_id(self) -> BatchId:
-        """The id to key a sink by: of the mode and the run id, so that a retry under that id replaces what it wrote."""
+        """The id to key a sink by: a retry under the same run id replaces what it wrote.
+
+        It is made of the mode, the run id, and a hash of the job's name and the range, so that runs of
+        other jobs, namespaces and ranges under that run id keep theirs.
+        """
         if self.plan is None:
             raise PlanConflictError(self.job_id, "there is no batch before freeze. Freeze the plan first.")
-        return BatchId(self.job_id, f"{self.mode.name}-{quote(self.run_id, safe='')}", 1)
+        read = "\n".join([self.job_id, self.mode.name, self.mode.from_run or "", self.mode.to_run or ""])
+        digest = hashlib.sha256(read.encode()).hexdigest()[:12]
+        return BatchId(self.job_id, f"{self.mode.name}-{quote(self.run_id, safe='')}-{digest}", 1)
 
     @property
     def closed(self) -> bool:
@@ -131,7 +138,9 @@ class UnsavedRun:
         return self.plan
 
     def check(self) -> None:
-        """Do nothing: no run can take over what is not held."""
+        """Raise RunClosedError if the run has ended. No run can take over what is not held."""
+        if self._closed:
+            raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
 
     def commit(self, **metrics: Any) -> str:
         """End the run, which saves nothing; return ``"unsaved"``."""

@@ -5,36 +5,29 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, get_args
 
 from scripts.helpers.embedded_metrics import EmbeddedMetrics
-from scripts.helpers.errors import (
-    CommitUnknownError,
-    ConfigurationError,
-    InvalidValueError,
-    RunInProgressError,
-    SourceError,
-    SourceUnavailableError,
-    StoreUnavailableError,
-    WatermarkError,
-)
+from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
 from scripts.helpers.glue.runtime import glue_session, on_glue
 from scripts.helpers.glue_errors import JobArgumentError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.modes import PREFIX, Mode, ModeName
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, OK, STOPPED, TRY_LATER, exit_code  # noqa: F401
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-
-OK, FAILED, BAD_DATA, TRY_LATER, BAD_SET_UP = 0, 1, 65, 75, 78
 
 EXIT_CODES = """exit codes:
   0   committed, or nothing was new
@@ -43,6 +36,7 @@ EXIT_CODES = """exit codes:
   65  bad data or an unreadable source; mend it, then run again
   75  another run holds the job, or the store or the source did not answer; run again later
   78  wrong set-up (table, credentials, permissions); mend it, then run again
+  143 stopped by SIGTERM; the lease is released and the next run replays the batch
 """
 
 
@@ -161,6 +155,7 @@ def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], argument
     A job that does not save takes one batch.
 
     What each batch did is reported as a line of JSON on standard output: counts, and no cursor values.
+    SIGTERM ends the run as an error does, so that the next one need not wait for the lease.
     """
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
@@ -173,8 +168,9 @@ def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], argument
     has_more = True
     try:
         watermarks = Watermarks(arguments.table)
-        while has_more:
-            has_more = _run_batch(work, arguments, watermarks)
+        with stoppable():
+            while has_more:
+                has_more = _run_batch(work, arguments, watermarks)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
         return exit_code(error)
@@ -210,15 +206,27 @@ def _run_batch(
     return has_more and job.mode.saves
 
 
-def exit_code(error: WatermarkError) -> int:
-    """Return the exit code that tells a scheduler what to do about an error."""
-    if isinstance(error, (RunInProgressError, StoreUnavailableError, SourceUnavailableError, CommitUnknownError)):
-        return TRY_LATER
-    if isinstance(error, (InvalidValueError, SourceError)):
-        return BAD_DATA
-    if isinstance(error, ConfigurationError):
-        return BAD_SET_UP
-    return FAILED
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Turn the first SIGTERM into a SystemExit, so that a run in the block lets go of its job; pass over later ones.
+
+    Python as a rule ends at once on SIGTERM. A handler of the caller's own stays, as does everything in
+    threads other than the main one, where Python takes no handlers.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(STOPPED)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def leave(code: int) -> None:

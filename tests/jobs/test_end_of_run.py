@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import ChangedObjectError, FencedError
+from scripts.helpers.errors import ChangedObjectError, FencedError, InvalidValueError, UnknownJobError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_report import JobReport
+from scripts.helpers.object_listing import Listing, Location
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.conftest import REPOSITORY, Clock
 
 
 class Told:
@@ -45,7 +52,7 @@ def start(watermarks: Watermarks, clock: Clock, tmp_path: Path, told: Told) -> C
         (tmp_path / name).write_text("a,b\n")
 
     def make(run_id: str, **options: Any) -> IncrementalJob:
-        return IncrementalJob(watermarks, "parking", run_id, clock=clock, **({"reporters": [told]} | options))
+        return IncrementalJob(watermarks, "parking", run_id, **({"clock": clock, "reporters": [told]} | options))
 
     return make
 
@@ -134,3 +141,121 @@ def test_nothing_is_told_when_the_run_saves_nothing(
         job.new_files(f"{tmp_path}/")
 
     assert told.reports == []
+
+
+def test_run_is_told_as_failed_when_a_script_forgets_to_commit(
+    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
+) -> None:
+    job = start("jr_1").init("parking", {"JOB_RUN_ID": "jr_1"})
+    job.new_files(f"{tmp_path}/")
+
+    del job
+    gc.collect()
+
+    assert [(report.run_id, report.outcome) for report in told.reports] == [("jr_1", "failed")]
+    assert told.reports[0].values["Failed"] == 1
+
+
+def test_run_is_told_as_failed_once_when_it_is_aborted(
+    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
+) -> None:
+    with start("jr_1") as job:
+        job.new_files(f"{tmp_path}/")
+        job.abort()
+        job.abort()
+
+    assert [report.outcome for report in told.reports] == ["failed"]
+
+
+def test_abort_tells_nothing_more_when_the_run_was_committed(
+    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
+) -> None:
+    with start("jr_1") as job:
+        job.new_files(f"{tmp_path}/")
+        job.commit()
+        job.abort()
+
+    assert [report.outcome for report in told.reports] == ["committed"]
+
+
+def test_run_is_committed_and_told_so_when_its_events_cannot_be_acknowledged(
+    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, caplog: Any
+) -> None:
+    class Unreachable:
+        def receive(self, location: Location) -> Any:
+            rows = pa.Table.from_batches([interval.rows for interval in Listing(location)])
+            return SimpleNamespace(rows=rows, removed=(), has_more=False)
+
+        def acknowledge(self, *, but: Any = ()) -> int:
+            raise OSError("no network")
+
+    with start("jr_1") as job:
+        job.new_files(f"{tmp_path}/", events=Unreachable())
+        outcome = job.commit()
+
+    assert (outcome, watermarks.latest("parking").version) == ("done", 1)
+    assert [report.outcome for report in told.reports] == ["committed"]
+    assert "event=after_commit_failed job=parking run=jr_1 error=no network" in caplog.text
+
+
+def test_run_is_refused_before_it_begins_when_its_clock_has_no_zone(
+    start: Callable[..., IncrementalJob], watermarks: Watermarks
+) -> None:
+    with pytest.raises(InvalidValueError) as caught, start("jr_1", clock=lambda: datetime(2026, 3, 16)):
+        pass
+
+    assert str(caught.value) == (
+        "clock returns a datetime without zone. Return an aware one, as lambda: datetime.now(timezone.utc) does."
+    )
+    with pytest.raises(UnknownJobError):
+        watermarks.latest("parking")
+
+
+def test_run_is_committed_all_the_same_when_its_clock_fails_at_the_end(
+    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, clock: Clock, caplog: Any
+) -> None:
+    with start("jr_1") as job:
+        job.new_files(f"{tmp_path}/")
+        clock.now = clock.now.replace(tzinfo=None)
+        job._watermarks._clock = job.run._clock = lambda: datetime.fromisoformat("2026-03-16T16:00:00+00:00")
+        outcome = job.commit()
+
+    assert (outcome, watermarks.latest("parking").version, told.reports) == ("done", 1, [])
+    assert "event=report_failed job=parking" in caplog.text
+
+
+# --- SIGTERM ------------------------------------------------------------------------------------------
+
+STOPPABLE = """
+import sys, time
+from scripts.jobs.session import leave, parse, parser, run_job
+
+def work(job, arguments):
+    job.new_files(arguments.source)
+    job.freeze()
+    print("frozen", flush=True)
+    time.sleep(60)
+    return False
+
+leave(run_job(work, parse(parser("test"), None)))
+"""
+
+
+def test_lease_is_released_and_the_plan_kept_when_a_job_gets_sigterm(
+    watermarks: Watermarks, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    (tmp_path / "1.csv").write_text("a,b\n")
+    arguments = {"--JOB_NAME": "parking", "--source": f"{tmp_path}/", "--target": "x", "--table": watermarks.table_name}
+    command = [sys.executable, "-c", STOPPABLE, "--metrics", *(part for pair in arguments.items() for part in pair)]
+
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+
+    head = watermarks.latest("parking")
+    assert (line, process.returncode) == ("frozen\n", 143)
+    assert (head.version, head.claim, head.plan is not None) == (0, None, True)
+    assert '"Outcome": "failed"' in said

@@ -15,8 +15,12 @@ def frame(spark: Any, rows: list[tuple[Any, ...]], schema: str = "id int, site s
     return spark.createDataFrame(rows, schema)
 
 
-def store_of(spark: Any) -> Any:
-    return spark._jsparkSession.sharedState().statusStore()
+def executions_of(spark: Any) -> dict[int, str]:
+    """Return the physical plans that Spark has run and still knows, by number."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+    known = spark._jsparkSession.sharedState().statusStore().executionsList()
+    ran = [known.apply(number) for number in range(known.size())]
+    return {one.executionId(): one.physicalPlanDescription() for one in ran}
 
 
 def found(df: Any) -> list[tuple[Any, ...]]:
@@ -60,16 +64,12 @@ def test_only_the_key_columns_are_read_when_sources_are_wide(spark: Any, tmp_pat
         frame(spark, [(1, "a")]).write.parquet(f"{tmp_path}/{side}")
     sides = [spark.read.parquet(f"{tmp_path}/{side}") for side in ("source", "target")]
 
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
-    before = store_of(spark).executionsCount()
-
+    before = executions_of(spark)
     plan = missing_keys(*sides, "id")._jdf.queryExecution().executedPlan().toString()
 
     assert plan.count("ReadSchema: struct<id:int>") == 1
     assert "site" not in plan
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
-    ran = store_of(spark).executionsList(int(before), 100)
-    plans = [ran.apply(number).physicalPlanDescription() for number in range(ran.size())]
+    plans = [text for number, text in executions_of(spark).items() if number not in before]
     assert any("ReadSchema: struct<id:int>" in text for text in plans)
     assert not any("site" in text for text in plans)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import subprocess
 import sys
+import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.errors import InvalidIdError, PlanConflictError, RunInProgressError
+from scripts.helpers.errors import InvalidIdError, PlanConflictError, RunClosedError, RunInProgressError
 from scripts.helpers.glue_errors import JobArgumentError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.object_listing import Listing, Location
@@ -63,6 +67,24 @@ class World:
             if die:
                 raise KilledError
             return taken
+
+
+class Events:
+    """Events of all files of a directory, which count what becomes of them."""
+
+    def __init__(self) -> None:
+        self.acknowledged, self.extended = 0, list[int]()
+
+    def receive(self, location: Location) -> Any:
+        rows = pa.Table.from_batches([interval.rows for interval in Listing(location)])
+        return SimpleNamespace(rows=rows, removed=(), has_more=False)
+
+    def acknowledge(self, *, but: Any = ()) -> int:
+        self.acknowledged += 1
+        return 0
+
+    def extend(self, seconds: int) -> None:
+        self.extended.append(seconds)
 
 
 @pytest.fixture
@@ -193,17 +215,6 @@ def test_ledger_in_files_stays_as_it_was_when_the_job_is_paused(world: World, tm
 
 
 def test_events_are_not_acknowledged_when_the_job_is_paused(world: World) -> None:
-    class Events:
-        acknowledged = 0
-
-        def receive(self, location: Location) -> Any:
-            rows = pa.Table.from_batches([interval.rows for interval in Listing(location)])
-            return SimpleNamespace(rows=rows, removed=(), has_more=False)
-
-        def acknowledge(self, *, but: Any = ()) -> int:
-            self.acknowledged += 1
-            return 0
-
     world.grow()
     events = Events()
 
@@ -211,6 +222,32 @@ def test_events_are_not_acknowledged_when_the_job_is_paused(world: World) -> Non
         count = job.new_files(str(world.landing), events=events).count
 
     assert (count, events.acknowledged) == (1, 0)
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "error"])
+def test_events_are_shown_to_others_at_once_when_a_paused_run_ends(world: World, end: str) -> None:
+    world.grow()
+    events = Events()
+    job = IncrementalJob(world.watermarks, JOB, mode="pause")
+
+    with suppress(KilledError), job:
+        job.new_files(str(world.landing), events=events)
+        before = list(events.extended)
+        if end == "error":
+            raise KilledError
+        getattr(job, end)()
+
+    assert (before, events.extended) == ([], [0])
+
+
+def test_events_stay_with_the_run_until_they_are_acknowledged_when_the_job_saves(world: World) -> None:
+    world.grow()
+    events = Events()
+
+    with IncrementalJob(world.watermarks, JOB) as job:
+        job.new_files(str(world.landing), events=events)
+
+    assert (events.acknowledged, events.extended) == (1, [])
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])
@@ -233,15 +270,58 @@ def test_write_replaces_its_own_batch_and_no_other_when_run_again_under_the_same
 
     folders = sorted(path.name for path in (tmp_path / "raw").iterdir())
     epoch = world.watermarks.latest(JOB).epoch
+    digests = [name.rpartition("-0000000001")[0].rpartition("-")[2] for name in folders if mode in name]
+    assert re.fullmatch("[0-9a-f]{12}", digests[0])
     assert folders == sorted(
         [
             f"batch_id={epoch}-0000000001",
-            f"batch_id={mode}-a%20b%2Fc-0000000001",
-            f"batch_id={mode}-jr_9-0000000001",
+            f"batch_id={mode}-a%20b%2Fc-{digests[0]}-0000000001",
+            f"batch_id={mode}-jr_9-{digests[0]}-0000000001",
         ]
     )
     rows = {"pause": 3, "disable": 9}[mode]
     assert spark.read.parquet(str(tmp_path / "raw")).count() == rows
+
+
+@pytest.mark.parametrize("mode", ["pause", "disable"])
+def test_rows_of_each_namespace_stay_when_one_run_id_writes_them_all_to_one_target(
+    world: World, tmp_path: Path, mode: Any
+) -> None:
+    for _ in range(2):
+        for number, namespace in enumerate(["north", "south"]):
+            with IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode, namespace=namespace) as job:
+                job.write(job.rows_since(pd.DataFrame({"id": [number]}), "id"), str(tmp_path / "raw"))
+
+    assert sorted(pd.read_parquet(tmp_path / "raw")["id"]) == [0, 1]
+
+
+def test_rows_of_each_range_stay_when_one_run_id_writes_both_to_one_target(world: World, tmp_path: Path) -> None:
+    rows = pd.DataFrame({"id": [1, 2, 3]})
+    for number in (1, 2, 3):
+        with IncrementalJob(world.watermarks, JOB, f"jr_{number}") as job:
+            job.rows_since(rows.head(number), "id")
+
+    for first, last in (("jr_1", "jr_2"), ("jr_2", "jr_3")):
+        with IncrementalJob(world.watermarks, JOB, "jr_9", mode="pause", from_run=first, to_run=last) as job:
+            job.write(job.rows_since(rows, "id"), str(tmp_path / "raw"))
+
+    assert sorted(pd.read_parquet(tmp_path / "raw")["id"]) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "context"), [({"mode": "disable"}, "files"), ({}, None)], ids=["disabled", "untracked"]
+)
+def test_it_is_warned_that_files_are_left_out_when_a_limit_holds_where_everything_is_read(
+    world: World, caplog: pytest.LogCaptureFixture, options: Any, context: str | None
+) -> None:
+    for _ in range(3):
+        world.grow()
+
+    with IncrementalJob(world.watermarks, JOB, **options) as job:
+        count = job.new_files(str(world.landing), transformation_ctx=context, max_files=1).count
+
+    assert count == 1
+    assert f"event=limited job=parking source={world.landing}/ files=1" in caplog.text.replace("file://", "")
 
 
 # --- without transformation_ctx -----------------------------------------------------------------------
@@ -335,6 +415,16 @@ def test_mode_and_namespace_are_those_of_the_constructor_when_the_arguments_say_
     assert (job.job_id, job.mode.name, outcome) == ("parking@@north", "pause", "unsaved")
 
 
+def test_mode_stays_that_of_the_constructor_when_the_arguments_name_one_end_only(
+    world: World, everything: Callable[[], Any]
+) -> None:
+    job = IncrementalJob(world.watermarks, mode="disable").init(JOB, {"job_bookmark_from": "jr_1"})
+
+    outcome = job.commit()
+
+    assert (job.mode.name, outcome, everything()) == ("disable", "unsaved", [])
+
+
 def test_all_contexts_are_committed_at_once_when_a_script_calls_init_and_commit(world: World) -> None:
     world.grow()
 
@@ -354,15 +444,19 @@ def test_run_is_committed_when_a_script_tracked_nothing(world: World) -> None:
     assert world.watermarks.get_most_recent_run_id(JOB) == "jr_1"
 
 
-def test_lease_is_renewed_from_init_to_commit_when_a_script_takes_its_time(world: World) -> None:
-    job = IncrementalJob(world.watermarks, lease=timedelta(minutes=3)).init(JOB)
+def test_lease_is_renewed_from_init_to_commit_when_a_script_takes_its_time(world: World, clock: Clock) -> None:
+    job = IncrementalJob(world.watermarks, lease=timedelta(seconds=3)).init(JOB)
+    first = world.watermarks.latest(JOB).claim.lease_until
+    clock.move(minutes=1)
 
-    heartbeat = job.run._heartbeat
-    alive = heartbeat.is_alive
-    job.abort()
+    latest, patience = first, time.monotonic() + 30
+    while latest == first and time.monotonic() < patience:
+        time.sleep(0.05)
+        latest = world.watermarks.latest(JOB).claim.lease_until
+    outcome = job.commit()
 
-    assert (alive, heartbeat.is_alive) == (True, False)
-    assert world.watermarks.latest(JOB).claim is None
+    assert latest - first == timedelta(minutes=1)
+    assert (outcome, world.watermarks.latest(JOB).claim, job.run.heartbeat()) == ("done", None, False)
 
 
 def test_init_is_refused_when_the_run_has_begun(world: World) -> None:
@@ -382,6 +476,108 @@ def test_second_run_is_refused_before_it_reads_when_another_has_the_job(world: W
         IncrementalJob(world.watermarks).init(JOB, {"JOB_RUN_ID": "jr_2"}).rows_since(world.rows, "id")
 
     assert world.rows.asked == []
+
+
+# --- after the end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["abort", "error in the block"])
+def test_commit_is_refused_when_the_run_was_aborted(world: World, everything: Callable[[], Any], way: str) -> None:
+    world.grow()
+    job = IncrementalJob(world.watermarks, JOB, "jr_1")
+    with suppress(KilledError), job:
+        world.take(job)
+        if way == "abort":
+            job.abort()
+        else:
+            raise KilledError
+    before = everything()
+
+    with pytest.raises(RunClosedError) as caught:
+        job.commit()
+
+    assert str(caught.value).startswith("Run 'jr_1' of job 'parking' is aborted already, so it cannot commit.")
+    assert everything() == before
+    assert world.watermarks.latest(JOB).version == 0
+
+
+@pytest.mark.parametrize(("mode", "outcome"), [("enable", "done"), ("pause", "unsaved"), ("disable", "unsaved")])
+def test_commit_says_the_same_and_changes_nothing_when_called_again(
+    world: World, everything: Callable[[], Any], mode: Any, outcome: str
+) -> None:
+    world.grow()
+    with IncrementalJob(world.watermarks, JOB, mode=mode) as job:
+        world.take(job)
+        outcomes = [job.commit()]
+        before = everything()
+        outcomes.append(job.commit())
+
+    assert [*outcomes, job.commit()] == [outcome] * 3
+    assert everything() == before
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("mode", ["enable", "pause", "disable"])
+@pytest.mark.parametrize("verb", ["rows", "files", "whole rows", "whole files", "write"])
+def test_source_or_write_is_refused_when_the_run_has_ended(
+    world: World, everything: Callable[[], Any], tmp_path: Path, end: str, mode: Any, verb: str
+) -> None:
+    world.grow()
+    job = IncrementalJob(world.watermarks, mode=mode).init(JOB, {"JOB_RUN_ID": "jr_1"})
+    world.take(job)
+    job.freeze()
+    getattr(job, end)()
+    before = everything()
+    acts: dict[str, Callable[[], Any]] = {
+        "rows": lambda: job.rows_since(world.rows, "id", transformation_ctx="late"),
+        "files": lambda: job.new_files(str(world.landing), transformation_ctx="late"),
+        "whole rows": lambda: job.rows_since(world.rows, "id", transformation_ctx=None),
+        "whole files": lambda: job.new_files(str(world.landing), transformation_ctx=None),
+        "write": lambda: job.write(pd.DataFrame({"id": [1]}), str(tmp_path / "raw")),
+    }
+
+    with pytest.raises(RunClosedError) as caught:
+        acts[verb]()
+
+    how = {"commit": "committed", "abort": "aborted"}[end]
+    named = "write" if verb == "write" else "read"
+    assert str(caught.value).startswith(f"Run 'jr_1' of job 'parking' is {how} already, so it cannot {named}.")
+    assert everything() == before
+    assert not (tmp_path / "raw").exists()
+
+
+FORKING = """
+import os, sys
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+job = IncrementalJob(Watermarks(sys.argv[1], endpoint_url=sys.argv[2]), "parking", "jr_1")
+def fork():
+    child = os.fork()
+    if child == 0:
+        sys.exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+if sys.argv[4] == "init":
+    job.init("parking", {"JOB_RUN_ID": "jr_1"}).new_files(sys.argv[3])
+    code = fork()
+    print(code, job.commit())
+else:
+    with job:
+        job.new_files(sys.argv[3])
+        code = fork()
+        print(code, job.commit())
+"""
+
+
+@pytest.mark.parametrize("way", ["init", "with"])
+def test_run_is_committed_when_a_forked_child_exits_meanwhile(world: World, endpoint: str, way: str) -> None:
+    world.grow()
+    command = [sys.executable, "-c", FORKING, world.watermarks.table_name, endpoint, str(world.landing), way]
+
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False)
+
+    assert (done.returncode, done.stdout.split()) == (0, ["3", "done"]), done.stderr
+    assert world.watermarks.latest(JOB).version == 1
 
 
 FORGETFUL = """
@@ -421,13 +617,19 @@ def test_error_is_logged_and_the_lease_released_when_a_script_forgets_to_commit(
     assert (head.version, head.claim, head.plan is not None) == (0, None, True)
 
 
-@pytest.mark.parametrize("mode", ["enable", "pause"])
-def test_nothing_is_said_when_a_script_commits(world: World, caplog: pytest.LogCaptureFixture, mode: Any) -> None:
+@pytest.mark.parametrize(("mode", "commits"), [("enable", True), ("pause", False), ("disable", False)])
+def test_nothing_is_said_when_a_script_commits_or_has_nothing_to_save(
+    world: World, caplog: pytest.LogCaptureFixture, mode: Any, commits: bool
+) -> None:
     job = IncrementalJob(world.watermarks, mode=mode).init(JOB)
-    job.commit()
+    if commits:
+        job.commit()
+    gone = weakref.ref(job)
 
     del job
+    gc.collect()
 
+    assert gone() is None
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -23,6 +27,7 @@ from scripts.helpers.errors import (
     ChangedObjectError,
     CursorError,
     InvalidValueError,
+    PlanConflictError,
     ReservedNameError,
     SourceError,
 )
@@ -128,14 +133,39 @@ def test_index_and_columns_stay_as_they_are_when_rows_are_taken(watermarks: Wate
 
 @pytest.mark.parametrize(("nulls", "taken"), [("include", [1, 2, 5]), ("exclude", [1, 2])], ids=["include", "exclude"])
 def test_rows_without_cursor_go_by_the_policy_when_there_are_some(
-    run: Callable[..., list[Any]], nulls: str, taken: list[int]
+    run: Callable[..., list[Any]], watermarks: Watermarks, caplog: Any, nulls: str, taken: list[int]
 ) -> None:
-    frame = pd.DataFrame({"id": pd.Series([1, 2, None], dtype="Int64"), "row": [1, 2, 5]})
+    frame = pd.DataFrame({"id": pd.Series([2, None, 1, 3], dtype="Int64"), "row": [2, 5, 1, 9]})
 
-    found = run(frame, nulls=nulls, sink="merge")
+    found = run(frame.head(3), nulls=nulls, sink="merge")
+    more = run(frame, nulls=nulls, sink="merge")
 
-    assert [row for _, row in found] == taken
-    assert [row for _, row in run(frame, nulls=nulls, sink="merge")] == taken[2:]
+    assert sorted(row for _, row in found) == taken
+    assert [row for _, row in more] == [*taken[2:], 9]
+    assert watermarks.latest(JOB).watermarks["rows"]["value"] == 4
+    assert ("event=nulls_excluded context=rows column=id rows=1" in caplog.text) == (nulls == "exclude")
+
+
+@pytest.mark.parametrize("dtype", [object, "Int64"], ids=["objects", "Int64"])
+def test_rows_are_counted_when_only_those_without_cursor_are_left(
+    run: Callable[..., list[Any]], watermarks: Watermarks, dtype: Any
+) -> None:
+    frame = pd.DataFrame({"id": pd.Series([1, None, None], dtype=dtype)})
+    run(frame, nulls="include", sink="merge")
+
+    left = run(frame, nulls="include", sink="merge")
+
+    assert len(left) == 2
+    assert watermarks.history(JOB)[0].change.metrics["contexts"]["rows"] == {"rows": 2}
+
+
+def test_rows_are_taken_when_their_largest_cursor_cannot_be_told(watermarks: Watermarks) -> None:
+    frame = pd.DataFrame({"at": np.array(["2026-01-01", "12000-01-01"], "datetime64[s]")})
+
+    with IncrementalJob(watermarks, JOB, mode="disable") as job:
+        found = job.rows_since(frame, "at")
+
+    assert (len(found), job.metrics["rows_collected"]) == (2, 2)
 
 
 def test_rows_without_cursor_are_an_error_that_counts_them_when_nothing_else_is_said(
@@ -156,11 +186,32 @@ def test_rows_without_cursor_are_an_error_that_counts_them_when_nothing_else_is_
         (pd.Series([True]), "a bool has no exact order"),
         (pd.Series(["a"]), "a string has no exact order"),
         (pd.Series([], dtype=object), "it has no value and no type"),
-        (pd.Series([1, "a"], dtype=object), "its values are not all of one type (object)"),
+        (pd.Series([1, "a"], dtype=object), "its values are not all of one type (object): int, str. Give it one."),
+        (
+            pd.Series([NOON, NOON.replace(tzinfo=None)], dtype=object),
+            "(object): aware datetime, datetime. Give it one.",
+        ),
+        (pd.Series([date(2026, 1, 1), NOON.replace(tzinfo=None)], dtype=object), "(object): date, datetime."),
+        (pd.Series([1, Decimal("1.5")], dtype=object), "(object): Decimal, int."),
+        (pd.Series([1, 2**70], dtype=object), "it holds numbers of more than 64 bits"),
+        (pd.Series(np.array([2**62, 0], "datetime64[s]")), "it holds times outside the years 1 to 9999"),
         (pd.Series([Decimal("1e-30")]), "more digits than a decimal(38,18)"),
         (pd.Series(np.array(["12000-01-01"], "datetime64[s]")), "years 1 to 9999"),
     ],
-    ids=["float", "bool", "text", "empty", "mixed", "digits", "year 12000"],
+    ids=[
+        "float",
+        "bool",
+        "text",
+        "empty",
+        "mixed",
+        "zones",
+        "days",
+        "numbers",
+        "big",
+        "far away",
+        "digits",
+        "year 12000",
+    ],
 )
 def test_column_is_refused_when_it_has_no_exact_order(
     run: Callable[..., list[Any]], watermarks: Watermarks, column: Any, text: str
@@ -169,7 +220,27 @@ def test_column_is_refused_when_it_has_no_exact_order(
         run(pd.DataFrame({"id": column}))
 
     assert text in str(caught.value)
+    assert (caught.value.__cause__ is None) or not isinstance(caught.value.__cause__, pa.ArrowException)
     assert watermarks.latest(JOB).version == 0
+
+
+def test_zones_and_classes_may_differ_when_the_objects_are_all_aware_datetimes(run: Callable[..., list[Any]]) -> None:
+    london = (NOON + timedelta(minutes=1)).astimezone(ZoneInfo("Europe/London"))
+    frame = pd.DataFrame(
+        {"at": pd.Series([NOON, london, pd.Timestamp(NOON + timedelta(minutes=2)), None], dtype=object)}
+    )
+
+    taken = [len(run(frame.head(count), "at", nulls="exclude")) for count in (1, 2, 4)]
+
+    assert taken == [1, 1, 1]
+
+
+def test_earliest_time_of_nanoseconds_is_before_all_others_when_compared(run: Callable[..., list[Any]]) -> None:
+    frame = pd.DataFrame({"at": pd.Series([pd.Timestamp.min, pd.Timestamp("2026-01-01")]).dt.as_unit("ns")})
+
+    found = run(frame, "at", initial_value=datetime(2000, 1, 1))
+
+    assert found == [(pd.Timestamp("2026-01-01"),)]
 
 
 @pytest.mark.parametrize("columns", [["at"], ["id", "id"]], ids=["missing", "twice"])
@@ -214,6 +285,40 @@ def test_bound_is_past_all_numbers_when_it_is_one_step_outside(high: int, descen
     assert len(source.rows(RowWindow(CURSORS[:1], None, (high,), descending=descending))) == taken
 
 
+EDGES = {
+    "uint64": ("decimal(20,0)", "uint64", [0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]),
+    "decimal": (
+        "decimal(21,1)",
+        pd.ArrowDtype(pa.decimal128(21, 1)),
+        [Decimal(n).scaleb(-1) for n in (-(2**63) * 10 - 10, -(2**63) * 10, 0, 5, (2**63 - 1) * 10, 2**63 * 10)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+@given(data=st.data())
+def test_same_rows_are_taken_as_by_python_when_numbers_are_larger_than_a_bigint(name: str, data: Any) -> None:
+    kind, dtype, edges = EDGES[name]
+    listed = data.draw(st.lists(st.sampled_from(edges), max_size=6))
+    low, high = data.draw(st.none() | st.sampled_from(edges)), data.draw(st.sampled_from([*edges, edges[-1] + 1]))
+    bounds = [None if end is None else (Decimal(end),) for end in (low, high)]
+    source = PandasRows(pd.DataFrame({"id": pd.Series(listed, dtype=dtype)}))
+
+    found = source.rows(RowWindow((CursorColumn("id", kind),), *bounds))
+
+    assert list(found["id"]) == [value for value in listed if (low is None or value >= low) and value < high]
+
+
+def test_ids_past_a_bigint_are_taken_when_the_largest_one_was_the_last_of_a_bigint(
+    run: Callable[..., list[Any]],
+) -> None:
+    ids = pd.Series([2**63 - 1, 2**63, 2**63 + 1], dtype="uint64")
+
+    taken = [run(pd.DataFrame({"id": ids.head(count)})) for count in (1, 2, 3)]
+
+    assert taken == [[(2**63 - 1,)], [(2**63,)], [(2**63 + 1,)]]
+
+
 # --- files --------------------------------------------------------------------------------------------
 
 
@@ -223,6 +328,10 @@ def put(root: Path, **files: bytes) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
     return str(root)
+
+
+CONTENT = {"csv": b"id\n1\n", "json": b'{"id": 1}\n'}
+TORN = gzip.compress(b"id\n" + b"1\n" * 50)[:10] + b"\xff" * 20
 
 
 def parquet(frame: Any) -> bytes:
@@ -254,13 +363,62 @@ def test_files_are_read_in_the_order_of_their_keys_when_pandas_reads_them(
 
 
 def test_folders_are_columns_and_packed_files_are_read_when_their_names_say_so(tmp_path: Path) -> None:
-    import gzip
-
     source = put(tmp_path, year_is_2026__a_dot_csv_dot_gz=gzip.compress(b"id\n1\n"), year_is_2025__b_dot_csv=b"id\n2\n")
 
     found = FileBookmark(source).new_files().read_pandas("csv")
 
     assert found.to_dict("list") == {"id": [2, 1], "year": ["2025", "2026"]}
+
+
+@pytest.mark.parametrize("body", [b"\n", b"\r\n", b"\n\n"], ids=["LF", "CRLF", "two"])
+@pytest.mark.parametrize("format", CONTENT)
+def test_file_of_newlines_only_has_no_rows_when_others_have(tmp_path: Path, format: str, body: bytes) -> None:
+    found = FileBookmark(put(tmp_path, a=body, b=CONTENT[format])).new_files().read_pandas(format)
+
+    assert found.to_dict("list") == {"id": [1]}
+
+
+@pytest.mark.parametrize(
+    ("format", "bodies", "options"),
+    [
+        ("csv", (b"id,bay\n%d,A\n,B\n",), {}),
+        ("csv", (b"id,bay\n%d,A\n", b"bay\nB\n"), {}),
+        ("json", (b'{"id": %d, "bay": "A"}\n{"id": null, "bay": "B"}\n',), {}),
+        ("json", (b'{"id": %d, "bay": "A"}\n', b'{"bay": "B"}\n'), {}),
+        ("json", (b'[{"id": %d, "bay": "A"}, {"bay": "B"}]',), {"lines": False}),
+    ],
+    ids=["csv", "csv files", "json null", "json files", "json array"],
+)
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**63), 2**63 - 1])
+def test_whole_numbers_are_what_was_written_when_some_are_missing(
+    tmp_path: Path, format: str, bodies: tuple[bytes, ...], options: Any, number: int
+) -> None:
+    files = {f"f{place}": body.replace(b"%d", b"%d" % number) for place, body in enumerate(bodies)}
+
+    found = FileBookmark(put(tmp_path, **files)).new_files().read_pandas(format, **options)
+
+    assert (str(found["id"].dtype), int(found["id"][0]), found["id"].isna().tolist()) == (
+        "Int64",
+        number,
+        [False, True],
+    )
+
+
+def test_values_of_json_stay_as_they_are_when_they_look_like_others(tmp_path: Path) -> None:
+    record = {"date": "2026-01-01", "timestamp": 1700000000, "code": "007", "f": 0.30000000000000004, "big": 2**64 - 1}
+
+    found = FileBookmark(put(tmp_path, a=json.dumps(record).encode())).new_files().read_pandas("json")
+
+    assert found.to_dict("records") == [record]
+
+
+@pytest.mark.parametrize("format", CONTENT)
+def test_options_of_pandas_win_when_they_are_given(tmp_path: Path, format: str) -> None:
+    source = put(tmp_path, a=CONTENT[format])
+
+    found = FileBookmark(source).new_files().read_pandas(format, dtype_backend="pyarrow")
+
+    assert str(found["id"].dtype) == "int64[pyarrow]"
 
 
 def test_no_rows_are_read_when_no_file_is_new(tmp_path: Path) -> None:
@@ -289,13 +447,24 @@ def test_planned_version_is_read_when_the_listing_is_versioned(s3: Any, bucket: 
     ("files", "format", "options", "text"),
     [
         ({"a": b"x"}, "orc", {}, "pandas reads csv, json, parquet from S3 or a directory, not 'orc'"),
-        ({"a": b"x"}, "parquet", {}, "key 'a' is no readable parquet"),
-        ({"a_dot_csv_dot_gz": b"x"}, "csv", {}, "key 'a.csv.gz' is no readable csv"),
+        ({"a": b"x"}, "parquet", {}, "key 'a' is no readable parquet (ArrowInvalid). Load it again"),
+        ({"a_dot_csv_dot_gz": b"x"}, "csv", {}, "key 'a.csv.gz' is no readable csv (BadGzipFile)."),
+        ({"a_dot_csv_dot_gz": TORN}, "csv", {}, "key 'a.csv.gz' is no readable csv (error)."),
+        ({"a_dot_csv_dot_zip": b"x"}, "csv", {}, "key 'a.csv.zip' is no readable csv (BadZipFile)."),
+        ({"a_dot_csv_dot_xz": b"secret"}, "csv", {}, "key 'a.csv.xz' is no readable csv (LZMAError)."),
+        ({"a": b'{"id": secret}'}, "json", {}, "key 'a' is no readable json (ValueError)."),
+        ({"a": b"5\n"}, "json", {}, "key 'a' is no readable json (ValueError)."),
+        (
+            {"a": b"id\n1\n"},
+            "csv",
+            {"seperator": ";"},
+            "key 'a' is no readable csv (TypeError). Load it again, or check",
+        ),
         ({"year_is_1__a": b"Year\n1\n"}, "csv", {}, "the files have a column 'year' already"),
         ({"a": b"id\n1\n"}, "csv", {"path_column": "ID"}, "the files have a column 'ID' already"),
         ({"year_is_1__a": b"id\n1\n", "b": b"id\n1\n"}, "csv", {}, "the folders give different columns"),
     ],
-    ids=["format", "parquet", "gz", "folder", "path", "layout"],
+    ids=["format", "parquet", "gz", "torn gz", "zip", "xz", "json", "no record", "option", "folder", "path", "layout"],
 )
 def test_files_are_refused_when_pandas_cannot_read_them(
     tmp_path: Path, files: dict[str, bytes], format: str, options: dict[str, Any], text: str
@@ -306,6 +475,8 @@ def test_files_are_refused_when_pandas_cannot_read_them(
         delta.read_pandas(format, **options)
 
     assert text in str(caught.value)
+    assert (caught.value.source, caught.value.__cause__) == (str(delta.location), None)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 # --- write --------------------------------------------------------------------------------------------
@@ -342,6 +513,108 @@ def test_batch_is_one_file_that_a_replay_replaces_when_pandas_is_written(
         (file,) = Path(folder).iterdir()
         assert counts["bytes_written"] == file.stat().st_size
         assert pq.read_schema(file).names == ["id", "at"]
+
+
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+def test_rows_are_there_once_when_a_dead_attempt_left_other_files(
+    watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path, place: str
+) -> None:
+    frame = pd.DataFrame({"id": [1, 2, 3]})
+    left = "part-00000-0a1b.snappy.parquet", "_temporary/0/part-00007.parquet", ".part-00000-0a1b.snappy.parquet.crc"
+
+    def run(die: bool) -> str:
+        with IncrementalJob(watermarks, JOB, s3_client=s3) as job:
+            rows = job.rows_since(frame, "id")
+            folder = f"raw/batch_id={job.batch_id}/"
+            if die:
+                for name in left:
+                    if place == "bucket":
+                        s3.put_object(Bucket=bucket, Key=folder + name, Body=parquet(frame))
+                    else:
+                        (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+                        (tmp_path / folder / name).write_bytes(parquet(frame))
+                raise ZeroDivisionError
+            job.write(rows, f"s3://{bucket}/raw" if place == "bucket" else str(tmp_path / "raw"))
+            return folder
+
+    s3.put_object(Bucket=bucket, Key="raw/batch_id=other/1.parquet", Body=b"x")
+    with pytest.raises(ZeroDivisionError):
+        run(die=True)
+    folder = run(die=False)
+
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]]
+    if place == "bucket":
+        assert keys == ["raw/batch_id=other/1.parquet", f"{folder}part-00000.parquet"] or keys == [
+            f"{folder}part-00000.parquet", "raw/batch_id=other/1.parquet",
+        ]  # fmt: skip
+    else:
+        assert [path.name for path in (tmp_path / folder).iterdir()] == ["part-00000.parquet"]
+
+
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+def test_no_file_is_written_when_no_file_was_read(
+    watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path, place: str
+) -> None:
+    target = f"s3://{bucket}/raw" if place == "bucket" else str(tmp_path / "raw")
+    (tmp_path / "landing").mkdir()
+
+    def run() -> int:
+        with IncrementalJob(watermarks, JOB, s3_client=s3) as job:
+            return job.write(job.new_files(str(tmp_path / "landing")).read_pandas("csv"), target)
+
+    first = run()
+    put(tmp_path, landing__a=b"id\n1\n")
+    second = run()
+
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    files = keys if place == "bucket" else [path for path in (tmp_path / "raw").rglob("*") if path.is_file()]
+    assert (first, second, len(files), watermarks.latest(JOB).version) == (0, 1, 1, 2)
+
+
+@pytest.mark.parametrize("again", ["raw", "raw/"])
+def test_second_write_is_refused_when_it_goes_to_the_same_path(
+    watermarks: Watermarks, tmp_path: Path, again: str
+) -> None:
+    first, second = pd.DataFrame({"id": [1, 2]}), pd.DataFrame({"id": [3]})
+
+    with pytest.raises(PlanConflictError) as caught, IncrementalJob(watermarks, JOB) as job:
+        job.rows_since(first, "id")
+        job.write(first, f"{tmp_path}/raw")
+        job.write(second, f"{tmp_path}/{again}")
+
+    assert str(caught.value) == (
+        f"Job 'shell job': this batch was written to '{tmp_path}/{again}' already, and a second write would replace "
+        "it. Union the frames, or give another path."
+    )
+    assert sorted(pd.read_parquet(tmp_path / "raw")["id"]) == [1, 2]
+    assert (watermarks.latest(JOB).version, job.metrics["rows_written"]) == (0, 2)
+
+
+def test_second_write_is_refused_when_the_same_bucket_is_spelt_in_another_way(
+    watermarks: Watermarks, s3: Any, bucket: str
+) -> None:
+    frame = pd.DataFrame({"id": [1, 2]})
+
+    with pytest.raises(PlanConflictError), IncrementalJob(watermarks, JOB, s3_client=s3) as job:
+        job.rows_since(frame, "id")
+        job.write(frame, f"s3://{bucket}/raw")
+        job.write(frame, f"s3a://{bucket}/raw/")
+
+    assert job.metrics["rows_written"] == 2
+
+
+def test_write_may_be_tried_again_or_go_elsewhere_when_one_failed(watermarks: Watermarks, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": [1, 2]})
+
+    with IncrementalJob(watermarks, JOB) as job:
+        job.rows_since(frame, "id")
+        with pytest.raises(InvalidValueError):
+            job.write(frame, str(tmp_path / "raw"), format="csv")
+        job.write(frame, str(tmp_path / "raw"))
+        job.write(frame, str(tmp_path / "copy"))
+
+    assert [len(pd.read_parquet(tmp_path / name)) for name in ("raw", "copy")] == [2, 2]
+    assert (watermarks.latest(JOB).version, job.metrics["rows_written"]) == (1, 4)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,23 @@ def test_first_failed_run_stands_for_nothing_when_no_success_came_before_it(ran:
     assert ran.between("jr_failed", "jr_failed", job_runs=runs) == taken()
 
 
+@pytest.mark.parametrize(
+    ("started", "kind"),
+    [("2026-03-16T15:45:00Z", "str"), (datetime(2026, 3, 16), "datetime without zone"), (1773675900, "int")],
+    ids=["text", "naive", "number"],
+)
+def test_range_is_refused_when_a_start_is_no_aware_datetime(ran: World, started: Any, kind: str) -> None:
+    runs = [{"Id": "jr_failed", "StartedOn": started}]
+
+    with pytest.raises(InvalidValueError) as caught:
+        ran.between("jr_failed", "jr_b", job_runs=runs)
+
+    assert str(caught.value) == (
+        f"job_runs: StartedOn of run 'jr_failed' of job 'parking' is a {kind}. Give an aware datetime, as get_job_runs "
+        "returns."
+    )
+
+
 def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None:
     with pytest.raises(UnplacedRunError) as caught:
         ran.between("jr_c", "jr_404")
@@ -295,8 +312,10 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
         (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
         (ID, {"lookback": 3}, CursorError, "say sink='merge'"),
         (ID, {"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),
+        (ID, {"high": 3}, CursorError, "high= is given, but a range of runs ends where they did. Leave it out"),
+        (ID, {"settled": True}, CursorError, "settled= is given, but a range of runs ends where they did."),
     ],
-    ids=["type", "column", "sink", "option"],
+    ids=["type", "column", "sink", "option", "high", "settled"],
 )
 def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
     ran: World, column: CursorColumn, options: dict[str, Any], error: type[Exception], text: str
@@ -306,6 +325,30 @@ def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
         IncrementalJob(ran.watermarks, JOB, mode="pause", from_run="jr_c", to_run="jr_b") as job,
     ):
         job.rows_since(ListedRows((column,)), column.name, transformation_ctx="rows", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [({"nulls": "exclude"}, [(2,), (3,)]), ({"nulls": "include", "sink": "merge"}, [(2,), (3,), (None,)])],
+    ids=["exclude", "include"],
+)
+def test_rows_without_cursor_go_by_the_policy_when_a_range_is_read(
+    ran: World, options: dict[str, Any], rows: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    ran.rows.listed.append((None,))
+
+    with IncrementalJob(ran.watermarks, JOB, mode="pause", from_run="jr_c", to_run="jr_d") as job:
+        found = job.rows_since(ran.rows, "id", transformation_ctx="rows", **options)
+
+    assert found == rows
+    assert ("event=nulls_excluded context=rows column=id rows=1" in caplog.text) == (options["nulls"] == "exclude")
+
+
+def test_rows_without_cursor_are_an_error_that_counts_them_when_a_range_is_read(ran: World) -> None:
+    ran.rows.listed += [(None,), (None,)]
+
+    with pytest.raises(CursorError, match="2 rows have NULL there"):
+        ran.between("jr_c", "jr_d")
 
 
 def test_dataframe_is_read_within_the_range_when_its_rows_were_updated_since(

@@ -85,6 +85,12 @@ def test_job_is_judged_by_its_lag_when_it_has_one() -> None:
     assert threshold.judge(head(HOUR), NOW).behind == HOUR
 
 
+def test_job_is_fresh_when_its_cursor_is_of_this_moment_and_its_last_version_old() -> None:
+    found = Threshold(error=HOUR, measure="lag").judge(head(2 * DAY, a=rows(NOW)), NOW)
+
+    assert (found.status, found.behind) == ("fresh", timedelta(0))
+
+
 def test_own_name_wins_and_then_the_longest_pattern_when_several_match() -> None:
     given = thresholds({"*": {"error": "3d"}, "parking-*": {"error": "2d"}, "parking-fines": {"error": "1d"}})
 
@@ -117,3 +123,18 @@ def test_threshold_is_refused_when_it_is_wrong(file: dict[str, Any], text: str) 
 def test_duration_is_refused_when_it_is_none(text: object) -> None:
     with pytest.raises(InvalidValueError, match="is not a duration"):
         duration(text)
+
+
+@pytest.mark.parametrize(("since", "status"), [(HOUR, "never"), (2 * HOUR, "warn"), (DAY, "error")])
+def test_job_that_never_committed_is_judged_by_its_run_when_one_has_begun(since: timedelta, status: str) -> None:
+    begun = replace(head(committed=None), claim=Claim("jr_1", "token", 1, NOW, NOW - since))
+
+    assert Threshold(2 * HOUR, DAY).judge(begun, NOW).status == status
+
+
+def test_job_that_never_committed_is_judged_by_its_plan_when_a_later_run_has_it() -> None:
+    planned = replace(
+        head(committed=None), claim=Claim("jr_2", "token", 1, NOW, NOW), plan=Plan("p", {}, {}, NOW - DAY)
+    )
+
+    assert Threshold(2 * HOUR, DAY).judge(planned, NOW).status == "error"

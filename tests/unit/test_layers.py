@@ -18,8 +18,8 @@ TABLE = [
     *GROUND, *SHOWN, {"cursors"}, {"spill", "intervals", "modes"}, {"packed_intervals"}, {"coverage"},
     {"slices", "backfill_record", "records", "namespaces"}, {"items", "looked_up"}, {"requests", "job_metrics"},
     {"store", "heartbeat", "freshness", "job_report"},
-    {"retention", "job_list", "export_lines", "end_of_run"}, {"run", "transfer"}, {"lookups", "doctor"},
-    {"administration", "last_success"}, {"watermarks", "unsaved_run"},
+    {"retention", "job_list", "export_lines"}, {"run", "transfer"}, {"lookups", "doctor"},
+    {"administration", "last_success"}, {"watermarks", "unsaved_run"}, {"end_of_run"},
 ]  # fmt: skip
 SOURCES = [
     *GROUND, *SHOWN,
@@ -38,18 +38,18 @@ ROWS = [
     {"slices", "backfill_record", "sql_dialects"},
     {"row_window", "date_partitions", "sql_databases", "jdbc_errors"},
     {"row_sources", "row_options", "row_counts", "sql_enterprise", "sql_sqlite"},
-    {"row_plan", "row_range", "dataframe_rows", "jdbc_rows", "pandas_rows"},
-    {"missing_keys", "postgres_snapshot", "slice_source"},
+    {"row_plan", "dataframe_rows", "jdbc_rows", "pandas_rows"},
+    {"row_range", "missing_keys", "postgres_snapshot", "slice_source"},
 ]  # fmt: skip
 SINKS = [{"spark_writing"}]
-RELATIONS = [{"errors"}, {"relational_schema", "nested_order"}, {"relationalize"}]
+RELATIONS = [*GROUND, {"relational_schema", "nested_order", "id_blocks"}, {"relationalize"}]
 METRICS = [{"errors"}, {"job_report"}, {"embedded_metrics", "telemetry"}]
 PURE = {
     "errors", "values", "ids", "identities", "spark_paths", "records", "items", "spill", "requests", "date_folders",
     "listing_page", "listing_cuts", "listing_ranges", "file_rules", "file_diff", "file_segments", "inventory_files",
     "sorted_runs", "event_messages", "cursors", "sql_dialects", "row_window", "date_partitions", "row_sources",
     "row_plan", "row_options", "coverage", "slices", "intervals", "packed_intervals", "backfill_record",
-    "slice_source", "relational_schema", "units", "tables", "looked_up", "sql_databases", "sql_enterprise",
+    "slice_source", "relational_schema", "id_blocks", "units", "tables", "looked_up", "sql_databases", "sql_enterprise",
     "sql_sqlite", "job_metrics", "glue_errors",
     "export_lines", "freshness", "job_report", "embedded_metrics", "modes", "namespaces", "row_range",
 }  # fmt: skip

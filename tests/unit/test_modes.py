@@ -92,6 +92,29 @@ def test_range_is_refused_when_an_end_is_no_run_id() -> None:
         Mode("pause", "~latest", "jr_2")
 
 
+@pytest.mark.parametrize(
+    ("before", "args", "after"),
+    [
+        (Mode("disable"), FROM, Mode("disable", "jr_1")),
+        (Mode("disable"), {}, Mode("disable")),
+        (Mode("pause"), FROM | TO, Mode("pause", "jr_1", "jr_2")),
+        (Mode("pause", "jr_0", "jr_9"), TO, Mode("pause", "jr_0", "jr_2")),
+        (Mode("pause", "jr_0", "jr_9"), option("enable"), Mode("enable")),
+        (Mode("enable"), option("pause") | FROM | TO, Mode("pause", "jr_1", "jr_2")),
+    ],
+    ids=["one end", "nothing", "both ends", "another end", "option", "all"],
+)
+def test_mode_is_changed_only_as_far_as_the_arguments_say_when_there_is_one_already(
+    before: Mode, args: dict[str, Any], after: Mode
+) -> None:
+    assert before.changed_by({"JOB_NAME": "parking"} | args) == after
+
+
+def test_one_end_is_refused_in_glues_words_when_the_job_is_paused_without_a_range() -> None:
+    with pytest.raises(JobArgumentError, match=r"^Missing option or value for --job-bookmark-to$"):
+        Mode("pause").changed_by(FROM)
+
+
 # --- namespaces --------------------------------------------------------------------------------------
 
 
