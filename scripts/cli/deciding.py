@@ -11,23 +11,24 @@ from rich.text import Text
 
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.differing import differences, entry_of, show_differences
-from scripts.cli.layout import emit
+from scripts.cli.layout import emit, show_rows
 from scripts.cli.surroundings import Surroundings, is_asked
-from scripts.cli.texts import head_json, moment, printable, state_of
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, StaleError
+from scripts.cli.texts import head_json, moment, printable, state_of, state_text
+from scripts.helpers.administration import ADOPTED
+from scripts.helpers.errors import InvalidValueError, PlanConflictError
 from scripts.helpers.records import Head, Order
-from scripts.jobs.session import FAILED
+from scripts.jobs.exit_codes import FAILED
+
+KEPT = "The reason; kept in the history."
 
 
-def deciding(*, why_needed: bool = True) -> Callable[[Any], Any]:
-    """Add what a command needs that changes something."""
+def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any]:
+    """Add what a command needs that changes something; `why` is the help of the reason."""
 
     def add(function: Any) -> Any:
         function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
         function = click.option("--who", metavar="NAME", help="Who decides (the system's user).")(function)
-        return click.option("--why", required=why_needed, metavar="TEXT", help="The reason; kept in the history.")(
-            function
-        )
+        return click.option("--why", required=why_needed, metavar="TEXT", help=why)(function)
 
     return add
 
@@ -50,43 +51,27 @@ def refused(around: Surroundings) -> NoReturn:
     sys.exit(FAILED)
 
 
-def rechecked(around: Surroundings, before: Head) -> None:
-    """Refuse to go on if the job is not any more what was shown."""
-    now = around.watermarks.latest(before.job_id)
-    if now.identity != before.identity:
-        raise StaleError(
-            f"Job {before.job_id!r} changed while you looked: version {before.version} was shown and it is at "
-            f"{now.version}, or another run has it. Nothing was changed. Look again."
-        )
-
-
-def decide(
-    around: Surroundings, before: Head, after: Head, act: Callable[[], Head], *, yes: bool, is_new: bool = False
-) -> None:
-    """Show what a decision changes, ask, check that nothing else changed, and take it.
+def decide(around: Surroundings, before: Head, after: Head, act: Callable[[], Head], *, yes: bool) -> None:
+    """Show what a decision changes, ask, and take it.
 
     Parameters
     ----------
     before, after
         The job as it is, and as it would be.
     act
-        Takes the decision.
-    is_new
-        The table holds nothing of the job yet.
+        Takes the decision, and refuses if the job is not any more what `before` says (`expected`).
     """
     changes = differences(before.watermarks, after.watermarks)
-    if not around.is_json:
+    if not (around.is_json and yes):
         _show(around, before, after, changes)
     asked(around, f"Change job {printable(before.job_id)}?", yes=yes)
-    if not is_new:
-        rechecked(around, before)
     done = act()
     if around.is_json:
         now = around.now()
         emit({"before": head_json(before, now), "after": head_json(done, now), "changes": _as_changes(changes)})
         return
     assert done.last is not None
-    around.out.print(f"Done: version {done.version:,}, {done.last.op}.", style="green")
+    around.out.print(f"Done: version {done.version:,}, {printable(done.last.op)}.", style="green")
 
 
 def _as_changes(changes: Sequence[tuple[str, Any, Any]]) -> list[dict[str, Any]]:
@@ -94,11 +79,11 @@ def _as_changes(changes: Sequence[tuple[str, Any, Any]]) -> list[dict[str, Any]]
 
 
 def _show(around: Surroundings, before: Head, after: Head, changes: list[tuple[str, Any, Any]]) -> None:
-    out, now = around.out, around.now()
+    out, now = around.shown, around.now()
     out.print(Text.assemble("Job ", (printable(before.job_id), "bold"), f" in table {printable(around.table)}"))
     out.print(f"version {before.version:,} becomes {after.version:,}")
     if changes:
-        show_differences(around, changes)
+        show_differences(out, changes)
     else:
         out.print("No watermark changes.")
     if before.plan is not None:
@@ -142,15 +127,14 @@ def rewind(
     marks, before = around.watermarks, around.watermarks.latest(job)
     version = to_version
     if to_run is not None:
-        version = marks.get_watermark(job, to_run).get("version")
-    if version is None:
-        raise InvalidValueError(f"Run {to_run!r} of job {job!r} made no version. Choose one that history shows.")
+        version = marks.version_of(before, to_run)
+    assert version is not None
     after = before.rewound(entry_of(around, job, version, before), _previewed(around, why, who), context)
     decide(
         around,
         before,
         after,
-        lambda: marks.rewind(job, to_version=version, context=context, why=why, who=who),
+        lambda: marks.rewind(job, to_version=version, context=context, why=why, who=who, expected=before),
         yes=yes,
     )
 
@@ -165,7 +149,13 @@ def reset(around: Surroundings, job: str, context: str | None, why: str, who: st
     if context is not None and context not in before.watermarks:
         raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
     after = before.reset(_previewed(around, why, who), context)
-    decide(around, before, after, lambda: around.watermarks.reset(job, context=context, why=why, who=who), yes=yes)
+    decide(
+        around,
+        before,
+        after,
+        lambda: around.watermarks.reset(job, context=context, why=why, who=who, expected=before),
+        yes=yes,
+    )
 
 
 @command("discard-plan")
@@ -175,7 +165,13 @@ def discard_plan(around: Surroundings, job: str, why: str, who: str | None, yes:
     """Drop the open plan: the next run makes a new one."""
     before = around.watermarks.latest(job)
     after = before.discarded(_previewed(around, why, who))
-    decide(around, before, after, lambda: around.watermarks.discard_plan(job, why=why, who=who), yes=yes)
+    decide(
+        around,
+        before,
+        after,
+        lambda: around.watermarks.discard_plan(job, why=why, who=who, expected=before),
+        yes=yes,
+    )
 
 
 @command("adopt")
@@ -185,26 +181,32 @@ def discard_plan(around: Surroundings, job: str, why: str, who: str | None, yes:
 @click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it is another one.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_job: str | None, yes: bool) -> None:
-    """Say which item of the original class is the latest one."""
+    """Say which item of the original class is the latest one.
+
+    It shows the watermarks of that item, and asks.
+    """
     if (run_id is None) == (not glue):
         raise click.UsageError("Give one of --run and --glue.")
     marks = around.watermarks
     if around.store.read_head(job) is not None:
-        raise PlanConflictError(job, "it has a committed state already; there is nothing to adopt.")
-    chosen: dict[str, Any] = {"run_id": run_id} if run_id else {"runs": _glue_runs(glue_job or job)}
-    which = f"run {printable(run_id)}" if run_id else "the run that Glue started last"
-    asked(around, f"Take the item of {which} for the watermarks of job {printable(job)}?", yes=yes)
-    after = marks.adopt(job, **chosen)
+        raise PlanConflictError(job, ADOPTED)
+    if run_id is None:
+        run_id = marks.latest_started(job, _glue_runs(around, glue_job or job))
+    values = marks.get_watermark_values(job, run_id)
+    if not (around.is_json and yes):
+        around.shown.print(f"Run {printable(run_id)}" + (" is the one that Glue started last." if glue else ":"))
+        rows = [[printable(name), state_text(state)] for name, state in sorted(values.items())]
+        show_rows(around.shown, ("watermark", "value"), rows)
+    asked(around, f"Take the item of run {printable(run_id)} for the watermarks of job {printable(job)}?", yes=yes)
+    after = marks.adopt(job, run_id)
     if around.is_json:
         emit({"after": head_json(after, around.now())})
         return
     around.out.print(f"Done: version {after.version:,} is that of run {printable(after.run_id)}.", style="green")
 
 
-def _glue_runs(name: str) -> list[dict[str, Any]]:
-    import boto3
-
-    pages = boto3.client("glue").get_paginator("get_job_runs").paginate(JobName=name)
+def _glue_runs(around: Surroundings, name: str) -> list[dict[str, Any]]:
+    pages = around.client("glue").get_paginator("get_job_runs").paginate(JobName=name)
     return [dict(run) for page in pages for run in page["JobRuns"]]
 
 

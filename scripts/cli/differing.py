@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from rich.console import Console
+
 from scripts.cli.layout import Cell, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, known_files, printable, state_text, value_text
@@ -38,7 +40,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tup
     ]
 
 
-def show_differences(around: Surroundings, changes: list[tuple[str, Any, Any]]) -> None:
+def show_differences(console: Console, changes: list[tuple[str, Any, Any]]) -> None:
     """Write what differs, value beside value."""
     rows: list[list[Cell]] = []
     for name, old, new in changes:
@@ -46,7 +48,7 @@ def show_differences(around: Surroundings, changes: list[tuple[str, Any, Any]]) 
         if then == now:
             then, now = value_text(old), value_text(new)
         rows.append([printable(name), then, now, _moved(old, new)])
-    show_rows(around.out, ("watermark", "before", "after", "moved by"), rows)
+    show_rows(console, ("watermark", "before", "after", "moved by"), rows)
 
 
 def _moved(old: Any, new: Any) -> str:

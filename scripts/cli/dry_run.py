@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from scripts.cli.commands import Duration, command, context_option, job_argument
 from scripts.cli.layout import Cell, emit, show_rows
-from scripts.cli.looking import file_options
+from scripts.cli.looking import file_bookmark, file_options
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text, count_of, planned_text, printable, state_of
@@ -127,12 +127,12 @@ def _kind(state: Any) -> str:
 
 def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """List the source and compare it with what is known; no ledger is written, unlike by `new_files`."""
+    bookmark_of = file_bookmark()
     import pyarrow.compute as pc
 
-    from scripts.helpers.file_bookmark import FileBookmark
     from scripts.helpers.identities import GONE, TAKEN
 
-    bookmark = FileBookmark(state["source"], state=state, context=name, mode=state["mode"], **given)
+    bookmark = bookmark_of(state["source"], state=state, context=name, mode=state["mode"], **given)
     rows = bookmark.part(None, None, around.now())
     taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
     size = pc.sum(taken.column("size")).as_py() or 0
@@ -179,7 +179,7 @@ def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: di
     names = [str(column) for column in as_list(state.get("cursor_column"))]
     lookback: timedelta | None = source["lookback"]
     window = plan_window(
-        rows, names, now=_now(around), state=state, context=name, delay=source["delay"], lookback=lookback,
+        rows, names, now=around.now(), state=state, context=name, delay=source["delay"], lookback=lookback,
         sink="merge", nulls="exclude", strings=True, descending=bool(state.get("descending")),
     )  # fmt: skip
     count = 0
@@ -192,10 +192,6 @@ def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: di
 def _bound(bound: Sequence[Any] | None) -> Any:
     """Return one end of a window as a state holds it."""
     return None if bound is None else bound[0] if len(bound) == 1 else list(bound)
-
-
-def _now(around: Surroundings) -> datetime:
-    return around.now()
 
 
 def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -217,7 +213,7 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
             {"job": head.job_id, "state": state, "replay": is_replay, "version": head.version + 1, "contexts": contexts}
         )
         return
-    verb = f"would replay the open plan {head.plan.plan_id}" if head.plan else "would take"
+    verb = f"would replay the open plan {printable(head.plan.plan_id)}" if head.plan else "would take"
     what = f"{verb}, as version {head.version + 1:,}"
     around.out.print(Text.assemble("The next run of ", (printable(head.job_id), "bold"), f" {what}:"))
     if head.claim is not None and state == "at work":

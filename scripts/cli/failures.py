@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.text import Text
 
-from scripts.cli.layout import show_folded
+from scripts.cli.layout import json_text, show_folded
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import printable
 from scripts.helpers.errors import (
@@ -28,7 +27,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.job_list import list_jobs
-from scripts.jobs.session import BAD_SET_UP, FAILED, TRY_LATER, exit_code
+from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, TRY_LATER, exit_code
 
 _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")
 _REFUSED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
@@ -61,7 +60,7 @@ def told(around: Surroundings) -> Iterator[None]:
 def report(around: Surroundings, name: str, text: str, hint: str | None) -> None:
     """Write an error: for people in words, for programs as one JSON document on standard error."""
     if around.is_json:
-        sys.stderr.write(json.dumps({"error": name, "message": text, "hint": hint}, ensure_ascii=False) + "\n")
+        sys.stderr.write(json_text({"error": name, "message": text, "hint": hint}) + "\n")
         return
     show_folded(around.err, Text.assemble(("error: ", "bold red"), printable(text)))
     if hint:
@@ -90,15 +89,18 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
 def _nearest(around: Surroundings, job_id: str) -> str:
     """Offer names that look like the one that is unknown."""
     try:
-        found = list_jobs(around.store, max_requests=LOOKED_AT).jobs
+        listed = list_jobs(around.store, max_requests=LOOKED_AT)
     except WatermarkError:
         return "The names of jobs could not be listed to find one that looks like it."
+    found = listed.jobs
     by_lower = {job.job_id.lower(): job.job_id for job in found}
     near = difflib.get_close_matches(job_id.lower(), list(by_lower), NEAREST, ALIKE)
     if near:
         likeness = [difflib.SequenceMatcher(None, job_id.lower(), name).ratio() for name in near]
         close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
         return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?"
+    if not listed.is_whole:
+        return f"None of the {len(found):,} names that were read looks like it. See: watermarks jobs"
     return "No name looks like it. See: watermarks jobs" if found else "The table holds no job yet."
 
 

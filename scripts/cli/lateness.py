@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from scripts.helpers.job_list import ListedJob
 from scripts.helpers.job_report import JobReport
 from scripts.helpers.records import Head
 from scripts.helpers.units import duration_text
-from scripts.jobs.session import FAILED
+from scripts.jobs.exit_codes import FAILED
 
+MISSING = "not in the table; check the name in the thresholds"
 STYLES = {"fresh": "green", "warn": "yellow", "never": "yellow", "error": "red"}
 
 
@@ -67,13 +69,17 @@ def freshness(
     Age is the time since the last version of a job, lag the time since its oldest cursor of time.
     Jobs that no threshold is given for are left out.
     """
+    if metrics and around.is_json:
+        raise click.UsageError("--metrics writes lines of its own. Leave --output out.")
     given = _read(file) if file else {}
     if warn is not None or error is not None:
         given.setdefault("*", Threshold(warn, error, measure))
     if not given and not metrics:
         raise InvalidValueError("No threshold is given. Give --warn, --error or --thresholds FILE.")
     now = around.now()
-    heads = [job for job in found_jobs(around, names) if names or served_by(job.job_id) is None]
+    heads = [job for job in found_jobs(around, names) if names or job.job_id in given or served_by(job.job_id) is None]
+    if not names:
+        heads += [ListedJob(name, None, MISSING) for name in _named(given) if name not in {job.job_id for job in heads}]
     if metrics:
         _report([job.head for job in heads if job.head], now)
     judged = [
@@ -105,6 +111,11 @@ def _read(file: Path) -> dict[str, Threshold]:
     return thresholds(found)
 
 
+def _named(given: Mapping[str, Threshold]) -> list[str]:
+    """Return the names of thresholds that are no patterns: of these jobs one each must be there."""
+    return [name for name in given if not set(name) & set("*?[")]
+
+
 def _report(heads: list[Head], now: datetime) -> None:
     for head in heads:
         found = {
@@ -121,7 +132,13 @@ def _facts(job: ListedJob, found: Freshness | None) -> dict[str, Any]:
     if found is None:
         return {"job": job.job_id, "status": "error", "problem": job.problem}
     behind = None if found.behind is None else found.behind.total_seconds()
-    return {"job": job.job_id, "status": found.status, "measure": found.threshold.measure, "seconds": behind}
+    return {"job": job.job_id, "status": found.status, "measure": _measured(job, found), "seconds": behind}
+
+
+def _measured(job: ListedJob, found: Freshness) -> Measure:
+    """Return what was compared: a job without a cursor of time has no lag, and is judged by its age."""
+    has_lag = job.head is not None and lag(job.head, datetime.now(timezone.utc)) is not None
+    return found.threshold.measure if has_lag else "age"
 
 
 def _show(around: Surroundings, judged: list[tuple[ListedJob, Freshness | None]], late: int) -> None:
@@ -133,9 +150,10 @@ def _show(around: Surroundings, judged: list[tuple[ListedJob, Freshness | None]]
         limits = [
             NONE if limit is None else duration_text(limit) for limit in (found.threshold.warn, found.threshold.error)
         ]
-        behind = (
-            "no version yet" if found.behind is None else f"{duration_text(found.behind)} {found.threshold.measure}"
-        )
+        behind = "no version yet"
+        if found.behind is not None:
+            is_new = job.head is not None and job.head.last is None
+            behind = f"{duration_text(found.behind)} {'without a version' if is_new else _measured(job, found)}"
         rows.append([printable(job.job_id), Text(found.status, STYLES[found.status]), behind, *limits])
     if rows:
         show_rows(around.out, ("job", "status", "behind", "warn at", "error at"), rows)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scripts.cli.texts import NONE, as_json
+from scripts.helpers.units import printable
 
 GAP = 2
 Cell = str | Text
@@ -18,7 +19,13 @@ Cell = str | Text
 
 def emit(document: Any) -> None:
     """Write one JSON document, and nothing else, to standard output."""
-    sys.stdout.write(json.dumps(as_json(document), indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(as_json(document), indent=2) + "\n")
+
+
+def json_text(document: Any, indent: int | None = None) -> str:
+    """Write JSON in which nothing can move a terminal's cursor: what is not printable is escaped."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def show_rows(
@@ -85,4 +92,7 @@ def show_folded(console: Console, text: Text, indent: int = 0) -> None:
 
 
 def _cell(cell: Cell) -> Text:
-    return Text(cell) if isinstance(cell, str) else cell
+    """Return a cell without anything that moves the cursor."""
+    if isinstance(cell, str):
+        return Text(printable(cell))
+    return cell if cell.plain.isprintable() else Text(printable(cell.plain), cell.style)

@@ -14,13 +14,15 @@ from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, ago, count_of, head_json, printable, state_of
 from scripts.helpers.coverage import served_by
-from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError
+from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.freshness import age, lag
 from scripts.helpers.job_list import ListCost, ListedJob, list_jobs
 from scripts.helpers.units import duration_text, id_text
+from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "last", "version", "run")
 NEVER = timedelta.max
+UNKNOWN = "not in the table; check the name"
 
 
 @command("jobs")
@@ -49,11 +51,26 @@ def jobs(
     NAMES the table is scanned from head to head, without its histories; that needs dynamodb:Scan.
     With NAMES only those jobs are read.
     """
-    cost: ListCost | None
     found, cost = _named(around, names) if names else _listed(around)
+    _show(around, found, cost, prefix=prefix, stale=stale, sort=sort, limit=limit, everything=everything or bool(names))
+    if any(job.problem == UNKNOWN for job in found):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _show(
+    around: Surroundings,
+    found: list[ListedJob],
+    cost: ListCost | None,
+    *,
+    prefix: str,
+    stale: timedelta | None,
+    sort: str,
+    limit: int | None,
+    everything: bool,
+) -> None:
     now = around.now()
     shown = [job for job in found if job.job_id.startswith(prefix)]
-    derived = 0 if everything or names else sum(served_by(job.job_id) is not None for job in shown)
+    derived = 0 if everything else sum(served_by(job.job_id) is not None for job in shown)
     if derived:
         shown = [job for job in shown if served_by(job.job_id) is None]
     if stale is not None:
@@ -96,15 +113,21 @@ def _listed(around: Surroundings) -> tuple[list[ListedJob], ListCost]:
 
 
 def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob], None]:
-    """Read only some jobs, which a role of one team may do."""
+    """Read only some jobs, which a role of one team may do; UnknownJobError if none of them is there."""
     found: list[ListedJob] = []
+    unknown: UnknownJobError | None = None
     with progress(around, "reading jobs", len(names)) as steps:
         for name in dict.fromkeys(names):
             try:
                 found.append(ListedJob(name, around.watermarks.latest(name)))
+            except UnknownJobError as error:
+                unknown = unknown or error
+                found.append(ListedJob(name, None, UNKNOWN))
             except (NewerFormatError, AmbiguousHistoryError, CorruptItemError) as error:
                 found.append(ListedJob(name, None, str(error)))
             steps.at(len(found))
+    if unknown is not None and all(job.problem == UNKNOWN for job in found):
+        raise unknown
     return found, None
 
 
@@ -121,7 +144,8 @@ def _order(job: ListedJob, sort: str, now: datetime) -> tuple[Any, ...]:
         return (_state(job, now), job.job_id)
     if sort == "name":
         return (job.job_id,)
-    behind = (lag(job.head, now) if job.head else None) or _age(job, now)
+    found = lag(job.head, now) if job.head else None
+    behind = _age(job, now) if found is None else found
     return (-behind.total_seconds(), job.job_id)
 
 

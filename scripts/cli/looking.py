@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.deciding import asked, deciding, rechecked
+from scripts.cli.deciding import asked, deciding
 from scripts.cli.differing import differences, entry_of, show_differences
 from scripts.cli.layout import Cell, emit, show_facts, show_rows
 from scripts.cli.progress import progress
@@ -27,7 +27,7 @@ from scripts.cli.texts import (
     state_of,
     state_text,
 )
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.freshness import age, lag
 from scripts.helpers.looked_up import BYTES, FILES, ROWS, counted
 from scripts.helpers.records import Head, LogEntry
@@ -162,11 +162,12 @@ def diff(around: Surroundings, job: str, version: int | None, other: int | None)
     for name, entry in (("from", oldest), ("to", newest)):
         change = entry.change
         by = f" by {printable(id_text(change.run_id))}" if change.run_id else ""
-        around.out.print(f"{name.ljust(5)}version {entry.version:,}: {change.op}, {moment(change.at)}{by}", style="dim")
+        said = f"{name.ljust(5)}version {entry.version:,}: {printable(change.op)}, {moment(change.at)}{by}"
+        around.out.print(said, style="dim")
     if not changes:
         around.out.print("No watermark differs.")
         return
-    show_differences(around, changes)
+    show_differences(around.out, changes)
 
 
 @command("explain")
@@ -179,12 +180,11 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
 
     KEY is relative to the source, or the whole URI.
     """
-    from scripts.helpers.file_bookmark import FileBookmark
-
+    bookmark_of = file_bookmark()
     name, state = state_in(around, job, context, "files")
     source = state["source"]
     given = {option: value for option, value in options.items() if value}
-    bookmark = FileBookmark(source, state=state, context=name, mode=state["mode"], **given)
+    bookmark = bookmark_of(source, state=state, context=name, mode=state["mode"], **given)
     relative = key.replace("s3a://", "s3://", 1).removeprefix(source)
     if source.startswith("file://"):
         relative = relative.removeprefix(source.removeprefix("file://"))
@@ -204,6 +204,17 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
         facts.append(("modified", moment(found.modified)))
     facts.append(("source", printable(source)))
     show_facts(around.out, facts)
+
+
+def file_bookmark() -> Any:
+    """Import the class that lists sources of files; ConfigurationError where what it needs is not installed."""
+    try:
+        from scripts.helpers.file_bookmark import FileBookmark
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Looking at files needs {error.name}. Install it: pip install 'glue-watermarks[files]'."
+        ) from error
+    return FileBookmark
 
 
 def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, dict[str, Any]]:
@@ -226,7 +237,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
 @job_argument
 @click.option("--repair", is_flag=True, help="Write log entries that are missing, delete chunks that nothing needs.")
 @click.option("--after-restore", is_flag=True, help="Start a new epoch: no batch id of before the restore comes again.")
-@deciding(why_needed=False)
+@deciding(why_needed=False, why="The reason; --after-restore needs it and keeps it in the history.")
 def doctor(
     around: Surroundings, job: str, repair: bool, after_restore: bool, why: str | None, who: str | None, yes: bool
 ) -> None:
@@ -236,15 +247,17 @@ def doctor(
     """
     if after_restore and not why:
         raise click.UsageError("--after-restore needs --why.")
+    before = None
     if repair or after_restore:
         before = around.watermarks.latest(job)
         lines = ["A new epoch is started; an open plan is dropped."] if after_restore else []
         lines += ["Missing log entries are written, chunks that nothing refers to are deleted."] if repair else []
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", lines, yes)
-        rechecked(around, before)
     with progress(around, f"examining {printable(job)}"):
-        given = {"why": why} if why else {}
-        findings = around.watermarks.doctor(job, repair=repair, after_restore=after_restore, who=who, **given)
+        given: dict[str, Any] = {"why": why} if why else {}
+        findings = around.watermarks.doctor(
+            job, repair=repair, after_restore=after_restore, who=who, expected=before, **given
+        )
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:

@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from scripts.cli import deciding, dry_run, lateness, listing, looking, moving, ranges, setting, viewing
 from scripts.cli.commands import command, shared
 from scripts.cli.surroundings import Surroundings
-from scripts.jobs.session import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
+from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 PROGRAM = "watermarks"
 NARROW, MAX_WIDTH = 52, 100

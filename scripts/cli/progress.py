@@ -28,7 +28,7 @@ def progress(around: Surroundings, text: str, total: int | None = None) -> Itera
     """Show that something is going on, once it takes longer than two seconds and if somebody looks."""
     shown = Progress(
         SpinnerColumn("line"),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),

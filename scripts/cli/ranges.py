@@ -14,7 +14,7 @@ from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text, head_json, printable, state_of
 from scripts.helpers.coverage import types_of
 from scripts.helpers.cursors import CursorColumn, as_list
-from scripts.helpers.errors import BoundsError, UnknownJobError
+from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
 from scripts.helpers.slices import slices
 
 BEGINNING, END = "the very beginning", "the very end"
@@ -98,7 +98,15 @@ def _bound(state: Any, text: str | None) -> Any:
     if text is None:
         return None
     name = as_list(state.get("cursor_column"))[0]
-    return CursorColumn(str(name), types_of(state)[0]).from_text(text)
+    return cursor_value(CursorColumn(str(name), types_of(state)[0]), text)
+
+
+def cursor_value(column: CursorColumn, text: str) -> Any:
+    """Read a value of a cursor that somebody has typed; InvalidValueError says what it must be."""
+    try:
+        return column.from_text(text)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{text!r} is no value of the cursor {column.name!r}, a {column.type}.") from error
 
 
 def _show(around: Surroundings, job: str, context: str, what: str, spans: Sequence[Any], none: str) -> None:

@@ -14,6 +14,7 @@ from dateutil.parser import isoparse
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.deciding import decide, deciding
 from scripts.cli.layout import emit
+from scripts.cli.ranges import cursor_value
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.coverage import is_rows, types_of
 from scripts.helpers.cursors import CursorColumn, as_list
@@ -52,9 +53,9 @@ def set_values(
     """
     marks = around.watermarks
     try:
-        before, is_new = marks.latest(job), False
+        before = marks.latest(job)
     except UnknownJobError:
-        before, is_new = Head.first(job), True
+        before = Head.first(job)
     state: Mapping[str, Any] = before.watermarks
     if context is not None:
         found = before.watermarks.get(context)
@@ -68,9 +69,8 @@ def set_values(
         around,
         before,
         after,
-        lambda: marks.set_watermark(job, wanted, context=context, why=why, who=who),
+        lambda: marks.set_watermark(job, wanted, context=context, why=why, who=who, expected=before),
         yes=yes,
-        is_new=is_new,
     )
 
 
@@ -98,6 +98,8 @@ def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
         return name, _cursor(value, state)
     if kind is None:
         kind = _kind_of(state[name]) if name in state else "str"
+        if kind == "null" and value:
+            raise InvalidValueError(f"{name} is null now, so it has no type. Write {name}:TYPE=VALUE.")
     try:
         return name, _read(value, kind)
     except (ValueError, KeyError, InvalidOperation):
@@ -111,11 +113,11 @@ def _cursor(text: str, state: Mapping[str, Any]) -> Any:
     names, types = as_list(state.get("cursor_column")), types_of(state)
     columns = [CursorColumn(str(name), kind) for name, kind in zip(names, types, strict=True)]
     if len(columns) == 1:
-        return columns[0].from_text(text)
+        return cursor_value(columns[0], text)
     parts = text.split(",")
     if len(parts) > len(columns):
         raise InvalidValueError(f"value has {len(parts)} parts and the cursor {len(columns)} columns.")
-    read = [column.from_text(part.strip()) for column, part in zip(columns, parts, strict=False)]
+    read = [cursor_value(column, part.strip()) for column, part in zip(columns, parts, strict=False)]
     return [*read, *[None] * (len(columns) - len(read))]
 
 

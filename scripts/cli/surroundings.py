@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
@@ -35,7 +34,6 @@ class Surroundings:
     is_json: bool = False
     fixed_now: datetime | None = None
     progress_after: float = 2.0
-    given: Mapping[str, Any] = field(default_factory=dict)
 
     def now(self) -> datetime:
         """Return the time."""
@@ -51,15 +49,28 @@ class Surroundings:
         """Where questions, progress and errors go."""
         return _console(sys.stderr)
 
+    @property
+    def shown(self) -> Console:
+        """Where what is asked about is shown: beside the question, where standard output is for one JSON document."""
+        return self.err if self.is_json else self.out
+
     @cached_property
     def store(self) -> Store:
         """The table's items as they are. CredentialsError without a region or with a profile that cannot be used."""
+        self._use_profile()
+        return Store(self.table, make_client(self.region, self.endpoint_url))
+
+    def client(self, service: str) -> Any:
+        """Return a client of another service, for the same profile and region; CredentialsError as `store`."""
+        self._use_profile()
+        return boto3.client(service)  # type: ignore[call-overload]
+
+    def _use_profile(self) -> None:
         if self.profile or self.region:
             try:
                 boto3.setup_default_session(profile_name=self.profile, region_name=self.region)
             except BotoCoreError as error:
                 raise CredentialsError(f"The AWS credentials cannot be used: {error} Mend the profile.") from error
-        return Store(self.table, make_client(self.region, self.endpoint_url))
 
     @cached_property
     def watermarks(self) -> Watermarks:

@@ -13,6 +13,7 @@ from scripts.helpers.freshness import age, lag
 from scripts.helpers.records import Change, Head, LogEntry
 from scripts.helpers.spill import Blob
 from scripts.helpers.units import duration_text, size_text, time_text
+from scripts.helpers.units import printable as printable
 from scripts.helpers.values import Spilled, to_utc_string
 
 NONE = "-"
@@ -21,11 +22,6 @@ NONE = "-"
 def count_of(number: int, word: str) -> str:
     """Write how many of something there are."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
-def printable(text: str) -> str:
-    """Return a text in which nothing can move the cursor: names come from the table, and anybody may have put them."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def ago(duration: timedelta | None) -> str:
@@ -66,9 +62,8 @@ def state_text(state: Any) -> str:
         columns, value = state.get("cursor_column"), state.get("value")
         names = columns if isinstance(columns, list) else [columns]
         values = value if isinstance(value, list) else [value]
-        return ", ".join(f"{name} {value_text(one)}" for name, one in zip(names, values, strict=False)) or value_text(
-            value
-        )
+        found = [f"{printable(str(name))} {value_text(one)}" for name, one in zip(names, values, strict=False)]
+        return ", ".join(found) or value_text(value)
     if isinstance(state, Mapping) and state.get("kind") == "files":
         listed = state.get("listed")
         return f"{count_of(known_files(state), 'file')} known, listed {moment(listed) if listed else 'never'}"
@@ -86,9 +81,10 @@ def planned_text(planned: Any) -> str:
     if isinstance(planned, Mapping) and planned.get("kind") == "files":
         return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}"
     if isinstance(planned, Mapping) and planned.get("kind") == "rows":
-        return f"{planned.get('cursor_column')} from {bound_text(planned.get('low'), 'the beginning')} to before " + (
-            bound_text(planned.get("high"), "the first row there will be")
-        )
+        low, high = planned.get("low"), planned.get("high")
+        column = printable(str(planned.get("cursor_column")))
+        start, end = bound_text(low, "the beginning"), bound_text(high, "the first row there will be")
+        return f"{column} from {start} to before {end}"
     return value_text(planned)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command, job_argument
 from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.moving import may_write
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, moment, printable
@@ -29,7 +30,7 @@ STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red
 @click.option("--glue", is_flag=True, help="The runs of Glue itself (glue:GetJobRuns).")
 def runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
     """Show the runs of a job, as our Job Runs API or Glue keeps them."""
-    found = _runs_of_glue(job, limit) if glue else _runs_of_table(around, job, limit)
+    found = _runs_of_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
     if around.is_json:
         emit({"job": job, "runs": found})
         return
@@ -49,10 +50,8 @@ def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str,
     return [dict(record.to_job_run()) | ({"Lost": True} if record.is_lost(now) else {}) for record in records]
 
 
-def _runs_of_glue(job: str, limit: int) -> list[dict[str, Any]]:
-    import boto3
-
-    answer = boto3.client("glue").get_job_runs(JobName=job, MaxResults=limit)
+def _runs_of_glue(around: Surroundings, job: str, limit: int) -> list[dict[str, Any]]:
+    answer = around.client("glue").get_job_runs(JobName=job, MaxResults=limit)
     return [dict(run) for run in answer["JobRuns"]]
 
 
@@ -76,8 +75,12 @@ def _row(run: Mapping[str, Any]) -> Sequence[Cell]:
 )
 @click.option("--since", type=Duration(), metavar="TIME", help="Only the last 7d, 24h, …")
 @click.option("--values", is_flag=True, help="Show watermarks too; they may be personal data.")
-def report(around: Surroundings, names: Sequence[str], path: Path, since: timedelta | None, values: bool) -> None:
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def report(
+    around: Surroundings, names: Sequence[str], path: Path, since: timedelta | None, values: bool, force: bool
+) -> None:
     """Write one HTML page about jobs that needs no other file."""
+    may_write(path, force)
     build_report = _report().build_report
     now = around.now()
     with progress(around, "reading jobs"):

@@ -31,7 +31,7 @@ from scripts.demo.compare import Month, compare
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.ids import new_run_id
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs.session import TRY_LATER
+from scripts.jobs.exit_codes import TRY_LATER
 
 BUCKET = "demo-bucket"
 FLIGHTS, WEATHER = "flights", "weather"

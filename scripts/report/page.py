@@ -134,7 +134,8 @@ def attention(entry: Entry) -> tuple[int, float, str]:
     rank = list(STATES).index(facts.state)
     if facts.state in ("idle", "running", "new"):
         rank = len(STATES) + (0 if facts.failed_since else 1 if facts.gap_count else 2)
-    behind = facts.lag or facts.age or timedelta(0)
+    behind = facts.age if facts.lag is None else facts.lag
+    behind = timedelta(0) if behind is None else behind
     return rank, -behind.total_seconds(), facts.job_id
 
 

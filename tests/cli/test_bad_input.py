@@ -212,7 +212,10 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
         (["explain", "rents", "a.csv"], "Job 'rents' has no context of files. It has: none."),
         (["explain", "parking-fines", "a.csv", "--context", "x"], "no context 'x' of files. It has: fines."),
         (["gaps", "parking-fines"], "has no context of rows"),
-        (["gaps", "parking-permits", "--from", "soon"], "last_modified"),
+        (
+            ["gaps", "parking-permits", "--from", "soon"],
+            "'soon' is no value of the cursor 'last_modified', a timestamp.",
+        ),
         (["plan", "parking-fines", "--source", "s3://x/"], "--source is for one context of rows"),
         (["jobs", "bad\x07name"], "is not allowed"),
     ],
@@ -278,3 +281,44 @@ def test_script_names_the_command_when_completion_is_set_up(run: Command, world:
 
     assert done.exit_code == 0
     assert f"_WATERMARKS_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_type_is_asked_for_when_the_present_value_is_null(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "rents", "jr_1", {"until": None})
+
+    done = run(watermarks, "set", "rents", "until=5", "--why", "x", "--yes")
+
+    assert done.exit_code == 65
+    assert "until is null now, so it has no type. Write until:TYPE=VALUE." in done.stderr
+    assert watermarks.get_watermark_values("rents") == {"until": None}
+
+
+def test_jobs_that_are_there_are_shown_when_one_of_the_names_is_unknown(run: Command, world: Watermarks) -> None:
+    done = run(world, "jobs", "rents", "nope", "housing")
+
+    assert done.exit_code == 1
+    assert "rents" in done.stdout
+    assert "housing" in done.stdout
+    assert "nope: not in the table; check the name" in done.stdout
+
+
+def test_names_that_were_read_are_counted_when_the_list_was_cut_short(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.cli.failures.LOOKED_AT", 0)
+
+    assert "None of the 0 names that were read looks like it." in run(world, "show", "zzzzzz").stderr
+
+
+def test_runs_of_glue_are_those_of_the_region_when_one_is_given(
+    run: Command, watermarks: Watermarks, endpoint: str
+) -> None:
+    import boto3
+
+    glue = boto3.client("glue", region_name="us-east-1", endpoint_url=endpoint)
+    glue.create_job(Name="far", Role="r", Command={"Name": "glueetl"})
+    run_id = glue.start_job_run(JobName="far")["JobRunId"]
+
+    done = run(watermarks, "runs", "far", "--glue", "--region", "us-east-1", "--output", "json")
+
+    assert [one["Id"] for one in json.loads(done.stdout)["runs"]] == [run_id]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from scripts.cli import deciding
+from scripts.cli.texts import as_json
+from scripts.helpers.errors import StaleError
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, Command, commit, document, leave_open, put_legacy, rows_state
 from tests.conftest import Clock
@@ -87,6 +89,8 @@ def test_preview_is_what_is_done_when_a_decision_is_taken(
     after = watermarks.latest(job).watermarks
     differing = {name for name in {*before, *after} if shown(before, name) != shown(after, name)}
     assert {change["watermark"] for change in changes} == differing
+    for change in changes:
+        assert shown({"found": change["to"]}, "found") == as_json(shown(after, change["watermark"]))
 
 
 @every_decision
@@ -144,19 +148,67 @@ def test_decision_is_shown_with_the_plan_and_the_run_it_ends_when_a_run_is_at_wo
     assert "Done: version 3, REWIND." in done.stdout
 
 
+@every_decision
 def test_nothing_is_changed_when_the_job_changes_while_it_is_asked_about(
-    run: Command, watermarks: Watermarks, job: str, monkeypatch: pytest.MonkeyPatch
+    run: Command, watermarks: Watermarks, job: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], op: str
 ) -> None:
     def meanwhile(*_: Any, **__: Any) -> None:
         commit(watermarks, job, "jr_3", {"seen": 3})
 
     monkeypatch.setattr(deciding, "asked", meanwhile)
 
-    done = run(watermarks, "reset", job, "--why", "a test")
+    done = run(watermarks, *arguments, "--why", "a test")
 
     assert done.exit_code == 1
     assert "changed while you looked: version 2 was shown and it is at 3" in done.stderr
     assert watermarks.history(job)[0].change.op == "COMMIT"
+
+
+def test_what_a_run_commits_is_kept_when_a_new_job_is_set_meanwhile(
+    run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deciding, "asked", lambda *_, **__: commit(watermarks, "loans", "jr_1", {"seen": 3}))
+
+    done = run(watermarks, "set", "loans", "seen=1", "--why", "a test")
+
+    assert done.exit_code == 1
+    assert "Job 'loans' changed while you looked: version 0 was shown and it is at 1" in done.stderr
+    assert watermarks.get_watermark_values("loans") == {"seen": 3}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["reset", "old"], ["set", "old", "rows_collected=1"], ["rewind", "old", "--to-run", "jr_1"],
+     ["doctor", "old", "--after-restore"]],
+    ids=lambda value: value[0],
+)  # fmt: skip
+def test_decision_is_taken_when_a_job_has_one_item_of_the_original_class(
+    run: Command, watermarks: Watermarks, dynamodb: Any, arguments: list[str]
+) -> None:
+    put_legacy(dynamodb, watermarks.table_name, "old", "jr_1")
+
+    done = run(watermarks, *arguments, "--why", "a test", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert [entry.version for entry in watermarks.history("old")] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [["set", "repairs", "seen=9"], ["reset", "repairs", "--context", "seen"], ["discard-plan", "repairs"]],
+    ids=lambda value: value[0],
+)
+def test_run_is_gone_back_to_when_a_decision_has_left_it_in_force(
+    run: Command, watermarks: Watermarks, job: str, first: list[str]
+) -> None:
+    if first[0] == "discard-plan":
+        leave_open(watermarks, job, "jr_3", SECOND, NOW)
+    assert run(watermarks, *first, "--why", "a test", "--yes").exit_code == 0
+
+    done = run(watermarks, "rewind", job, "--to-run", "jr_2", "--why", "a test", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert watermarks.get_watermark_values(job)["seen"] == 2
 
 
 def test_plan_is_discarded_when_told_to(run: Command, watermarks: Watermarks, job: str) -> None:
@@ -255,8 +307,10 @@ def test_job_of_the_original_class_is_adopted_when_its_run_is_named(
     for run_id in ("jr_1", "jr_2"):
         put_legacy(dynamodb, watermarks.table_name, "old", run_id)
 
+    shown = run(watermarks, "adopt", "old", "--run", "jr_2")
     done = document(run(watermarks, "adopt", "old", "--run", "jr_2", "--yes", "--output", "json"))
 
+    assert "2023-03-16 15:45:00" in shown.stdout
     assert done["after"]["last"]["run"] == "jr_2"
     assert watermarks.get_most_recent_run_id("old") == "jr_2"
 
@@ -277,6 +331,7 @@ def test_job_of_the_original_class_is_adopted_when_glue_knows_its_runs(
     done = run(watermarks, "adopt", "old", "--glue", "--glue-job", "old in glue", "--yes")
 
     assert done.exit_code == 0
+    assert f"Run {run_ids[1]} is the one that Glue started last." in done.stdout
     assert watermarks.get_most_recent_run_id("old") == run_ids[1]
 
 
@@ -301,4 +356,26 @@ def test_only_json_is_on_standard_output_when_a_question_is_asked(
     done = run(watermarks, "reset", job, "--why", "a test", "--output", "json", input="y\n")
 
     assert json.loads(done.stdout)["after"]["version"] == 3
+    assert "version 2 becomes 3" in done.stderr
     assert "Change job repairs?" in done.stderr
+
+
+DIRECT: dict[str, Any] = {
+    "rewind": lambda marks, **given: marks.rewind("repairs", to_version=1, **given),
+    "reset": lambda marks, **given: marks.reset("repairs", **given),
+    "set": lambda marks, **given: marks.set_watermark("repairs", {"seen": 9}, **given),
+    "discard": lambda marks, **given: marks.discard_plan("repairs", **given),
+    "restore": lambda marks, **given: marks.doctor("repairs", after_restore=True, **given),
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_decision_is_refused_when_the_job_is_not_as_expected(watermarks: Watermarks, job: str, name: str) -> None:
+    expected = watermarks.latest(job)
+    leave_open(watermarks, job, "jr_3", SECOND, NOW)
+    before = watermarks.latest(job)
+
+    with pytest.raises(StaleError, match="Job 'repairs' changed while you looked: version 2 was shown"):
+        DIRECT[name](watermarks, why="a test", expected=expected)
+
+    assert watermarks.latest(job) == before

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from scripts.cli import surroundings
+from scripts.cli.progress import progress
 from scripts.helpers import items
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.dataframe_rows import DataFrameRows
@@ -36,6 +40,30 @@ def test_jobs_come_with_what_is_behind_first_when_listed(run: Command, world: Wa
     assert by_name["libraries"]["problem"] == "items of the original class; see adopt"
     assert found["cost"]["requests"] > 0
     assert found["cost"]["units"] > 0
+
+
+def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing(
+    run: Command, watermarks: Watermarks, clock: Clock
+) -> None:
+    clock.now = NOW - timedelta(hours=5)
+    commit(watermarks, "in-time", "jr_1", {"rows": rows_state(NOW)})
+    clock.now = NOW - timedelta(hours=1)
+    commit(watermarks, "older", "jr_1", {"seen": 1})
+
+    found = document(run(watermarks, "jobs", "--output", "json"))
+
+    assert [job["job"] for job in found["jobs"]] == ["older", "in-time"]
+
+
+def test_text_of_progress_is_no_markup_when_a_job_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    around = surroundings.Surroundings(progress_after=0)
+    monkeypatch.setitem(around.__dict__, "err", Console(file=out, force_terminal=True, width=80))
+
+    with progress(around, "asking the source of [red]"):
+        time.sleep(0.3)
+
+    assert "asking the source of [red]" in out.getvalue()
 
 
 def test_jobs_say_what_they_cost_when_shown_to_people(run: Command, world: Watermarks) -> None:

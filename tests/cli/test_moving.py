@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers import items
-from scripts.helpers.errors import StaleError
+from scripts.helpers.errors import StaleError, UnknownJobError
+from scripts.helpers.export_lines import item_line
 from scripts.helpers.records import Order
 from scripts.helpers.store import Store
 from scripts.helpers.transfer import export_jobs, import_jobs, plan_import
@@ -142,6 +143,53 @@ def test_nothing_is_written_again_when_an_import_is_repeated(
 
     assert set(again["jobs"].values()) == {"same"}
     assert stored(target) == before
+
+
+def put_runs(watermarks: Watermarks, job_id: str) -> list[tuple[str, str]]:
+    """Write items as the Job Runs API has them for a job; return their keys."""
+    keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY, items.TRIGGER_KEY]
+    for key in keys:
+        watermarks._store.put(items.key(job_id, key) | {"state": {"S": "WAITING"}})
+    return [(job_id, key) for key in keys]
+
+
+def test_runs_of_jobs_stay_where_they_are_when_jobs_are_moved(
+    make_watermarks: Make, target: Watermarks, tmp_path: Path
+) -> None:
+    origin, path = make_watermarks(), tmp_path / "jobs"
+    commit(origin, "repairs", "jr_1", {"n": 1})
+    moved = set(stored(origin))
+    put_runs(origin, "repairs")
+    there = put_runs(target, "repairs")
+
+    with path.open("wb") as file:
+        summary = export_jobs(origin._store, ["repairs"], file, NOW)
+    plan = plan_import(target._store, path)
+    import_jobs(target._store, plan, ORDER)
+    commit(origin, "repairs", "jr_2", {"n": 2})
+    kept = put_runs(origin, "repairs")
+    import_jobs(origin._store, plan_import(origin._store, path, replace=True), ORDER)
+
+    assert (summary.items, plan.steps) == (len(moved), {"repairs": "new"})
+    assert set(stored(target)) == moved | set(there)
+    assert set(kept) <= set(stored(origin))
+    with pytest.raises(UnknownJobError):
+        put_runs(origin, "runs only")
+        export_jobs(origin._store, ["runs only"], io.BytesIO(), NOW)
+
+
+def test_runs_of_jobs_are_left_out_when_a_file_holds_them(source: Watermarks, target: Watermarks, file: Path) -> None:
+    lines = lines_of(file)
+    line = item_line(items.key("repairs", items.JOB_RECORD_KEY) | {"state": {"S": "WAITING"}})
+    count = json.loads(lines[0])["items"]
+    file.write_bytes(signed([*header(lines, items=count + 1), line]))
+
+    for step in ("new", "same"):
+        plan = plan_import(target._store, file)
+        assert plan.steps["repairs"] == step
+        import_jobs(target._store, plan, ORDER)
+
+    assert stored(target) == stored(source)
 
 
 @pytest.mark.parametrize("left", [1, 3, 6])

@@ -67,6 +67,30 @@ def test_a_line_for_each_job_is_printed_when_metrics_are_asked_for(late_table: W
     assert line["LagSeconds"] == pytest.approx(4 * 86_400, abs=100)
 
 
+def test_job_is_late_when_a_threshold_names_it_and_the_table_does_not(late_table: Watermarks) -> None:
+    Path("named.json").write_text('{"repair": {"error": "9d"}, "parking*": {"error": "9d"}}')
+
+    done = CliRunner().invoke(cli, ["freshness", "--thresholds", "named.json"])
+
+    assert done.exit_code == 1
+    assert "not in the table; check the name in the thresholds" in done.stdout
+    assert "1 of 1 late." in done.stdout
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1h", 1), ("3h", 0)])
+def test_job_that_never_committed_is_late_when_its_run_began_long_ago(
+    late_table: Watermarks, make_watermarks: Any, limit: str, code: int
+) -> None:
+    long_ago = datetime.now(timezone.utc) - timedelta(hours=2)
+    make_watermarks(late_table.table_name, clock=lambda: long_ago).begin("loans", "jr_1")
+
+    done = CliRunner().invoke(cli, ["freshness", "loans", "--error", limit, "--output", "json"])
+
+    assert done.exit_code == code, done.output
+    [job] = json.loads(done.stdout)["jobs"]
+    assert (job["status"], job["measure"]) == ("error" if code else "never", "age")
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [

@@ -55,6 +55,13 @@ def test_markup_in_names_is_text_when_shown(page: Page, url: str) -> None:
     assert page.complaints() == []
 
 
+def test_overview_is_shown_when_the_name_of_the_link_is_malformed(page: Page, url: str) -> None:
+    page.open(f"{url}#job=%E0%A4%A")
+
+    assert page.run("return !document.getElementById('overview').hidden")
+    assert page.complaints() == []
+
+
 # --- finding ------------------------------------------------------------------------------------
 
 

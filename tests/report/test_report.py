@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html import unescape
 from itertools import pairwise
@@ -12,13 +13,16 @@ from typing import Any
 
 import boto3
 import pytest
+from markupsafe import Markup
 
 from scripts.helpers.errors import InvalidValueError, TableNotFoundError
+from scripts.helpers.records import Change, Head
 from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.runs.run_store import RunStore
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.facts import JobFacts
+from scripts.report.page import Entry, attention
 from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
 from tests.conftest import Clock
@@ -244,3 +248,17 @@ def test_periods_show_the_age_when_a_job_has_no_cursor_of_time(watermarks: Water
 
 def test_periods_are_none_when_nothing_was_committed() -> None:
     assert in_periods(JobFacts("repairs", datetime(2026, 3, 16, tzinfo=timezone.utc), None)) is None
+
+
+def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing() -> None:
+    now = datetime(2026, 3, 16, tzinfo=timezone.utc)
+    state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": now}
+
+    def entry(job_id: str, hours: int, **watermarks: Any) -> Entry:
+        last = Change("COMMIT", "token", now - timedelta(hours=hours), "jr_1", fence=0)
+        head = replace(Head.first(job_id), version=1, last=last, watermarks=watermarks)
+        return Entry(JobFacts(job_id, now, head), 1, 0, Markup(""), "")
+
+    found = sorted([entry("in-time", 5, rows=state), entry("older", 1)], key=attention)
+
+    assert [one.facts.job_id for one in found] == ["older", "in-time"]

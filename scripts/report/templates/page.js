@@ -57,9 +57,18 @@
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   }
 
+  function asked() {
+    if (!location.hash.startsWith("#job=")) return null;
+    try {
+      return decodeURIComponent(location.hash.slice(5));
+    } catch {
+      return null;
+    }
+  }
+
   async function route() {
     if (location.hash === "#main") return;
-    const name = location.hash.startsWith("#job=") ? decodeURIComponent(location.hash.slice(5)) : null;
+    const name = asked();
     const row = name === null ? null : rows.find((one) => one.dataset.name === name);
     overview.hidden = Boolean(row);
     job.hidden = !row;
