@@ -34,3 +34,13 @@ def test_link_of_the_readme_leads_somewhere_when_it_is_local() -> None:
 
     assert links
     assert [link for link in links if not (REPOSITORY / link).exists()] == []
+
+
+def test_examples_of_a_page_are_run_somewhere_when_it_has_any() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    pages = [
+        page for page in DOCS.glob("*.md") if re.search(r"^```(python|console|hcl)", page.read_text(), re.MULTILINE)
+    ]
+
+    assert pages
+    assert [page.name for page in pages if f'"{page.name}"' not in tests] == []
