@@ -237,7 +237,7 @@ class ExportFileError(InvalidValueError):
     """A file that is no whole, unchanged export of a table."""
 
     def __init__(self, path: str, line: int, detail: str, imported: int = 0) -> None:
-        self.path, self.line = path, line
+        self.path, self.line, self.imported = path, line, imported
         done = f"{imported:,} jobs before it were imported" if imported else "Nothing was imported"
         super().__init__(f"File {path!r}, line {line:,}: {detail}. {done}. Export or copy it again.")
 
