@@ -12,15 +12,15 @@ from scripts.cli.commands import Duration, Job, command
 from scripts.cli.layout import Cell, emit, show_folded, show_rows
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import NONE, ago, count_of, head_json, printable, state_of
+from scripts.cli.texts import NONE, count_of, head_json, printable, state_of
 from scripts.helpers.coverage import served_by
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.freshness import age, lag
+from scripts.helpers.freshness import age, lag, open_plan_age
 from scripts.helpers.job_list import ListCost, ListedJob, list_jobs
 from scripts.helpers.units import duration_text, id_text
 from scripts.jobs.exit_codes import FAILED
 
-HEADINGS = ("job", "state", "lag", "last", "version", "run")
+HEADINGS = ("job", "state", "lag", "last", "version", "plan", "owner")
 NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
 
@@ -47,9 +47,10 @@ def jobs(
 ) -> None:
     """List jobs: how far they are behind, and what is open.
 
-    Lag is the time since the oldest cursor of a job, last the time since its last version. Without
-    NAMES the table is scanned from head to head, without its histories; that needs dynamodb:Scan.
-    With NAMES only those jobs are read.
+    Lag is the time since the oldest cursor of a job, last the time since its last version, plan the
+    time since an open plan was frozen, owner the run that has the job. Without NAMES the table is
+    scanned from head to head, without its histories; that needs dynamodb:Scan. With NAMES only
+    those jobs are read.
     """
     found, cost = _named(around, names) if names else _listed(around)
     _show(around, found, cost, prefix=prefix, stale=stale, sort=sort, limit=limit, everything=everything or bool(names))
@@ -162,18 +163,19 @@ def _facts(job: ListedJob, now: datetime) -> dict[str, Any]:
 def _row(job: ListedJob, now: datetime) -> list[Cell]:
     name = printable(job.job_id)
     if job.head is None:
-        return [name, Text("problem", "red"), NONE, NONE, NONE, NONE]
+        return [name, Text("problem", "red"), *[NONE] * (len(HEADINGS) - 2)]
     head, state = job.head, state_of(job.head, now)
     style = {"open plan": "yellow", "lease over": "yellow", "at work": "green"}.get(state, "")
-    behind = lag(head, now)
-    run = head.claim.run_id if head.claim else head.last.run_id if head.last else None
+    behind, planned = lag(head, now), open_plan_age(head, now)
+    owner, since = head.claim and head.claim.run_id, age(head, now)
     return [
         name,
         Text(state, style),
         NONE if behind is None else duration_text(behind),
-        f"{head.last.op} {ago(age(head, now))}" if head.last else "never",
+        f"{head.last.op} {duration_text(since)}" if head.last and since is not None else "never",
         f"{head.version:,}",
-        printable(id_text(run)) if run else NONE,
+        NONE if planned is None else duration_text(planned),
+        printable(id_text(owner)) if owner else NONE,
     ]
 
 

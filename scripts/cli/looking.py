@@ -111,7 +111,8 @@ def _kind(state: Any) -> str:
 @click.option("--before", type=click.IntRange(1), metavar="VERSION", help="Only versions below this one.")
 def history(around: Surroundings, job: str, limit: int, before: int | None) -> None:
     """Show the versions of a job: who made them, when and why."""
-    entries = around.watermarks.history(job, limit, before)
+    with progress(around, "reading versions"):
+        entries = around.watermarks.history(job, limit, before)
     if around.is_json:
         emit({"job": job, "history": [entry_json(entry) for entry in entries]})
         return

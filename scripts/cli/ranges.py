@@ -10,6 +10,7 @@ import click
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.layout import Cell, emit, show_rows
 from scripts.cli.looking import state_in
+from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text, head_json, printable, state_of
 from scripts.helpers.coverage import types_of
@@ -25,8 +26,10 @@ BEGINNING, END = "the very beginning", "the very end"
 @context_option
 def coverage(around: Surroundings, job: str, context: str | None) -> None:
     """Show which cursor values were read, by live runs and by backfills."""
-    name, _ = state_in(around, job, context, "rows")
-    _show(around, job, name, "coverage", around.watermarks.coverage(job, name), "Nothing was read yet.")
+    with progress(around, "reading what was covered"):
+        name, _ = state_in(around, job, context, "rows")
+        found = around.watermarks.coverage(job, name)
+    _show(around, job, name, "coverage", found, "Nothing was read yet.")
 
 
 @command("gaps")
@@ -35,8 +38,9 @@ def coverage(around: Surroundings, job: str, context: str | None) -> None:
 @click.option("--from", "start", metavar="VALUE", help="Look from here on.")
 def gaps(around: Surroundings, job: str, context: str | None, start: str | None) -> None:
     """Show what a rows context has gone past and never read. A backfill fills it."""
-    name, state = state_in(around, job, context, "rows")
-    found = around.watermarks.gaps(job, name, _bound(state, start))
+    with progress(around, "looking for gaps"):
+        name, state = state_in(around, job, context, "rows")
+        found = around.watermarks.gaps(job, name, _bound(state, start))
     _show(around, job, name, "gaps", found, "No gap.")
 
 

@@ -14,6 +14,7 @@ from dateutil.parser import isoparse
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.deciding import decide, deciding
 from scripts.cli.layout import emit
+from scripts.cli.progress import progress
 from scripts.cli.ranges import cursor_value
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.coverage import is_rows, types_of
@@ -145,9 +146,10 @@ def _read(text: str, kind: str) -> Any:
 @command("create-table")
 def create_table(around: Surroundings) -> None:
     """Create the table, as terraform/ does."""
-    there = around.watermarks.exists()
-    if not there:
-        around.watermarks.create_table()
+    with progress(around, "creating the table"):
+        there = around.watermarks.exists()
+        if not there:
+            around.watermarks.create_table()
     if around.is_json:
         emit({"table": around.table, "created": not there})
     elif there:
