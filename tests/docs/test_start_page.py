@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.docs.pages import run_page
+from tests.protocol.conftest import served
+from tests.rows.servers import free_port
 
 
 def test_first_five_minutes_go_as_told_when_the_page_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    port = free_port()
     names: dict[str, Any] = {"lake": str(tmp_path)}
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    (tmp_path / "server").mkdir()
 
-    found = run_page("start.md", names)
-    server.stop()
+    with served(command, port, tmp_path / "server", {}) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        found = run_page("start.md", names)
 
     assert found == 7

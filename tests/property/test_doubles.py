@@ -113,8 +113,10 @@ sent = st.one_of(
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[Any]:
-    with mock_aws():
-        yield boto3.client("dynamodb")
+    mock = mock_aws()
+    mock.start(reset=False)
+    yield boto3.client("dynamodb")
+    mock.stop()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
