@@ -139,7 +139,8 @@ class Demo:
 
     def add_row(self, title: str, job: str, log: str, output: str, ended: str) -> None:
         """Remember one run and show it."""
-        report = json.loads(output) if output.strip() else {}
+        reports = [line for line in output.splitlines() if line.startswith("{")]  # Spark 3.3 logs to stdout as well.
+        report = json.loads(reports[-1]) if reports else {}
         planned = re.search(r"event=planned .*", log)
         plan = "refused" if ended == str(TRY_LATER) else "—"
         if planned:

@@ -268,7 +268,8 @@ def test_same_rows_are_taken_as_by_sql_when_a_window_is_read(
 ) -> None:
     window = RowWindow(CURSORS, low, high, lookback, nulls, descending)
     by_sql = ListedRows(CURSORS, listed)
-    source = PandasRows(pd.DataFrame(listed, columns=["id", "part"], dtype="Int64"))
+    ids, parts = (pd.array([row[place] for row in listed], dtype="Int64") for place in (0, 1))
+    source = PandasRows(pd.DataFrame({"id": ids, "part": parts}))
 
     found = [tuple(None if value is pd.NA else int(value) for value in row) for row in source.rows(window).values]
 

@@ -12,7 +12,7 @@ LONG = bool(os.environ.get("GLUE_WATERMARKS_LONG"))
 
 TestProtocol = Protocol.TestCase
 TestProtocol.settings = settings(
-    max_examples=1_500 if LONG else 120,
+    max_examples=1_500 if LONG else 70,
     stateful_step_count=60 if LONG else 40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -76,7 +76,8 @@ def test_each_row_is_taken_once_when_rows_come_between_runs(
 
     assert [taken(source, window) for window in (first, second, third)] == [[0], [1, 2], []]
     assert third.is_empty and second.low == first.high
-    if first.columns[0].type not in ("string", "decimal(20,0)"):
+    by_spark = jdbc.version >= "3.4" or first.columns[0].type != "timestamp_ntz"
+    if first.columns[0].type not in ("string", "decimal(20,0)") and by_spark:
         again = source.rows(second).where(f"NOT ({second.predicate(SPARK)})")
         assert again.count() == 0
 
