@@ -48,6 +48,6 @@ def run_commands(page: str, block: str) -> None:
         line, _, expected = call.partition("\n")
         program, *arguments = shlex.split(line)
         assert program == "watermarks", f"{page}: {program} is not run"
-        done = CliRunner().invoke(cli, arguments, prog_name=program)
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, prog_name=program)
         same = doctest.OutputChecker().check_output(expected.replace("…", "..."), done.output, FLAGS)
         assert same, f"{page}: {line}\n{done.output}"
