@@ -23,8 +23,9 @@ def table(postgres: Any) -> str:
 
 def taken(watermarks: Watermarks, source: JdbcTable, run_id: str = "jr_again", **options: Any) -> list[int]:
     high = {"high": options.pop("high")} if "high" in options else {}
+    is_range = "from_run" in options
     with IncrementalJob(watermarks, "repairs", run_id, **options) as job:
-        found = job.rows_since(source, "number", nulls="exclude", settled=True, **high)
+        found = job.rows_since(source, "number", nulls="exclude", settled=not is_range, **high)
         return sorted(row.id for row in found.collect())
 
 
