@@ -19,10 +19,11 @@ from typing import Any
 import boto3
 import pytest
 from hypothesis import HealthCheck, settings
-from moto.server import ThreadedMotoServer
+from moto import mock_aws
 
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
+from tests.doubles.moto_server import MotoServer, OneAtATime
 
 REPOSITORY = Path(__file__).parent.parent
 REGION = "eu-west-2"
@@ -125,11 +126,18 @@ def log_level() -> Iterator[None]:
 def endpoint() -> Iterator[str]:
     """Return the URL of a moto server that serves DynamoDB and S3 on loopback."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    yield f"http://127.0.0.1:{port}"
+    server = MotoServer(OneAtATime())
+    yield server.url
     server.stop()
+
+
+@pytest.fixture
+def mocked_aws() -> Iterator[None]:
+    """Let moto answer within this process. Its backends are those of `endpoint`, so neither end may empty them."""
+    mock = mock_aws()
+    mock.start(reset=False)
+    yield
+    mock.stop(remove_data=False)
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-from werkzeug.serving import make_server
-
 from tests.doubles.iam_policies import Request, is_allowed
 from tests.doubles.iam_requests import asked
+from tests.doubles.moto_server import MotoServer, OneAtATime
 
 _SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 _NEEDS_NOTHING = {"sts:GetCallerIdentity"}
@@ -28,7 +25,7 @@ class Call(NamedTuple):
     allowed: bool
 
 
-class GuardedServer:
+class GuardedServer(MotoServer):
     """A server of moto that knows roles by their access keys. The key ``root`` may do everything.
 
     Attributes
@@ -42,16 +39,8 @@ class GuardedServer:
     def __init__(self) -> None:
         self.policies: dict[str, list[str | Mapping[str, Any]]] = {}
         self.calls: list[Call] = []
-        self._app = DomainDispatcherApplication(create_backend_app)
-        self._server = make_server("127.0.0.1", 0, self._answer, True, request_handler=MotoRequestHandler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._app = OneAtATime()
+        super().__init__(self._answer)
 
     def of(self, role: str) -> list[Call]:
         return [call for call in self.calls if call.role == role]
@@ -62,7 +51,7 @@ class GuardedServer:
         }
         signed = _SIGNED.search(headers.get("authorization", ""))
         if signed is None or signed[1] == "root":
-            return self._app(environ, start)  # type: ignore[no-any-return]
+            return self._app(environ, start)
         role, region, service = signed.groups()
         body = b""
         if length := int(environ.get("CONTENT_LENGTH") or 0):

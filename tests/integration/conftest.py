@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from scripts.helpers import items
 from scripts.helpers.ids import new_run_id
@@ -112,10 +111,8 @@ def put(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[..., Non
 
 
 @pytest.fixture
-def in_process() -> Iterator[tuple[Any, str]]:
+def in_process(mocked_aws: None) -> Iterator[tuple[Any, str]]:
     """Return a bucket of moto without a server, which takes all characters in keys. A running server keeps its own."""
-    mock = mock_aws()
-    mock.start(reset=False)
     client, bucket = boto3.client("s3", region_name=REGION), "in-process"
     client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
     yield client, bucket
@@ -123,4 +120,3 @@ def in_process() -> Iterator[tuple[Any, str]]:
         for found in page.get("Contents", []):
             client.delete_object(Bucket=bucket, Key=found["Key"])
     client.delete_bucket(Bucket=bucket)
-    mock.stop()

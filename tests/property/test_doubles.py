@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from moto import mock_aws
 
 from scripts.helpers import items, requests
 from scripts.helpers.records import Change, Claim, Head, LogEntry, Plan
@@ -111,12 +109,9 @@ sent = st.one_of(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[Any]:
-    mock = mock_aws()
-    mock.start(reset=False)
-    yield boto3.client("dynamodb")
-    mock.stop()
+@pytest.fixture
+def moto(mocked_aws: None) -> Any:
+    return boto3.client("dynamodb")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from scripts.helpers.job_runs import Glue, JobRuns
 from tests.conftest import REGION
@@ -17,11 +15,8 @@ COMMAND = {"Name": "glueetl", "ScriptLocation": "s3://b/a.py"}
 
 
 @pytest.fixture
-def client() -> Iterator[Any]:
-    mock = mock_aws()
-    mock.start(reset=False)
-    yield boto3.client("glue", region_name=REGION)
-    mock.stop()
+def client(mocked_aws: None) -> Any:
+    return boto3.client("glue", region_name=REGION)
 
 
 def test_jobs_and_runs_are_those_of_glue_when_it_is_the_engine(client: Any) -> None:
