@@ -14,7 +14,7 @@ from scripts.cli.differing import differences, entry_of, show_differences
 from scripts.cli.layout import emit, show_rows
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.cli.texts import head_json, moment, printable, state_of, state_text
-from scripts.helpers.administration import ADOPTED
+from scripts.helpers.adoption import ADOPTED
 from scripts.helpers.errors import InvalidValueError, PlanConflictError
 from scripts.helpers.records import Head, Order
 from scripts.jobs.exit_codes import FAILED

@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 from scripts.cli import deciding, dry_run, lateness, listing, looking, moving, ranges, setting, viewing
 from scripts.cli.commands import command, shared
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.usage import Commands
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 PROGRAM = "watermarks"
@@ -26,7 +27,7 @@ def _version() -> str:
         return "unknown"
 
 
-@click.group(PROGRAM, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(PROGRAM, cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name=PROGRAM)
 @shared
 def cli(**_: object) -> None:

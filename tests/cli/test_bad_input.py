@@ -251,6 +251,26 @@ def test_usage_is_shown_when_arguments_are_wrong(
     assert text in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--output", "json", "nothing"],
+        ["show", "--output=json"],
+        ["history", "rents", "--limit", "0", "--output", "json"],
+        ["rewind", "rents", "--why", "x", "--output", "json"],
+        ["--output", "json", "--now", "soon", "jobs"],
+    ],
+    ids="-".join,
+)
+def test_usage_is_json_when_that_is_asked_for(run: Command, world: Watermarks, arguments: list[str]) -> None:
+    done = run(world, *arguments)
+
+    said = json.loads(done.stderr)
+    assert (done.exit_code, set(said)) == (2, {"error", "message", "hint"})
+    assert said["message"] and said["hint"].endswith(" --help")
+    assert done.stdout == ""
+
+
 def test_names_of_jobs_are_not_asked_for_when_completing(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ TABLE = [
     {"slices", "backfill_record", "records", "namespaces"}, {"items", "looked_up"}, {"requests", "job_metrics"},
     {"store", "heartbeat", "freshness", "job_report"},
     {"retention", "job_list", "export_lines"}, {"run", "transfer"}, {"lookups", "doctor"},
-    {"administration", "last_success"}, {"watermarks", "unsaved_run"}, {"end_of_run"},
+    {"decisions", "last_success"}, {"adoption"}, {"administration"}, {"watermarks", "unsaved_run"}, {"end_of_run"},
 ]  # fmt: skip
 SOURCES = [
     *GROUND, *SHOWN,

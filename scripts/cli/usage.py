@@ -1,0 +1,61 @@
+"""Wrong arguments: click's words for people, one JSON document on standard error for programs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from scripts.cli.layout import json_text
+
+_IS_JSON = "scripts.cli.usage"
+
+
+class _AsJson(click.UsageError):
+    """A wrong argument that shows itself as JSON."""
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__(error.format_message(), error.ctx)
+        self._error = error
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        hint = f"{self.ctx.command_path} --help" if self.ctx is not None else None
+        document = {"error": type(self._error).__name__, "message": self.message, "hint": hint}
+        (file or sys.stderr).write(json_text(document) + "\n")
+
+
+class Commands(click.Group):
+    """A group whose wrong arguments are said in JSON where that is asked for, wherever the option stands."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        """Read the group's own options."""
+        is_json = _asks_json(args)
+        with _said(is_json):
+            made = super().make_context(info_name, args, *rest, **extra)
+        made.meta[_IS_JSON] = is_json
+        return made
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Read the rest and run the command."""
+        with _said(ctx.meta[_IS_JSON]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _said(is_json: bool) -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if not is_json or isinstance(error, _AsJson):
+            raise
+        raise _AsJson(error) from error
+
+
+def _asks_json(args: Sequence[str]) -> bool:
+    """Look at the arguments as they stand: those that are wrong cannot be parsed."""
+    pairs = itertools.pairwise(args)
+    return "--output=json" in args or ("--output", "json") in pairs
