@@ -14,7 +14,7 @@ from scripts.cli.differing import differences, entry_of, show_differences
 from scripts.cli.layout import emit, show_rows
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.cli.texts import head_json, moment, printable, state_of, state_text
-from scripts.helpers.adoption import ADOPTED
+from scripts.helpers.adoption import ADOPTED, ADOPTED_BY_HAND
 from scripts.helpers.errors import InvalidValueError, PlanConflictError
 from scripts.helpers.records import Head, Order
 from scripts.jobs.exit_codes import FAILED
@@ -179,8 +179,17 @@ def discard_plan(around: Surroundings, job: str, why: str, who: str | None, yes:
 @click.option("--run", "run_id", metavar="RUN", help="The run whose item is right.")
 @click.option("--glue", is_flag=True, help="Ask Glue which of the runs started last (glue:GetJobRuns).")
 @click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it is another one.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_job: str | None, yes: bool) -> None:
+@deciding(why_needed=False)
+def adopt(
+    around: Surroundings,
+    job: str,
+    run_id: str | None,
+    glue: bool,
+    glue_job: str | None,
+    why: str | None,
+    who: str | None,
+    yes: bool,
+) -> None:
     """Say which item of the original class is the latest one.
 
     It shows the watermarks of that item, and asks.
@@ -198,7 +207,7 @@ def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_j
         rows = [[printable(name), state_text(state)] for name, state in sorted(values.items())]
         show_rows(around.shown, ("watermark", "value"), rows)
     asked(around, f"Take the item of run {printable(run_id)} for the watermarks of job {printable(job)}?", yes=yes)
-    after = marks.adopt(job, run_id)
+    after = marks.adopt(job, run_id, why=why or ADOPTED_BY_HAND, who=who)
     if around.is_json:
         emit({"after": head_json(after, around.now())})
         return

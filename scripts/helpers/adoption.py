@@ -12,6 +12,7 @@ from scripts.helpers.ids import check_run_id
 from scripts.helpers.records import Head
 
 ADOPTED = "it has a committed state already; there is nothing to adopt."
+ADOPTED_BY_HAND = "adopted by hand"
 
 
 class Adoption(Decisions):
@@ -36,7 +37,15 @@ class Adoption(Decisions):
             raise PlanConflictError(job_id, ADOPTED)
         return _latest_started(job_id, runs, found)
 
-    def adopt(self, job_id: str, run_id: str | None = None, *, runs: Iterable[Mapping[str, Any]] | None = None) -> Head:
+    def adopt(
+        self,
+        job_id: str,
+        run_id: str | None = None,
+        *,
+        runs: Iterable[Mapping[str, Any]] | None = None,
+        why: str = ADOPTED_BY_HAND,
+        who: str | None = None,
+    ) -> Head:
         """Declare which item of the original class is the most recent one of a job without a head.
 
         Parameters
@@ -46,6 +55,8 @@ class Adoption(Decisions):
         runs
             Instead of it, the ``JobRuns`` that Glue's ``get_job_runs`` returns: of the runs that have
             an item, the one with the latest ``StartedOn`` is taken.
+        why, who
+            Kept in the history.
 
         Raises
         ------
@@ -61,6 +72,7 @@ class Adoption(Decisions):
             raise InvalidValueError("adopt takes one of run_id and runs.")
         if run_id is not None:
             check_run_id(run_id)
+        order = self._order(who, why)
         current = self._store.read_head(job_id)
         head = None
         if current is None:
@@ -69,7 +81,7 @@ class Adoption(Decisions):
             run_id = run_id or _latest_started(job_id, runs or (), found)
             if run_id not in found:
                 raise UnknownRunError(job_id, run_id)
-            head = self._import(found[run_id], len(found))
+            head = self._import(found[run_id], len(found)).explained(order)
             current = self._store.swap(None, head)
         if head is None or current is None or current.identity != head.identity:
             raise PlanConflictError(job_id, ADOPTED)

@@ -206,6 +206,10 @@ class Head:
         change = Change("IMPORT", token, now, run_id=run_id, metrics=metrics, fence=0, runs=1, failed=0)
         return replace(cls.first(job_id), version=1, watermarks=dict(watermarks), last=change)
 
+    def explained(self, order: Order) -> Head:
+        """Say of the newest version who made it and why."""
+        return replace(self, last=replace(self.last, who=order.who, why=order.why)) if self.last else self
+
     def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta, take_over: bool = False) -> Head:
         """Begin: take the job, with its open plan if there is one.
 

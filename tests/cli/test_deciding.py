@@ -308,11 +308,12 @@ def test_job_of_the_original_class_is_adopted_when_its_run_is_named(
         put_legacy(dynamodb, watermarks.table_name, "old", run_id)
 
     shown = run(watermarks, "adopt", "old", "--run", "jr_2")
-    done = document(run(watermarks, "adopt", "old", "--run", "jr_2", "--yes", "--output", "json"))
+    done = document(run(watermarks, "adopt", "old", "--run", "jr_2", "--why", "moved", "--yes", "--output", "json"))
 
     assert "2023-03-16 15:45:00" in shown.stdout
     assert done["after"]["last"]["run"] == "jr_2"
     assert watermarks.get_most_recent_run_id("old") == "jr_2"
+    assert next(iter(watermarks.history("old"))).change.why == "moved"
 
 
 def test_job_of_the_original_class_is_adopted_when_glue_knows_its_runs(

@@ -23,12 +23,14 @@ def test_adopt_makes_the_named_item_version_1_when_there_are_several(
     for name in ("jr_a", "jr_b", "jr_c"):
         put_legacy(name, name={"S": name})
 
-    head = watermarks.adopt(job_id, run_id)
+    head = watermarks.adopt(job_id, run_id, why="sorted out", who="duty officer")
 
     assert (head.version, head.watermarks, head.run_id) == (1, {"name": run_id}, run_id)
     assert watermarks.latest(job_id) == head
     assert watermarks.get_most_recent_run_id(job_id) == run_id
-    assert [(e.version, e.change.op, e.change.run_id) for e in watermarks.history(job_id)] == [(1, "IMPORT", run_id)]
+    (entry,) = watermarks.history(job_id)
+    assert (entry.version, entry.change.op, entry.change.run_id) == (1, "IMPORT", run_id)
+    assert (entry.change.why, entry.change.who) == ("sorted out", "duty officer")
     assert [watermarks.get_watermark_values(job_id, name) for name in ("jr_a", "jr_c")] == [
         {"name": "jr_a"},
         {"name": "jr_c"},
