@@ -25,6 +25,15 @@ from scripts.helpers.units import size_text
 
 LISTED = 10
 
+BATCH_OPTIONS = [
+    click.option("--max-files", type=click.IntRange(1), metavar="N", help="As the job gives it."),
+    click.option("--max-bytes", type=click.IntRange(1), metavar="N", help="As the job gives it."),
+    click.option("--settle", type=Duration(), metavar="TIME", help="As the job gives it."),
+    click.option("--ready-marker", metavar="NAME", help="As the job gives it."),
+    click.option("--layout", metavar="FOLDERS", help="As the job gives it, such as day=%Y-%m-%d/."),
+]
+"""How a job cuts its batches of files: in its code, not in its state."""
+
 SOURCE_OPTIONS = [
     click.option("--source", metavar="URI", help="Ask a source of rows: jdbc:… or files, through Spark."),
     click.option("--format", "format_", default="parquet", metavar="NAME", help="Format of the files (parquet)."),
@@ -36,14 +45,14 @@ SOURCE_OPTIONS = [
     click.option("--jdbc-options", default="{}", metavar="JSON", help="Further options of Spark's reader."),
     click.option("--zone", default="UTC", metavar="NAME", help="Zone of times without one (UTC)."),
     click.option("--delay", type=Duration(), default=DEFAULT_DELAY, metavar="TIME", help="As the job gives it (5m)."),
-    click.option("--lookback", type=Duration(), metavar="TIME", help="As the job gives it."),
+    click.option("--lookback", type=Duration(), metavar="TIME", help="As the job gives it: of rows, or with --layout."),
     click.option("--spark-conf", default="{}", metavar="JSON", help='Settings, such as {"spark.master": "local[2]"}.'),
 ]
 
 
 def source_options(function: Any) -> Any:
-    """Add the options by which a source of rows is asked."""
-    for option in reversed(SOURCE_OPTIONS):
+    """Add the options by which a batch of files is cut and a source of rows is asked."""
+    for option in reversed([*BATCH_OPTIONS, *SOURCE_OPTIONS]):
         function = option(function)
     return function
 
@@ -51,19 +60,22 @@ def source_options(function: Any) -> Any:
 @command("plan")
 @job_argument
 @context_option
-@click.option("--max-files", type=click.IntRange(1), metavar="N", help="As the job gives it.")
 @file_options
 @source_options
 def plan(
     around: Surroundings,
     job: str,
     context: str | None,
-    max_files: int | None,
     include: Sequence[str],
     exclude: Sequence[str],
     min_size: int,
     versioned: bool,
     ledger_uri: str | None,
+    max_files: int | None,
+    max_bytes: int | None,
+    settle: timedelta | None,
+    ready_marker: str | None,
+    layout: str | None,
     **source: Any,
 ) -> None:
     """Show what the next run would take, without beginning it.
@@ -81,7 +93,8 @@ def plan(
     else:
         options = {
             "include": include, "exclude": exclude, "min_size": min_size, "versioned": versioned,
-            "ledger_uri": ledger_uri, "max_files": max_files,
+            "ledger_uri": ledger_uri, "max_files": max_files, "max_bytes": max_bytes, "settle": settle,
+            "ready_marker": ready_marker, "layout": layout, "lookback": source["lookback"] if layout else None,
         }  # fmt: skip
         given = {name: value for name, value in options.items() if value}
         parts = _ahead(around, job, head, context, given, source)
@@ -128,22 +141,15 @@ def _kind(state: Any) -> str:
 def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """List the source and compare it with what is known; no ledger is written, unlike by `new_files`."""
     bookmark_of = file_bookmark()
-    import pyarrow.compute as pc
-
-    from scripts.helpers.identities import GONE, TAKEN
-
-    bookmark = bookmark_of(state["source"], state=state, context=name, mode=state["mode"], **given)
-    rows = bookmark.part(None, None, around.now())
-    taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-    size = pc.sum(taken.column("size")).as_py() or 0
-    gone = rows.filter(pc.equal(rows.column("status"), GONE)).num_rows
-    text = f"{count_of(taken.num_rows, 'file')}, {size_text(size)}" + (
-        f"; {gone:,} known ones are gone" if gone else ""
-    )
-    first = taken.slice(0, LISTED).column("key").to_pylist()
+    bookmark = bookmark_of(state["source"], state=state, context=name, mode=state["mode"], saves=False, **given)
+    delta = bookmark.new_files()
+    text = f"{count_of(delta.count, 'file')}, {size_text(delta.bytes)}"
+    text += f"; {delta.gone:,} known ones are gone" if delta.gone else ""
+    text += "; more are left for the batch after it" if delta.has_more else ""
+    first = delta.table.slice(0, LISTED).column("key").to_pylist()
     return {
-        "kind": "files", "source": state["source"], "files": taken.num_rows, "bytes": size, "gone": gone,
-        "first": first, "text": text,
+        "kind": "files", "source": state["source"], "files": delta.count, "bytes": delta.bytes, "gone": delta.gone,
+        "has_more": delta.has_more, "first": first, "text": text,
     }  # fmt: skip
 
 

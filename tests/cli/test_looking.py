@@ -16,6 +16,7 @@ from scripts.cli.progress import progress
 from scripts.helpers import items
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.dataframe_rows import DataFrameRows
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, Command, commit, document, land, rows_state
@@ -210,11 +211,39 @@ def test_plan_counts_new_files_and_writes_nothing_when_a_source_is_listed(run: C
     assert world.latest("parking-fines") == before
 
 
+@pytest.mark.parametrize(
+    ("options", "first", "has_more"),
+    [
+        ([], ["late.csv", "a.csv", "b.csv"], False),
+        (["--layout", "day=%Y-%m-%d/"], ["a.csv", "b.csv"], False),
+        (["--layout", "day=%Y-%m-%d/", "--lookback", "60d"], ["late.csv", "a.csv", "b.csv"], False),
+        (["--max-files", "2"], ["a.csv", "b.csv"], True),
+        (["--max-bytes", "1"], ["a.csv"], True),
+        (["--ready-marker", "_SUCCESS"], ["a.csv", "b.csv"], False),
+        (["--settle", "1d"], [], False),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_plan_cuts_as_the_job_does_when_its_options_are_given(
+    run: Command, watermarks: Watermarks, s3: Any, bucket: str, options: list[str], first: list[str], has_more: bool
+) -> None:
+    today, before = (f"in/{datetime.now(timezone.utc) - timedelta(days=days):day=%Y-%m-%d}/" for days in (0, 40))
+    land(s3, bucket, f"{today}old.csv")
+    with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
+        job.new_files(f"s3://{bucket}/in/")
+    land(s3, bucket, *(f"{today}{name}" for name in ("_SUCCESS", "a.csv", "b.csv")))
+    time.sleep(1.1)  # S3 tells times in whole seconds, and the oldest go first.
+    land(s3, bucket, f"{before}late.csv")
+
+    (context,) = document(run(watermarks, "plan", "files", *options, "--output", "json"))["contexts"]
+
+    assert [key.rpartition("/")[2] for key in context["first"]] == first
+    assert (context["files"], context["has_more"]) == (len(first), has_more)
+
+
 def test_plan_writes_no_ledger_when_the_job_keeps_one_in_files(
     run: Command, watermarks: Watermarks, s3: Any, bucket: str
 ) -> None:
-    from scripts.helpers.job import IncrementalJob
-
     land(s3, bucket, "in/1.csv")
     ledger = f"s3://{bucket}/ledger/"
     with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
