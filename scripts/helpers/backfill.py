@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from scripts.helpers.backfill_record import BackfillRecord
 from scripts.helpers.coverage import covered_by, fitting, origin_of, record_id, region
 from scripts.helpers.dataframe_rows import as_source
-from scripts.helpers.errors import BoundsError, NothingThereError, PlanConflictError, UnknownJobError
+from scripts.helpers.errors import BoundsError, InvalidValueError, NothingThereError, PlanConflictError, UnknownJobError
 from scripts.helpers.ids import BatchId, new_run_id
 from scripts.helpers.intervals import Interval, missing, overlap
 from scripts.helpers.job import IncrementalJob
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
+
+OPTIONS = ("spark", "lease", "clock", "reporters")
 
 
 class Backfill:
@@ -70,7 +72,8 @@ class Backfill:
         Another name makes another backfill of the same bounds, after a correction at the source for
         instance.
     **options
-        Of `IncrementalJob`: `spark`, `lease`, `clock`.
+        Of `IncrementalJob`: `spark`, `lease`, `clock`, `reporters`. InvalidValueError for others: a slice
+        always saves, whatever the mode of the live job.
 
     Attributes
     ----------
@@ -105,6 +108,8 @@ class Backfill:
         given(transformation_ctx, low, high, endless=True)
         if sink not in get_args(Sink):
             raise BoundsError(transformation_ctx, f"sink={sink!r} is unknown. Use 'append' or 'merge'.")
+        if unfit := sorted(options.keys() - set(OPTIONS)):
+            raise InvalidValueError(f"A backfill has no option {', '.join(unfit)}. It takes {', '.join(OPTIONS)}.")
         self.live_job_id, self.run_id, self.context = job_id, run_id or new_run_id(), transformation_ctx
         self.is_done = False
         self._watermarks, self._options = watermarks, options

@@ -19,6 +19,7 @@ from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import (
     BoundsError,
     CursorError,
+    InvalidValueError,
     PlanConflictError,
     RunInProgressError,
     SourceChangedError,
@@ -277,6 +278,12 @@ def test_slice_is_refused_when_another_run_works_on_it(world: World) -> None:
 
     with world.backfill(3, 7, "jr_1"), pytest.raises(RunInProgressError, match="'jr_1'"), world.backfill(3, 7, "jr_2"):
         pass
+
+
+def test_backfill_is_refused_when_an_option_would_keep_it_from_saving(world: World) -> None:
+    for options in ({"mode": "pause"}, {"namespace": "a"}, {"from_run": "jr_1"}):
+        with pytest.raises(InvalidValueError, match=f"no option {next(iter(options))}"):
+            world.backfill(3, 7, **options)
 
 
 # --- many slices ---------------------------------------------------------------------------------------------
