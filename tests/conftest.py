@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
-from scripts.demo.local_s3 import find_jars, spark_conf
+from scripts.demo.local_s3 import SHORT_LIVED, find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.doubles.moto_server import MotoServer, OneAtATime
 
@@ -98,7 +98,7 @@ class Clock:
 
 @pytest.fixture(scope="session", autouse=True)
 def aws_environment() -> Iterator[None]:
-    """Credentials and region for a local server only; no profile of the user is ever read."""
+    """Credentials and region for a local server only; no profile of the user is ever read. JVMs start fast."""
     patch = pytest.MonkeyPatch()
     for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
         patch.delenv(name)
@@ -109,6 +109,7 @@ def aws_environment() -> Iterator[None]:
     patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     patch.setenv("PYSPARK_PYTHON", sys.executable)
+    patch.setenv("SPARK_SUBMIT_OPTS", SHORT_LIVED)
     yield
     patch.undo()
 

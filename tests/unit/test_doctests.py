@@ -5,33 +5,74 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 import scripts.helpers
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.job_runs import SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 
-MODULES = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__))
-FOR_USERS = ("file_bookmark", "file_delta", "ids", "job", "job_runs", "row_window", "watermarks")
+START = "scripts.helpers."
+MODULES = sorted(
+    module.name.removeprefix(START)
+    for module in pkgutil.walk_packages(scripts.helpers.__path__, START)
+    if not module.ispkg
+)
+FOR_USERS = (
+    "file_bookmark", "file_delta", "ids", "job", "job_runs", "row_window", "watermarks",
+    "glue.bookmarks", "glue.job",
+)  # fmt: skip
 """Modules whose classes users call."""
-ELSEWHERE = "eu-west-1"
+ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame", "glue.importing.import_bookmark")
+"""What users call of modules that have more than that."""
+ELSEWHERE = "eu-west-3"
 """A region of its own, so that the examples' table is no other test's."""
 
 
 def load(module: str) -> Any:
-    return importlib.import_module(f"scripts.helpers.{module}")
+    return importlib.import_module(START + module)
 
 
 def examples() -> list[doctest.DocTest]:
     """Return every docstring of the package that has an example."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     return [test for module in MODULES for test in finder.find(load(module)) if test.examples]
+
+
+def needs_spark(test: doctest.DocTest) -> bool:
+    """Tell whether an example works on Spark; those are run where the other tests with Spark are."""
+    return "glue_context" in (test.docstring or "")
+
+
+def run(test: doctest.DocTest, names: dict[str, Any]) -> None:
+    """Run an example as it stands."""
+    test.globs.update(names)
+    told: list[str] = []
+
+    result = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
+
+    assert result.attempted > 0
+    assert result.failed == 0, "".join(told)
+
+
+def glue_with_bookmark() -> Any:
+    """Return a client of Glue that has one bookmark to give."""
+    client = boto3.client("glue")
+    stubber = Stubber(client)
+    name = "repairs on glue"
+    bookmark = {"repairs": {"jsonClass": "JDBC", "keys": {"id": "5"}}}
+    entry = {"JobName": name, "RunId": "jr_7", "JobBookmark": json.dumps(bookmark)}
+    stubber.add_response("get_job_bookmark", {"JobBookmarkEntry": entry}, {"JobName": name})
+    stubber.activate()
+    return client
 
 
 @pytest.fixture
@@ -48,19 +89,16 @@ def names(
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "hello.py").write_text("print('hello')")
     jobs = {"script": str(folder / "hello.py"), "logs": str(folder / "logs"), "SparkSubmit": SparkSubmit}
-    yield {"landing": str(tmp_path), "FileBookmark": FileBookmark} | jobs
+    more = {"watermarks": watermarks, "glue": glue_with_bookmark(), "landing": str(tmp_path)}
+    yield {"FileBookmark": FileBookmark} | jobs | more
     watermarks._store.client.delete_table(TableName="glue-watermarks")
 
 
-@pytest.mark.parametrize("test", examples(), ids=lambda test: test.name)
+@pytest.mark.parametrize(
+    "test", [test for test in examples() if not needs_spark(test)], ids=lambda test: test.name.removeprefix(START)
+)
 def test_docstring_example_gives_what_it_shows_when_it_is_run(test: doctest.DocTest, names: dict[str, Any]) -> None:
-    test.globs.update(names)
-    told: list[str] = []
-
-    result = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
-
-    assert result.attempted > 0
-    assert result.failed == 0, "".join(told)
+    run(test, names)
 
 
 @pytest.mark.parametrize("module", FOR_USERS)
@@ -80,8 +118,16 @@ def test_every_class_that_users_call_has_an_example_when_its_docstring_is_read(m
     assert without == []
 
 
+@pytest.mark.parametrize("name", ALSO_FOR_USERS)
+def test_what_users_call_has_an_example_when_its_docstring_is_read(name: str) -> None:
+    module, _, member = name.rpartition(".")
+
+    assert ">>>" in (inspect.getdoc(getattr(load(module), member)) or "")
+
+
 def test_examples_are_found_when_the_package_is_searched() -> None:
     found = {test.name.rpartition(".")[2] for test in examples()}
+    in_folders = {test.name.removeprefix(START).partition(".")[0] for test in examples()}
 
     assert {
         "Watermarks",
@@ -91,4 +137,7 @@ def test_examples_are_found_when_the_package_is_searched() -> None:
         "RowWindow",
         "BatchId",
         "to_utc_string",
+        "JobBookmarks",
+        "attempt_id",
     } <= found
+    assert {"glue", "runs"} <= in_folders
