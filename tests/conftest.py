@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
@@ -110,6 +112,16 @@ def aws_environment() -> Iterator[None]:
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     patch.setenv("PYSPARK_PYTHON", sys.executable)
     patch.setenv("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def service_models() -> Iterator[None]:
+    """Parse each of botocore's service models once; every new session would do so again, in a tenth of a second."""
+    load = functools.cache(JSONFileLoader().load_file)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
     yield
     patch.undo()
 
