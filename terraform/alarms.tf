@@ -13,7 +13,7 @@ locals {
     system-errors = {
       description = "DynamoDB answers requests to the table ${var.table_name} with errors of its own. See the AWS Health Dashboard."
       metrics = {
-        for operation in ["DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"] :
+        for operation in ["DeleteItem", "GetItem", "PutItem", "Query", "Scan", "UpdateItem"] :
         lower(operation) => { name = "SystemErrors", dimensions = { TableName = var.table_name, Operation = operation } }
       }
     }
@@ -22,6 +22,23 @@ locals {
   # Of the lines that jobs print in CloudWatch's Embedded Metric Format; see docs/terraform.md.
   metrics_namespace = "GlueWatermarks"
   measures          = { age = "AgeSeconds", lag = "LagSeconds" }
+
+  ends = merge([
+    for job in keys(var.jobs) : {
+      "fenced-${job}" = {
+        job         = job
+        end         = "fenced"
+        metric      = "Fenced"
+        description = "A run of job ${job} lost it to another run and changed nothing. Was it taken over, or did it stand still for longer than its lease? See `watermarks history`."
+      }
+      "unknown-${job}" = {
+        job         = job
+        end         = "unknown"
+        metric      = "Unknown"
+        description = "A run of job ${job} does not know whether it committed: DynamoDB did not answer. The next run finds out. See `watermarks doctor`."
+      }
+    }
+  ]...)
 }
 
 # One throttled or failed request is sent again by the package. What lasts is for a person: 2 of 3 times 5 minutes.
@@ -63,17 +80,13 @@ resource "aws_cloudwatch_metric_alarm" "table" {
   }
 }
 
-# A job that does not run says nothing, which is as stale as one that says so: missing data counts.
+# A job that does not run says nothing, which is as stale as one that says so. FILL puts a value in that is too high:
+# treat_missing_data alone would not do, as CloudWatch goes back to older points before it takes any for missing.
 resource "aws_cloudwatch_metric_alarm" "stale" {
   for_each = var.jobs
 
   alarm_name          = "${var.name}-stale-${each.key}"
-  alarm_description   = "Job ${each.key} is late: for two times ${each.value.runs_every_seconds} s no run brought its ${each.value.measure} to ${each.value.stale_after_seconds} s or less. See `watermarks show`."
-  namespace           = local.metrics_namespace
-  metric_name         = local.measures[each.value.measure]
-  dimensions          = { Job = each.key }
-  statistic           = "Minimum"
-  period              = each.value.runs_every_seconds
+  alarm_description   = "Job ${each.key} is late: two times in a row, each of ${each.value.runs_every_seconds} s, no run brought its ${each.value.measure} to ${each.value.stale_after_seconds} s or less. See `watermarks show`."
   comparison_operator = "GreaterThanThreshold"
   threshold           = each.value.stale_after_seconds
   evaluation_periods  = 2
@@ -81,6 +94,25 @@ resource "aws_cloudwatch_metric_alarm" "stale" {
   alarm_actions       = local.alarm_actions
   ok_actions          = local.alarm_actions
   tags                = var.tags
+
+  metric_query {
+    id          = "late"
+    label       = local.measures[each.value.measure]
+    expression  = "FILL(said, ${each.value.stale_after_seconds + 1})"
+    return_data = true
+  }
+
+  metric_query {
+    id = "said"
+
+    metric {
+      namespace   = local.metrics_namespace
+      metric_name = local.measures[each.value.measure]
+      dimensions  = { Job = each.key }
+      period      = each.value.runs_every_seconds
+      stat        = "Minimum"
+    }
+  }
 }
 
 # Between runs nothing is said, and nothing has changed: the alarm stays as it is.
@@ -98,6 +130,27 @@ resource "aws_cloudwatch_metric_alarm" "plan_open" {
   threshold           = coalesce(each.value.plan_open_after_seconds, each.value.stale_after_seconds)
   evaluation_periods  = 1
   treat_missing_data  = "ignore"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+}
+
+# Each of these is for a person, once it is seen: the next run replays the batch, and a sink that is not idempotent may
+# have it twice.
+resource "aws_cloudwatch_metric_alarm" "ended" {
+  for_each = local.ends
+
+  alarm_name          = "${var.name}-${each.value.end}-${each.value.job}"
+  alarm_description   = each.value.description
+  namespace           = local.metrics_namespace
+  metric_name         = each.value.metric
+  dimensions          = { Job = each.value.job }
+  statistic           = "Sum"
+  period              = 300
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "notBreaching"
   alarm_actions       = local.alarm_actions
   ok_actions          = local.alarm_actions
   tags                = var.tags

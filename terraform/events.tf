@@ -5,6 +5,11 @@ locals {
     for name in keys(local.event_sources) : name => "arn:${local.partition}:sqs:${local.region}:${local.account_id}:${var.name}-${name}"
   }
 
+  # Keys of a for_each must be known at plan, and the name of a bucket may not be: then the group's name is.
+  notification_groups = {
+    for name, source in local.event_sources : name => coalesce(source.events.notification_group, source.bucket)
+  }
+
   tls_only = {
     Sid       = "OnlyByTls"
     Effect    = "Deny"
@@ -14,6 +19,7 @@ locals {
   }
 }
 
+# A message here keeps the age that it had, so this queue keeps messages for longer than the other one.
 resource "aws_sqs_queue" "dead_letters" {
   for_each = local.event_sources
 
@@ -76,17 +82,17 @@ resource "aws_sqs_queue_redrive_allow_policy" "dead_letters" {
 
 # S3 keeps one list of notifications for a bucket, so all sources of a bucket are told of here together.
 resource "aws_s3_bucket_notification" "events" {
-  for_each = var.manage_bucket_notifications ? toset([for source in values(local.event_sources) : source.bucket]) : []
+  for_each = var.manage_bucket_notifications ? toset(values(local.notification_groups)) : []
 
-  bucket = each.key
+  bucket = [for name, source in local.event_sources : source.bucket if local.notification_groups[name] == each.key][0]
 
   dynamic "queue" {
-    for_each = { for name, source in local.event_sources : name => source if source.bucket == each.key }
+    for_each = { for name, source in local.event_sources : name => source if local.notification_groups[name] == each.key }
 
     content {
       id            = queue.key
       queue_arn     = aws_sqs_queue.events[queue.key].arn
-      events        = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
+      events        = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:LifecycleExpiration:*"]
       filter_prefix = queue.value.prefix == "" ? null : queue.value.prefix
     }
   }

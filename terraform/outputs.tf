@@ -23,17 +23,17 @@ output "team_policy_documents" {
 }
 
 output "pipeline_policy_document" {
-  description = "JSON of the policy for the role that makes and changes the table with Terraform. It cannot delete it, nor read an item."
+  description = "JSON of the policy for the role that makes and changes the table with Terraform. It cannot delete it, nor read an item, nor make keys, policies, queues or alarms."
   value       = local.pipeline_policy
 }
 
 output "lister_policy_document" {
-  description = "JSON of the policy for listing the jobs of all teams. It reads every item of the table: for the platform's own people."
+  description = "JSON of the policy for listing the jobs of all teams. It reads every item of the table, for reports and exports of all jobs too: for the platform's own people."
   value       = local.lister_policy
 }
 
 output "source_policy_documents" {
-  description = "JSON of the policy for reading each source, and for taking its events."
+  description = "JSON of the policy for reading each source, for keeping its ledger, and for taking its events."
   value       = local.source_policies
 }
 
@@ -63,6 +63,7 @@ output "alarm_names" {
     [for alarm in aws_cloudwatch_metric_alarm.table : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.stale : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.plan_open : alarm.alarm_name],
+    [for alarm in aws_cloudwatch_metric_alarm.ended : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.dead_letters : alarm.alarm_name],
   ))
 }

@@ -20,6 +20,10 @@ locals {
 
   through_dynamodb = { StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.amazonaws.com" } }
 
+  through_s3 = { StringEquals = { "kms:ViaService" = "s3.${local.region}.amazonaws.com" } }
+
+  glue = "arn:${local.partition}:glue:${local.region}:${local.account_id}"
+
   own_jobs = {
     for team, owned in var.teams : team => {
       "ForAllValues:StringLike" = {
@@ -99,14 +103,15 @@ locals {
     )
   })
 
-  # For `watermarks jobs` without names: it reads the items of all teams, which nothing can limit.
+  # For lists, reports and exports of all jobs. A Scan reads the items of all teams, which nothing can limit, so the two
+  # others, which a list needs for a job without a head, are no more power.
   lister_policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
       [{
         Sid      = "ItemsOfAllJobs"
         Effect   = "Allow"
-        Action   = ["dynamodb:Scan"]
+        Action   = sort(concat(local.read_items, ["dynamodb:Scan"]))
         Resource = local.table_arn
       }],
       [for sid in local.has_customer_key ? ["KeyOfTheTable"] : [] : {
@@ -123,16 +128,17 @@ locals {
     for name, source in var.sources : name => jsonencode({
       Version = "2012-10-17"
       Statement = concat(
-        [merge({
-          Sid      = "ListTheFolder"
+        # Events of a versioned bucket name versions, which a job looks at again before it commits.
+        [for sid in source.prefix != null ? ["ListTheFolder"] : [] : merge({
+          Sid      = sid
           Effect   = "Allow"
-          Action   = source.versioned ? ["s3:ListBucket", "s3:ListBucketVersions"] : ["s3:ListBucket"]
+          Action   = source.versioned || source.events != null ? ["s3:ListBucket", "s3:ListBucketVersions"] : ["s3:ListBucket"]
           Resource = "arn:${local.partition}:s3:::${source.bucket}"
           }, source.limit_listing && source.prefix != "" ? {
           Condition = { StringLike = { "s3:prefix" = ["${source.prefix}*"] } }
         } : {})],
-        [{
-          Sid      = "ReadItsObjects"
+        [for sid in source.prefix != null ? ["ReadItsObjects"] : [] : {
+          Sid      = sid
           Effect   = "Allow"
           Action   = source.versioned || source.events != null ? ["s3:GetObject", "s3:GetObjectVersion"] : ["s3:GetObject"]
           Resource = "arn:${local.partition}:s3:::${source.bucket}/${source.prefix}*"
@@ -142,7 +148,57 @@ locals {
           Effect    = "Allow"
           Action    = ["kms:Decrypt"]
           Resource  = source.kms_key_arn
-          Condition = { StringEquals = { "kms:ViaService" = "s3.${local.region}.amazonaws.com" } }
+          Condition = local.through_s3
+        }],
+        [for sid in source.ledger != null ? ["KeepTheLedger"] : [] : {
+          Sid      = sid
+          Effect   = "Allow"
+          Action   = ["s3:GetObject", "s3:PutObject"]
+          Resource = "arn:${local.partition}:s3:::${source.ledger.bucket}/${source.ledger.prefix}*"
+        }],
+        [for sid in try(source.ledger.kms_key_arn, null) != null ? ["KeyOfTheLedger"] : [] : {
+          Sid       = sid
+          Effect    = "Allow"
+          Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
+          Resource  = source.ledger.kms_key_arn
+          Condition = local.through_s3
+        }],
+        [for sid in source.inventory != null ? ["FindTheInventory"] : [] : merge({
+          Sid      = sid
+          Effect   = "Allow"
+          Action   = ["s3:ListBucket"]
+          Resource = "arn:${local.partition}:s3:::${source.inventory.bucket}"
+          }, source.inventory.prefix != "" ? {
+          Condition = { StringLike = { "s3:prefix" = ["${source.inventory.prefix}*"] } }
+        } : {})],
+        [for sid in source.inventory != null ? ["ReadTheInventory"] : [] : {
+          Sid      = sid
+          Effect   = "Allow"
+          Action   = ["s3:GetObject"]
+          Resource = "arn:${local.partition}:s3:::${source.inventory.bucket}/${source.inventory.prefix}*"
+        }],
+        [for sid in try(source.inventory.kms_key_arn, null) != null ? ["KeyOfTheInventory"] : [] : {
+          Sid       = sid
+          Effect    = "Allow"
+          Action    = ["kms:Decrypt"]
+          Resource  = source.inventory.kms_key_arn
+          Condition = local.through_s3
+        }],
+        # Glue asks for the right to the catalogue and the database as well as to the table or the connection.
+        [for sid in source.catalog != null ? ["LookUpTables"] : [] : {
+          Sid    = sid
+          Effect = "Allow"
+          Action = ["glue:GetPartitions", "glue:GetTable"]
+          Resource = concat(
+            ["${local.glue}:catalog", "${local.glue}:database/${source.catalog.database}"],
+            [for table in source.catalog.tables : "${local.glue}:table/${source.catalog.database}/${table}"],
+          )
+        }],
+        [for sid in try(length(source.catalog.connections), 0) > 0 ? ["LookUpConnections"] : [] : {
+          Sid      = sid
+          Effect   = "Allow"
+          Action   = ["glue:GetConnection"]
+          Resource = concat(["${local.glue}:catalog"], [for name in source.catalog.connections : "${local.glue}:connection/${name}"])
         }],
         [for sid in source.events != null ? ["TakeItsEvents"] : [] : {
           Sid      = sid

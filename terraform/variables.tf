@@ -149,64 +149,127 @@ variable "admin_needs_mfa" {
 
 variable "sources" {
   description = <<-EOT
-    Folders on S3 that jobs read; each gets a policy document, and with events a queue.
-    bucket, prefix: the folder; a prefix ends in "/", or is "" for the whole bucket.
+    What jobs read; each gets a policy document, and with events a queue.
+    bucket, prefix: the folder on S3; a prefix ends in "/", or is "" for the whole bucket. Leave both out for a database of the catalogue.
     versioned: whether jobs list with versioned=True.
     limit_listing: whether only this folder may be listed. Spark needs false to read a directory itself; see docs/permissions.md.
     kms_key_arn: key of the objects, if they have one of yours.
+    ledger: folder where jobs keep what they know of the files (ledger_uri), with its key if that is one of yours.
+    inventory: folder of the S3 Inventory reports that jobs read in place of a listing, with its key if that is one of yours.
+    catalog: database of the Glue Data Catalog with the tables and connections that from_catalog reads; all tables by default.
     events: a queue of its own for what S3 tells of the folder; {} for the defaults.
+    events.notification_group: any name, the same for all sources of a bucket; for a bucket whose name Terraform knows only after the apply.
   EOT
   type = map(object({
-    bucket        = string
-    prefix        = string
+    bucket        = optional(string)
+    prefix        = optional(string)
     versioned     = optional(bool, false)
     limit_listing = optional(bool, true)
     kms_key_arn   = optional(string)
+    ledger        = optional(object({ bucket = string, prefix = string, kms_key_arn = optional(string) }))
+    inventory     = optional(object({ bucket = string, prefix = string, kms_key_arn = optional(string) }))
+    catalog = optional(object({
+      database    = string
+      tables      = optional(list(string), ["*"])
+      connections = optional(list(string), [])
+    }))
     events = optional(object({
       visibility_timeout_seconds = optional(number, 3600)
-      retention_seconds          = optional(number, 1209600)
-      max_receive_count          = optional(number, 5)
+      retention_seconds          = optional(number, 864000)
+      max_receive_count          = optional(number, 20)
       kms_key_arn                = optional(string)
+      notification_group         = optional(string)
     }))
   }))
   default  = {}
   nullable = false
 
   validation {
-    condition     = alltrue([for name in keys(var.sources) : can(regex("^[a-z][a-z0-9-]{0,29}$", name))])
-    error_message = "The sources must have names of 1 to 30 characters out of a-z, 0-9 and '-', the first a letter."
+    condition     = alltrue([for name in keys(var.sources) : can(regex("^[a-z][a-z0-9-]{0,29}$", name)) && !endswith(name, "-dead")])
+    error_message = "The sources must have names of 1 to 30 characters out of a-z, 0-9 and '-', the first a letter, and not end in \"-dead\", as the names of dead-letter queues do."
   }
 
   validation {
-    condition     = alltrue([for source in values(var.sources) : can(regex("^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", source.bucket))])
+    condition = alltrue([
+      for source in values(var.sources) :
+      (source.bucket == null) == (source.prefix == null) && (source.bucket != null || (source.catalog != null && source.events == null))
+    ])
+    error_message = "The sources must each have a bucket and a prefix; only a source with a catalog and without events may leave both out."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for source in values(var.sources) : [
+        for folder in [source, source.ledger, source.inventory] :
+        can(regex("^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", folder.bucket)) if try(folder.bucket, null) != null
+      ]
+    ]))
     error_message = "The sources must each have the name of a bucket: 3 to 63 characters out of a-z, 0-9, '.' and '-'."
   }
 
   # A job's listing of "parking" would take "parking-old/" in, and "*" or "$" would not be themselves in a policy.
   validation {
-    condition     = alltrue([for source in values(var.sources) : source.prefix == "" || can(regex("^[^/*?$][^*?$]*/$", source.prefix))])
+    condition = alltrue(flatten([
+      for source in values(var.sources) : [
+        for folder in [source, source.ledger, source.inventory] :
+        folder.prefix == "" || can(regex("^[^/*?$][^*?$]*/$", folder.prefix)) if try(folder.prefix, null) != null
+      ]
+    ]))
     error_message = "The sources must have prefixes that end in \"/\", do not begin with it, and hold none of * ? $; \"\" is the whole bucket."
+  }
+
+  # An alias or an id would do for a queue, and match nothing in a policy.
+  validation {
+    condition = alltrue(flatten([
+      for source in values(var.sources) : [
+        for user in [source, source.ledger, source.inventory, source.events] :
+        can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$", user.kms_key_arn)) if try(user.kms_key_arn, null) != null
+      ]
+    ]))
+    error_message = "The sources must have a kms_key_arn that is the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID: not of an alias, and not its id alone."
+  }
+
+  validation {
+    condition = alltrue([
+      for source in values(var.sources) : source.catalog == null ? true : (
+        length(source.catalog.tables) > 0 && alltrue([
+          for name in concat([source.catalog.database], source.catalog.connections) : can(regex("^[^*?$/]{1,255}$", name))
+        ]) && alltrue([for name in source.catalog.tables : can(regex("^[^?$/]{1,255}$", name))])
+      )
+    ])
+    error_message = "The sources must have a catalog with a database, at least one table, and names of 1 to 255 characters without * ? $ /; the names of tables may hold *."
   }
 
   validation {
     condition = alltrue([
       for source in values(var.sources) : source.events == null ? true : (
         source.events.visibility_timeout_seconds >= 60 && source.events.visibility_timeout_seconds <= 43200 &&
-        source.events.retention_seconds >= 3600 && source.events.retention_seconds <= 1209600 &&
+        source.events.retention_seconds >= 3600 && source.events.retention_seconds < 1209600 &&
         source.events.max_receive_count >= 1 && source.events.max_receive_count <= 1000
       )
     ])
-    error_message = "The sources must have events with visibility_timeout_seconds from 60 to 43200, retention_seconds from 3600 to 1209600 (14 days) and max_receive_count from 1 to 1000."
+    error_message = "The sources must have events with visibility_timeout_seconds from 60 to 43200, retention_seconds from 3600 and below the 1209600 (14 days) of the dead-letter queue, and max_receive_count from 1 to 1000."
   }
 
   validation {
     condition = alltrue(flatten([
       for name, source in var.sources : [
         for other, another in var.sources :
-        name == other || source.events == null || another.events == null || source.bucket != another.bucket || !startswith(another.prefix, source.prefix)
+        name == other || source.events == null || another.events == null || source.bucket != another.bucket || !try(startswith(another.prefix, source.prefix), false)
       ]
     ]))
     error_message = "The sources must not have events of one folder inside that of another: S3 sends each event to one queue only."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for name, source in var.sources : [
+        for other, another in var.sources :
+        (source.bucket == another.bucket) == (coalesce(source.events.notification_group, source.bucket) == coalesce(another.events.notification_group, another.bucket))
+        if source.events != null && another.events != null && source.bucket != null && another.bucket != null
+      ]
+    ]))
+    error_message = "The sources must have the same notification_group if their events are of the same bucket, and others if they are not: S3 keeps one list of notifications for a bucket."
   }
 }
 
@@ -228,7 +291,7 @@ variable "create_alarms" {
 
 variable "jobs" {
   description = <<-EOT
-    Jobs that get two alarms each, by their name in the table: stale, and a plan open for too long.
+    Jobs that get four alarms each, by their name in the table: stale, a plan open for too long, fenced, and commits that nobody knows of.
     runs_every_seconds: how often the job runs at least, in whole minutes up to a day.
     stale_after_seconds: from which age or lag on it is late.
     measure: "age", the time since the last commit; or "lag", the time since its cursor, for jobs with a cursor of time.

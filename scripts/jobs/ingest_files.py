@@ -1,6 +1,7 @@
 """Load the new files of a prefix into a Parquet table: csv, json, parquet, orc or text, or a mix of them.
 
-With a limit for a batch, batches follow each other until nothing is left.
+With a limit for a batch, batches follow each other until nothing is left. With a queue of S3's events only what they
+tell of is looked at; list the source all the same from time to time, as once a day, since an event may be lost.
 """
 
 from __future__ import annotations
@@ -8,14 +9,22 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.spark_paths import suffix
 from scripts.jobs import session
 
+if TYPE_CHECKING:
+    from scripts.helpers.s3_events import S3EventQueue
+
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri")
+MOST_MESSAGES = 10_000
+"""Of one batch, whose handles are in memory."""
+LIST = "none"
+"""In place of a queue: what a scheduler gives that lists the source once a day, as it cannot take an argument away."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     choice.add_argument("--max-files", type=session.positive, metavar="N", help="most of one batch; batches go on")
     choice.add_argument("--max-bytes", type=session.positive, metavar="N", help="most of one batch; batches go on")
     choice.add_argument("--ledger-uri", metavar="URI", help="remember files as Parquet here, not in the table")
-    return session.run_job(ingest, session.parse(parser, argv))
+    choice.add_argument(
+        "--events-queue",
+        metavar="URL",
+        help=f"look only at files that this SQS queue tells of; {LIST}: list the source, as without it",
+    )
+    arguments = session.parse(parser, argv)
+    if arguments.events_queue not in (None, LIST) and arguments.max_bytes:
+        parser.error(
+            "--max-bytes cannot go with --events-queue: what is left over would stay hidden. Give --max-files."
+        )
+    return session.run_job(ingest, arguments)
 
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
@@ -47,9 +66,10 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
 
     Without new files Spark is not started.
     """
-    landed = job.new_files(arguments.source, **{name: getattr(arguments, name) for name in OPTIONS})
+    options = {name: getattr(arguments, name) for name in OPTIONS}
+    landed = job.new_files(arguments.source, events=events_of(arguments), **options)
     if not landed.count:
-        return False
+        return landed.has_more
     formats = landed.split(suffix) if arguments.format == "auto" else {arguments.format: landed}
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
@@ -64,6 +84,16 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     ]
     job.write(reduce(lambda one, other: one.unionByName(other), frames), arguments.target)
     return landed.has_more
+
+
+def events_of(arguments: argparse.Namespace) -> S3EventQueue | None:
+    """Return the queue, which gives no more messages than a batch takes files: others stay for the next batch."""
+    if arguments.events_queue in (None, LIST):
+        return None
+    from scripts.helpers.s3_events import S3EventQueue
+
+    most = min(MOST_MESSAGES, arguments.max_files or MOST_MESSAGES)
+    return S3EventQueue(arguments.events_queue, max_messages=most)
 
 
 if __name__ == "__main__":

@@ -142,6 +142,22 @@ run "events_of_two_sources_in_one_bucket" {
   }
 
   assert {
+    condition = (
+      aws_sqs_queue.events["parking"].message_retention_seconds < aws_sqs_queue.dead_letters["parking"].message_retention_seconds &&
+      jsondecode(aws_sqs_queue.events["parking"].redrive_policy).maxReceiveCount == 20
+    )
+    error_message = "A dead letter may be gone as soon as it comes, or a few failed runs make dead letters."
+  }
+
+  assert {
+    condition = alltrue([
+      for queue in aws_s3_bucket_notification.events["landing"].queue :
+      queue.events == toset(["s3:LifecycleExpiration:*", "s3:ObjectCreated:*", "s3:ObjectRemoved:*"])
+    ])
+    error_message = "S3 does not tell of all that makes files new or gone."
+  }
+
+  assert {
     condition = jsondecode(aws_sqs_queue.events["parking"].policy).Statement[0] == {
       Sid       = "TheBucketSends"
       Effect    = "Allow"
@@ -159,6 +175,47 @@ run "events_of_two_sources_in_one_bucket" {
   assert {
     condition     = jsondecode(aws_sqs_queue_redrive_allow_policy.dead_letters["parking"].redrive_allow_policy).redrivePermission == "byQueue"
     error_message = "Any queue may use the dead-letter queue."
+  }
+
+  assert {
+    condition = alltrue([
+      for alarm, expected in {
+        throttled     = ["ReadThrottleEvents", "WriteThrottleEvents"]
+        system-errors = [for operation in ["DeleteItem", "GetItem", "PutItem", "Query", "Scan", "UpdateItem"] : "SystemErrors of ${operation}"]
+        } : toset(flatten([
+          for query in aws_cloudwatch_metric_alarm.table[alarm].metric_query : [
+            for metric in query.metric :
+            try("${metric.metric_name} of ${metric.dimensions["Operation"]}", metric.metric_name)
+            if metric.namespace == "AWS/DynamoDB" && metric.dimensions["TableName"] == "glue-watermarks" && metric.period == 300 && metric.stat == "Sum"
+          ]
+        ])) == toset(expected) && [
+        for query in aws_cloudwatch_metric_alarm.table[alarm].metric_query : query.expression if query.return_data == true
+      ] == ["SUM(FILL(METRICS(), 0))"]
+    ])
+    error_message = "The alarms of the table add something else up."
+  }
+
+  assert {
+    condition = alltrue([
+      for alarm in values(aws_cloudwatch_metric_alarm.table) :
+      alarm.threshold == 0 && alarm.evaluation_periods == 3 && alarm.datapoints_to_alarm == 2 &&
+      alarm.comparison_operator == "GreaterThanThreshold" && alarm.treat_missing_data == "notBreaching"
+    ])
+    error_message = "The alarms of the table go off at something else than 2 of 3 times."
+  }
+
+  assert {
+    condition = {
+      for source, alarm in aws_cloudwatch_metric_alarm.dead_letters : source => [
+        alarm.namespace, alarm.metric_name, alarm.dimensions["QueueName"], alarm.statistic, alarm.period, alarm.threshold,
+        alarm.evaluation_periods, alarm.comparison_operator, alarm.treat_missing_data,
+      ]
+      } == {
+      for source in ["parking", "permits"] : source => [
+        "AWS/SQS", "ApproximateNumberOfMessagesVisible", "wm-${source}-dead", "Maximum", 300, 0, 1, "GreaterThanThreshold", "notBreaching",
+      ]
+    }
+    error_message = "The alarms on dead letters watch something else."
   }
 
   assert {
@@ -189,30 +246,81 @@ run "alarms_of_jobs" {
   }
 
   assert {
-    condition = (
-      aws_cloudwatch_metric_alarm.stale["parking-files"].metric_name == "AgeSeconds" &&
-      aws_cloudwatch_metric_alarm.stale["parking-rows"].metric_name == "LagSeconds" &&
-      aws_cloudwatch_metric_alarm.stale["parking-rows"].threshold == 100000 &&
-      aws_cloudwatch_metric_alarm.stale["parking-rows"].treat_missing_data == "breaching"
-    )
+    condition = alltrue([
+      for job, expected in {
+        parking-files = { said = "AgeSeconds", period = 3600, threshold = 7200, filled = "FILL(said, 7201)" }
+        parking-rows  = { said = "LagSeconds", period = 86400, threshold = 100000, filled = "FILL(said, 100001)" }
+      } :
+      aws_cloudwatch_metric_alarm.stale[job].threshold == expected.threshold &&
+      jsonencode([for query in aws_cloudwatch_metric_alarm.stale[job].metric_query : query.expression if query.return_data == true]) ==
+      jsonencode([expected.filled]) &&
+      jsonencode(flatten([
+        for query in aws_cloudwatch_metric_alarm.stale[job].metric_query : [
+          for metric in query.metric :
+          [query.id, metric.namespace, metric.metric_name, metric.dimensions["Job"], metric.period, metric.stat]
+        ]
+      ])) == jsonencode(["said", "GlueWatermarks", expected.said, job, expected.period, "Minimum"])
+    ])
     error_message = "The alarms on stale jobs watch something else."
   }
 
   assert {
-    condition = (
-      aws_cloudwatch_metric_alarm.plan_open["parking-files"].threshold == 7200 &&
-      aws_cloudwatch_metric_alarm.plan_open["parking-rows"].threshold == 600 &&
-      aws_cloudwatch_metric_alarm.plan_open["parking-rows"].metric_name == "OpenPlanAgeSeconds"
-    )
+    condition = alltrue([
+      for alarm in values(aws_cloudwatch_metric_alarm.stale) :
+      alarm.evaluation_periods == 2 && alarm.datapoints_to_alarm == null && alarm.treat_missing_data == "breaching"
+    ])
+    error_message = "A job is not stale after two periods without a word."
+  }
+
+  assert {
+    condition = {
+      for name, alarm in aws_cloudwatch_metric_alarm.plan_open : name => [
+        alarm.metric_name, alarm.statistic, alarm.period, alarm.threshold, alarm.evaluation_periods, alarm.treat_missing_data,
+      ]
+      } == {
+      parking-files = ["OpenPlanAgeSeconds", "Minimum", 3600, 7200, 1, "ignore"]
+      parking-rows  = ["OpenPlanAgeSeconds", "Minimum", 86400, 600, 1, "ignore"]
+    }
     error_message = "The alarms on open plans watch something else."
   }
 
   assert {
+    condition = {
+      for alarm in values(aws_cloudwatch_metric_alarm.ended) : alarm.alarm_name => [
+        alarm.metric_name, alarm.dimensions["Job"], alarm.statistic, alarm.period, alarm.threshold, alarm.evaluation_periods,
+        alarm.treat_missing_data,
+      ]
+      } == {
+      glue-watermarks-fenced-parking-files  = ["Fenced", "parking-files", "Sum", 300, 0, 1, "notBreaching"]
+      glue-watermarks-fenced-parking-rows   = ["Fenced", "parking-rows", "Sum", 300, 0, 1, "notBreaching"]
+      glue-watermarks-unknown-parking-files = ["Unknown", "parking-files", "Sum", 300, 0, 1, "notBreaching"]
+      glue-watermarks-unknown-parking-rows  = ["Unknown", "parking-rows", "Sum", 300, 0, 1, "notBreaching"]
+    }
+    error_message = "The alarms on how runs ended watch something else."
+  }
+
+  assert {
     condition = alltrue([
-      for alarm in concat(values(aws_cloudwatch_metric_alarm.stale), values(aws_cloudwatch_metric_alarm.plan_open)) :
-      alarm.namespace == "GlueWatermarks" && length(alarm.dimensions) == 1 && startswith(alarm.dimensions["Job"], "parking-") &&
+      for alarm in concat(values(aws_cloudwatch_metric_alarm.plan_open), values(aws_cloudwatch_metric_alarm.ended)) :
+      alarm.namespace == "GlueWatermarks" && length(alarm.dimensions) == 1 && startswith(alarm.dimensions["Job"], "parking-")
+    ])
+    error_message = "An alarm has another namespace or dimension."
+  }
+
+  assert {
+    condition = alltrue([
+      for alarm in concat(
+        values(aws_cloudwatch_metric_alarm.stale), values(aws_cloudwatch_metric_alarm.plan_open),
+        values(aws_cloudwatch_metric_alarm.ended),
+      ) :
+      alarm.comparison_operator == "GreaterThanThreshold" &&
       alarm.alarm_actions == toset([var.alarm_topic_arn]) && alarm.ok_actions == toset([var.alarm_topic_arn])
     ])
-    error_message = "An alarm has another namespace or dimension, or tells nobody."
+    error_message = "An alarm compares otherwise, or tells nobody."
+  }
+
+  assert {
+    condition     = length(output.alarm_names) == 8
+    error_message = "Not every alarm is in the output."
   }
 }

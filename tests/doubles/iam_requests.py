@@ -1,6 +1,6 @@
 """What a request on the wire asks IAM for: actions, resources and the keys that conditions see.
 
-By the Service Authorization Reference: "Actions, resources, and condition keys" of DynamoDB, S3, SQS and KMS.
+By the Service Authorization Reference: "Actions, resources, and condition keys" of DynamoDB, S3, SQS, Glue and KMS.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def asked(
         return [Request(action, f"arn:aws:sqs:{region}:{ACCOUNT}:{queue}", _TLS)]
     if service == "s3":
         return list(_s3(method, target, headers, body))
+    if service == "glue":
+        return list(_glue(f"arn:aws:glue:{region}:{ACCOUNT}", operation, json.loads(body or b"{}")))
     if service == "kms":
         key = json.loads(body or b"{}").get("KeyId", "")
         alias = {"kms:RequestAlias": key[key.index("alias/") :]} if "alias/" in key else {}
@@ -75,6 +77,19 @@ def _dynamodb(region: str, operation: str, body: Mapping[str, Any]) -> list[Requ
         ]
     resource = body.get("TableName") or body.get("ResourceArn") or "*"
     return [request(operation, resource, leading_keys(operation, body))]
+
+
+def _glue(start: str, operation: str, body: Mapping[str, Any]) -> Iterator[Request]:
+    """Take a request of the catalogue apart, which needs the catalogue and the database too; others need any one."""
+    of_tables = {"GetTable": "Name", "GetPartitions": "TableName"}
+    resources = ["*"]
+    if operation in of_tables:
+        database = body["DatabaseName"]
+        resources = ["catalog", f"database/{database}", f"table/{database}/{body[of_tables[operation]]}"]
+    elif operation == "GetConnection":
+        resources = ["catalog", f"connection/{body['Name']}"]
+    for resource in resources:
+        yield Request(f"glue:{operation}", "*" if resource == "*" else f"{start}:{resource}", _TLS)
 
 
 def _s3(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Iterator[Request]:

@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, REPOSITORY, missing_component
+from tests.doubles.guarded_server import GuardedServer
+from tests.infra.roles import BUCKET, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
 
 TERRAFORM_FOLDER = REPOSITORY / "terraform"
 PROVIDERS = "registry.terraform.io"  # the folder that Terraform's own layout of unpacked providers begins with
@@ -226,3 +229,38 @@ def applied(make_terraform: Callable[..., Terraform]) -> Terraform:
 def outputs(applied: Terraform) -> dict[str, Any]:
     """Return the outputs of the applied configuration."""
     return applied.outputs()
+
+
+@pytest.fixture(scope="session")
+def guard() -> Iterator[GuardedServer]:
+    """Return a server that knows the roles by the policies of `documents`."""
+    server = GuardedServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def documents(make_terraform: Callable[..., Terraform], guard: GuardedServer) -> dict[str, str]:
+    """Return the policy documents by role or source, as Terraform plans them, and make the table."""
+    made = make_terraform(url=guard.url, access_key="root", region=HERE)
+    planned = made.planned_outputs(**VARIABLES)
+    found: dict[str, str] = dict(planned["team_policy_documents"]["parking"])
+    found |= {"pipeline": planned["pipeline_policy_document"], "lister": planned["lister_policy_document"]}
+    found |= planned["source_policy_documents"]
+    guard.policies = {role: [document] for role, document in found.items()}
+    Watermarks(TABLE, client(guard, "dynamodb", "root")).create_table()
+    return found
+
+
+@pytest.fixture(scope="session")
+def landing_bucket(guard: GuardedServer, documents: dict[str, str]) -> str:
+    """Return a versioned bucket with two JSON files below each prefix; other buckets and a queue are beside it."""
+    s3 = client(guard, "s3", "root")
+    for name in (BUCKET, LEDGER, REPORTS):
+        s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": HERE})
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    client(guard, "sqs", "root").create_queue(QueueName=QUEUE)
+    for prefix in ("parking/", "kept/", "open/", "secret/", "remembered/", "reported/"):
+        for name in ("a.json", "b .json"):
+            s3.put_object(Bucket=BUCKET, Key=prefix + name, Body=b'{"id": 1}\n')
+    return BUCKET

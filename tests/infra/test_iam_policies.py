@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -177,3 +178,27 @@ def test_s3_request_needs_its_action_when_it_is_taken_apart(
 
     assert (found.action, found.resource) == (f"s3:{action}", f"arn:aws:s3:::{resource}")
     assert found.context.get("s3:prefix") == prefix
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "resources"),
+    [
+        pytest.param(
+            "GetTable", {"DatabaseName": "d", "Name": "t"}, ["catalog", "database/d", "table/d/t"], id="table"
+        ),
+        pytest.param(
+            "GetPartitions",
+            {"DatabaseName": "d", "TableName": "t"},
+            ["catalog", "database/d", "table/d/t"],
+            id="partitions",
+        ),
+        pytest.param("GetConnection", {"Name": "c"}, ["catalog", "connection/c"], id="connection"),
+    ],
+)
+def test_lookup_in_the_catalogue_needs_all_that_is_above_it_when_it_is_taken_apart(
+    operation: str, body: dict[str, str], resources: list[str]
+) -> None:
+    found = asked("glue", "eu-west-2", "POST", "/", {"x-amz-target": f"AWSGlue.{operation}"}, json.dumps(body).encode())
+
+    start = "arn:aws:glue:eu-west-2:123456789012"
+    assert [(one.action, one.resource) for one in found] == [(f"glue:{operation}", f"{start}:{r}") for r in resources]

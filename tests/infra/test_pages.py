@@ -51,21 +51,30 @@ def test_readme_has_every_variable_and_output_when_the_files_are_parsed() -> Non
     assert rows == tables()
 
 
-@pytest.mark.parametrize("name", ["AgeSeconds", "LagSeconds", "OpenPlanAgeSeconds"])
+@pytest.mark.parametrize("name", ["AgeSeconds", "LagSeconds", "OpenPlanAgeSeconds", "Fenced", "Unknown"])
 def test_page_names_the_metrics_that_jobs_print_when_alarms_watch_them(name: str) -> None:
     assert name in job_report.UNITS
     assert f"`{name}`" in DEPLOY
 
 
-def test_configurations_of_the_pages_are_valid_when_terraform_validates_them(
-    make_terraform: Callable[..., Terraform],
-) -> None:
+@pytest.fixture(scope="module")
+def pages(make_terraform: Callable[..., Terraform]) -> Terraform:
+    """Return Terraform over all configurations that the pages show."""
     shown = [*CONFIGURATION.findall(DEPLOY), *CONFIGURATION.findall(README)]
-    made = make_terraform(
+    assert len(shown) == 6
+    return make_terraform(
         "pages", files={"main.tf": "\n".join(shown).replace('"./glue-watermarks/terraform"', '"../"')}
     )
 
-    outcome = made.run("validate")
 
-    assert len(shown) == 4
+def test_configurations_of_the_pages_are_valid_when_terraform_validates_them(pages: Terraform) -> None:
+    outcome = pages.run("validate")
+
     assert (outcome.code, outcome.text) == (0, "Success! The configuration is valid.")
+
+
+def test_configurations_of_the_pages_are_planned_when_the_name_of_a_bucket_is_not_known_yet(pages: Terraform) -> None:
+    outcome = pages.run("plan")
+
+    assert outcome.code == 0, outcome.text
+    assert 'aws_s3_bucket_notification.events["landing"] will be created' in outcome.text

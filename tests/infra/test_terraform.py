@@ -7,20 +7,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import boto3
 import hcl2
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from scripts.helpers import embedded_metrics, items, job_report
 from scripts.helpers.object_listing import Location
 from scripts.helpers.s3_events import S3EventQueue
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs import ingest_table, session
+from scripts.jobs import ingest_files, ingest_table, session
 from tests.conftest import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
+from tests.doubles.iam_policies import Request, is_allowed
 from tests.infra.conftest import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 
 OF_THE_TABLE = "watermarks and not spill and not doctor and not crash and not faults"
@@ -298,20 +300,41 @@ def download(endpoint: str, uri: str, folder: Path) -> Path:
     return path
 
 
-def test_files_job_of_the_example_runs_from_what_was_uploaded_when_started_as_glue_does(
+def install(endpoint: str, arguments: Mapping[str, str], folder: Path) -> None:
+    """Do what Glue does with a job's modules: pip installs them. Only .zip, .egg and .py files are on Python's path."""
+    first, *others = arguments["--additional-python-modules"].split(",")
+    assert others == []  # Glue 5 has pyarrow.
+    assert arguments.get("--extra-py-files", ".zip").endswith((".zip", ".egg", ".py"))
+    wheel = download(endpoint, first, folder)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder)]
+    subprocess.run([*pip, str(wheel)], check=True, timeout=100)
+
+
+def waiting(endpoint: str, url: str) -> int:
+    """Return how many messages are in a queue, with those that are hidden."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = of_example(endpoint, "sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(map(int, found.values()))
+
+
+def test_files_job_of_the_example_drains_its_queue_when_started_as_glue_does(
     example: Terraform, endpoint: str, tmp_path: Path
 ) -> None:
     job = of_example(endpoint, "glue").get_job(JobName="parking-files")["Job"]
     script = download(endpoint, job["Command"]["ScriptLocation"], tmp_path)
-    wheel = download(endpoint, job["DefaultArguments"]["--extra-py-files"], tmp_path)
+    install(endpoint, job["DefaultArguments"], tmp_path)
     (tmp_path / "awsglue").mkdir()
     (tmp_path / "awsglue" / "__init__.py").touch()
+    queue = example.outputs()["queue_urls"]["parking"]
+    # A hidden file is told of and not taken, so Spark is not started.
+    of_example(endpoint, "s3").put_object(Bucket="example-landing", Key="parking/_SUCCESS", Body=b"")
+    before = waiting(endpoint, queue)
 
     done = subprocess.run(
         [sys.executable, str(script), *glue_argv(endpoint, "parking-files")],
         cwd=tmp_path,
         env=os.environ
-        | {"PYTHONPATH": f"{wheel}:{tmp_path}", "AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": EXAMPLE_REGION},
+        | {"PYTHONPATH": str(tmp_path), "AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": EXAMPLE_REGION},
         capture_output=True,
         text=True,
         timeout=100,
@@ -324,6 +347,36 @@ def test_files_job_of_the_example_runs_from_what_was_uploaded_when_started_as_gl
     assert (report["job"], report["run"], report["mode"]) == ("parking-files", "jr_1", "enable")
     head = Watermarks(example.outputs()["table_name"], of_example(endpoint, "dynamodb")).latest("parking-files")
     assert (head.version, head.watermarks["files"]["kind"]) == (1, "files")
+    assert (before > 0, waiting(endpoint, queue)) == (True, 0)
+
+
+def test_files_job_of_the_example_lists_its_source_when_the_daily_trigger_starts_it(
+    example: Terraform, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "on_glue", lambda: True)
+    monkeypatch.setattr(session, "run_job", lambda work, arguments: ingest_files.events_of(arguments))
+    trigger = of_example(endpoint, "glue").get_trigger(Name="parking-files-listing")["Trigger"]
+    (action,) = trigger["Actions"]
+    changed = [part for pair in action["Arguments"].items() for part in pair]
+
+    hourly: Any = ingest_files.main(glue_argv(endpoint, action["JobName"]))
+    daily = ingest_files.main([*glue_argv(endpoint, action["JobName"]), *changed])
+
+    assert hourly.queue_url == example.outputs()["queue_urls"]["parking"]
+    assert daily is None
+
+
+def test_module_for_glue_4_is_pinned_to_what_the_package_takes_when_the_example_is_read() -> None:
+    modules = re.search(
+        r'glue_version == "4.0" \? \["pyarrow==([\d.]+)"\]', (TERRAFORM_FOLDER / EXAMPLE / "main.tf").read_text()
+    )
+    needed = re.search(r"^files =\n    pyarrow (.*)$", (REPOSITORY / "setup.cfg").read_text(), re.MULTILINE)
+
+    assert modules
+    assert needed
+    assert SpecifierSet(needed[1]).contains(modules[1])
+    pages = [REPOSITORY / "docs" / name for name in ("run-on.md", "terraform.md")]
+    assert [page.name for page in pages if f"`pyarrow=={modules[1]}`" not in page.read_text()] == []
 
 
 def test_rows_job_of_the_example_is_told_its_table_when_started_as_glue_does(
@@ -365,6 +418,22 @@ def test_roles_of_the_example_have_the_writers_policy_and_that_of_their_source_w
     }
 
 
+def test_role_of_the_example_writes_below_its_target_only_when_its_policy_is_evaluated(
+    example: Terraform, endpoint: str
+) -> None:
+    role = "glue-watermarks-parking-files"
+    policy = of_example(endpoint, "iam").get_role_policy(RoleName=role, PolicyName="target-code-and-logs")
+    keys = ["raw/parking/a/1", "raw/parking_$folder$", "raw_$folder$", "raw/repairs/1", "raw/parking_2/1", "code/x.whl"]
+
+    allowed = [
+        key
+        for key in keys
+        if is_allowed([policy["PolicyDocument"]], Request("s3:PutObject", f"arn:aws:s3:::example-lake/{key}"))
+    ]
+
+    assert allowed == keys[:3]
+
+
 def test_table_of_the_example_has_a_key_that_rotates_when_applied(example: Terraform, endpoint: str) -> None:
     table = of_example(endpoint, "dynamodb").describe_table(TableName="glue-watermarks")["Table"]
 
@@ -378,11 +447,22 @@ def test_alarms_of_the_example_watch_what_jobs_print_when_applied(example: Terra
 
     alarms = of_example(endpoint, "cloudwatch").describe_alarms(AlarmNames=names)["MetricAlarms"]
 
-    of_jobs = [alarm for alarm in alarms if alarm.get("Namespace") == embedded_metrics.NAMESPACE]
-    assert len(names) == len(alarms) == 7
-    assert len(of_jobs) == 4
-    assert {alarm["MetricName"] for alarm in of_jobs} <= job_report.UNITS.keys()
-    assert {(d["Name"], d["Value"]) for alarm in of_jobs for d in alarm["Dimensions"]} == {
+    series = [
+        *alarms,
+        *(
+            part["MetricStat"]["Metric"]
+            for alarm in alarms
+            for part in alarm.get("Metrics", ())
+            if "MetricStat" in part
+        ),
+    ]
+    of_jobs = [one for one in series if one.get("Namespace") == embedded_metrics.NAMESPACE]
+    assert len(names) == len(alarms) == 11
+    assert sorted(one["MetricName"] for one in of_jobs) == sorted(
+        ["AgeSeconds", "LagSeconds", *("Fenced", "OpenPlanAgeSeconds", "Unknown") * 2]
+    )
+    assert {one["MetricName"] for one in of_jobs} <= job_report.UNITS.keys()
+    assert {(d["Name"], d["Value"]) for one in of_jobs for d in one["Dimensions"]} == {
         (embedded_metrics.DIMENSION, "parking-files"),
         (embedded_metrics.DIMENSION, "parking-rows"),
     }

@@ -14,10 +14,17 @@ from tests.infra.conftest import TERRAFORM_FOLDER, Terraform
 NOT_A_BOOL = ("perhaps", "a bool is required")
 TAG_RULE = "Each of the tags must have a name of 1 to 128 characters and a value of at most 256"
 NAME_RULE = "names of 1 to 30 characters out of a-z, 0-9 and '-'"
+KEY_RULE = "The sources must have a kms_key_arn that is the ARN of a key"
+BUCKET_RULE = "The sources must each have the name of a bucket"
+PLACE_RULE = "The sources must each have a bucket and a prefix; only a source with a catalog"
+CATALOG_RULE = "The sources must have a catalog with a database, at least one table"
+GROUP_RULE = "The sources must have the same notification_group if their events are of the same bucket"
+KEY = "arn:aws:kms:eu-west-2:111122223333:key/mrk-0a1b"
+ALIAS = "arn:aws:kms:eu-west-2:111122223333:alias/mine"
 WINDOW_RULE = "The kms_deletion_window_in_days must be a whole number from 7 to 30"
 PREFIX_RULE = "prefixes that keep the rule of job names"
 FOLDER_RULE = 'The sources must have prefixes that end in "/", do not begin with it, and hold none of * ? $'
-EVENTS_RULE = "visibility_timeout_seconds from 60 to 43200, retention_seconds from 3600 to 1209600"
+EVENTS_RULE = "visibility_timeout_seconds from 60 to 43200, retention_seconds from 3600 and below the 1209600"
 PERIOD_RULE = "The jobs must have a runs_every_seconds from 60 to 86400 (a day) in whole minutes"
 TOPIC_RULE = "The alarm_topic_arn must be the ARN of an SNS topic"
 
@@ -28,6 +35,10 @@ def team(*names: str) -> dict[str, Any]:
 
 def source(**changed: Any) -> dict[str, Any]:
     return {"bucket": "landing", "prefix": "parking/"} | changed
+
+
+def folder(**changed: Any) -> dict[str, Any]:
+    return {"bucket": "ledgers", "prefix": "parking/"} | changed
 
 
 def job(**changed: Any) -> dict[str, Any]:
@@ -61,13 +72,33 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "admin_needs_mfa": [NOT_A_BOOL],
     "sources": [
         ({"In": source()}, f"The sources must have {NAME_RULE}"),
-        ({"in": source(bucket="s3://landing")}, "The sources must each have the name of a bucket"),
+        ({"in-dead": source(events={})}, 'and not end in "-dead"'),
+        ({"in": {"bucket": "landing"}}, PLACE_RULE),
+        ({"in": {}}, PLACE_RULE),
+        ({"in": {"catalog": {"database": "d"}, "events": {}}}, PLACE_RULE),
+        ({"in": source(bucket="s3://landing")}, BUCKET_RULE),
+        ({"in": source(ledger=folder(bucket="s3://ledgers"))}, BUCKET_RULE),
+        ({"in": source(ledger=folder(prefix="parking"))}, FOLDER_RULE),
+        ({"in": source(inventory=folder(prefix="*/"))}, FOLDER_RULE),
+        ({"in": source(kms_key_arn=ALIAS)}, KEY_RULE),
+        ({"in": source(events={"kms_key_arn": "0a1b-2c3d"})}, KEY_RULE),
+        ({"in": source(ledger=folder(kms_key_arn="alias/mine"))}, KEY_RULE),
+        ({"in": source(inventory=folder(kms_key_arn=""))}, KEY_RULE),
+        ({"in": source(catalog={"database": "d*"})}, CATALOG_RULE),
+        ({"in": source(catalog={"database": "d", "tables": []})}, CATALOG_RULE),
+        ({"in": source(catalog={"database": "d", "connections": ["a/b"]})}, CATALOG_RULE),
         ({"in": source(prefix="parking")}, FOLDER_RULE),
         ({"in": source(prefix="/in/")}, FOLDER_RULE),
         ({"in": source(prefix="*/")}, FOLDER_RULE),
         ({"in": source(events={"visibility_timeout_seconds": 43_201})}, EVENTS_RULE),
         ({"in": source(events={"retention_seconds": 60, "max_receive_count": 0})}, EVENTS_RULE),
+        ({"in": source(events={"retention_seconds": 1_209_600})}, EVENTS_RULE),
         ({"all": source(prefix="", events={}), "in": source(events={})}, "S3 sends each event to one queue only"),
+        ({"a": source(events={"notification_group": "x"}), "b": source(prefix="b/", events={})}, GROUP_RULE),
+        (
+            {name: source(bucket=name * 3, events={"notification_group": "x"}) for name in ("a", "b")},
+            GROUP_RULE,
+        ),
     ],
     "manage_bucket_notifications": [NOT_A_BOOL],
     "create_alarms": [NOT_A_BOOL],
@@ -99,7 +130,10 @@ ACCEPTED = [
             "sources": {
                 "a": source(prefix="a b/ü/", events={}),
                 "b": source(prefix="b/", events={"max_receive_count": 1000, "visibility_timeout_seconds": 43_200}),
-                "c": source(prefix="", kms_key_arn="any"),
+                "c": source(prefix="", kms_key_arn=KEY, ledger=folder(kms_key_arn=KEY), inventory=folder(prefix="")),
+                "d": {"catalog": {"database": "d", "tables": ["fines", "p*"], "connections": ["a b"]}},
+                "e": source(bucket="grouped", events={"notification_group": "g", "kms_key_arn": KEY}),
+                "f": source(bucket="grouped", prefix="f/", events={"notification_group": "g"}),
             },
             "jobs": {"a": job(runs_every_seconds=60), "b/c d": job(runs_every_seconds=86_400, measure="lag")},
             "alarm_topic_arn": "arn:aws:sns:eu-west-2:111122223333:alarms",

@@ -1,5 +1,6 @@
 # Two Glue jobs on one watermark table, with all that the module offers.
-# parking-files reads new files of a folder, parking-rows new rows of a table; each has a role of its own.
+# parking-files takes new files of a folder by the events of its bucket, parking-rows new rows of a table; each has a
+# role of its own.
 
 locals {
   team = "parking"
@@ -9,8 +10,9 @@ locals {
       script = "ingest_files.py"
       source = "parking"
       arguments = {
-        "--format"    = "json"
-        "--max-files" = "100000"
+        "--format"       = "json"
+        "--max-files"    = "100000"
+        "--events-queue" = module.watermarks.queue_urls["parking"]
       }
     }
     rows = {
@@ -25,6 +27,9 @@ locals {
   }
 
   scripts = "${path.module}/../../../scripts/jobs"
+
+  # Glue 5 has pyarrow, which files need; that of Glue 4.0 is too old. A version is pinned, as a newer one might not run there.
+  modules = concat(var.glue_version == "4.0" ? ["pyarrow==17.0.0"] : [], var.python_modules)
 }
 
 module "watermarks" {
@@ -121,7 +126,7 @@ resource "aws_glue_job" "this" {
 
   default_arguments = merge(
     {
-      "--extra-py-files"                   = "s3://${aws_s3_object.wheel.bucket}/${aws_s3_object.wheel.key}"
+      "--additional-python-modules"        = join(",", concat(["s3://${aws_s3_object.wheel.bucket}/${aws_s3_object.wheel.key}"], local.modules))
       "--job-language"                     = "python"
       "--job-bookmark-option"              = "job-bookmark-enable"
       "--metrics"                          = "true"
@@ -132,7 +137,6 @@ resource "aws_glue_job" "this" {
       "--source"                           = "s3://${aws_s3_bucket.this["landing"].bucket}/${each.value.source}/"
       "--target"                           = "s3://${aws_s3_bucket.this["lake"].bucket}/raw/${each.value.source}/"
     },
-    length(var.python_modules) == 0 ? {} : { "--additional-python-modules" = join(",", var.python_modules) },
     each.value.arguments,
   )
 }
@@ -146,6 +150,18 @@ resource "aws_glue_trigger" "this" {
 
   actions {
     job_name = aws_glue_job.this[each.key].name
+  }
+}
+
+# An event may be lost, rarely. What none told of is found by a listing.
+resource "aws_glue_trigger" "listing" {
+  name     = "parking-files-listing"
+  type     = "SCHEDULED"
+  schedule = var.listing_schedule
+
+  actions {
+    job_name  = aws_glue_job.this["files"].name
+    arguments = { "--events-queue" = "none" }
   }
 }
 

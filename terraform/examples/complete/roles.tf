@@ -67,10 +67,20 @@ resource "aws_iam_role_policy" "job" {
         Sid    = "WriteTheTarget"
         Effect = "Allow"
         Action = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+        # Spark on Glue may mark a folder by an object of this name beside it, also one above what is written.
         Resource = [
           "${aws_s3_bucket.this["lake"].arn}/raw/${each.value.source}/*",
+          "${aws_s3_bucket.this["lake"].arn}/raw/${each.value.source}_$folder$",
+          "${aws_s3_bucket.this["lake"].arn}/raw_$folder$",
           "${aws_s3_bucket.this["lake"].arn}/temporary/${each.key}/*",
         ]
+      },
+      # For a range of runs of which one never committed: when did it start?
+      {
+        Sid      = "LookUpItsRuns"
+        Effect   = "Allow"
+        Action   = "glue:GetJobRun"
+        Resource = "arn:${local.partition}:glue:${local.region}:${local.account_id}:job/parking-${each.key}"
       },
       {
         Sid      = "KeyOfTheLake"

@@ -33,9 +33,9 @@ variable "glue_version" {
 }
 
 variable "python_modules" {
-  description = "What pip installs at the start of each job, such as [\"pyarrow>=15\"]; files need pyarrow 15, which some versions of Glue do not have."
+  description = "What pip installs at the start of each job beside the wheel and what it needs, such as [\"obstore==0.12.1\"]; pin versions."
   type        = list(string)
-  default     = ["pyarrow>=15"]
+  default     = []
   nullable    = false
 
   validation {
@@ -53,6 +53,18 @@ variable "schedule" {
   validation {
     condition     = can(regex("^cron\\(.+\\)$", var.schedule))
     error_message = "The schedule must look like cron(15 * * * ? *): minutes, hours, day of month, month, day of week, year."
+  }
+}
+
+variable "listing_schedule" {
+  description = "When the files job lists its whole source, besides taking events; at another minute than the schedule's, as one run at once may be at work."
+  type        = string
+  default     = "cron(45 3 * * ? *)"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^cron\\(.+\\)$", var.listing_schedule))
+    error_message = "The listing_schedule must look like cron(45 3 * * ? *): minutes, hours, day of month, month, day of week, year."
   }
 }
 

@@ -1,0 +1,71 @@
+"""The roles of terraform/ at work: clients that sign as one of them, and what the plan was made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.doubles.guarded_server import GuardedServer
+from tests.doubles.iam_requests import ACCOUNT
+
+HERE = "eu-west-1"
+TABLE = "glue-watermarks"
+TABLE_ARN = f"arn:aws:dynamodb:{HERE}:{ACCOUNT}:table/{TABLE}"
+OWN, FOREIGN = "parking-files", "waste-files"
+BUCKET, LEDGER, REPORTS = "guarded-landing", "guarded-ledger", "guarded-reports"
+DATABASE, CONNECTION = "council", "revenues"
+QUEUE = "glue-watermarks-told"
+REPORTS_FOLDER = f"reports/{BUCKET}/daily/"
+
+
+def key_arn(name: str) -> str:
+    """Return the ARN of a key."""
+    return f"arn:aws:kms:{HERE}:{ACCOUNT}:key/{name}"
+
+
+VARIABLES: dict[str, Any] = {
+    "kms_key_arn": key_arn("table"),
+    "teams": {"parking": {"job_name_prefixes": ["parking-"]}, "waste": {"job_name_prefixes": ["waste-"]}},
+    "sources": {
+        "listed": {"bucket": BUCKET, "prefix": "parking/"},
+        "versions": {"bucket": BUCKET, "prefix": "kept/", "versioned": True},
+        "told": {
+            "bucket": BUCKET, "prefix": "told/", "kms_key_arn": key_arn("told"), "events": {"kms_key_arn": key_arn("q")}
+        },
+        "open": {"bucket": BUCKET, "prefix": "open/", "limit_listing": False},
+        "whole": {"bucket": "all-of-it", "prefix": ""},
+        "remembered": {
+            "bucket": BUCKET, "prefix": "remembered/",
+            "ledger": {"bucket": LEDGER, "prefix": "marks/", "kms_key_arn": key_arn("ledger")},
+        },
+        "reported": {
+            "bucket": BUCKET, "prefix": "reported/",
+            "inventory": {"bucket": REPORTS, "prefix": REPORTS_FOLDER, "kms_key_arn": key_arn("reports")},
+        },
+        "database": {"catalog": {"database": DATABASE, "tables": ["park*"], "connections": [CONNECTION]}},
+    },
+}  # fmt: skip
+"""Of the plan whose policies the tests work under."""
+
+
+def client(guard: GuardedServer, service: str, role: str) -> Any:
+    """Return a client that signs as a role."""
+    return boto3.client(
+        service, endpoint_url=guard.url, region_name=HERE, aws_access_key_id=role, aws_secret_access_key="testing"
+    )
+
+
+def watermarks_of(guard: GuardedServer, role: str, **options: Any) -> Watermarks:
+    """Return the table as a role sees it."""
+    return Watermarks(TABLE, client(guard, "dynamodb", role), **options)
+
+
+def read_folder(guard: GuardedServer, role: str, prefix: str, job_id: str = "", **options: Any) -> int:
+    """Take what is new below a prefix, read it and commit; S3 and SQS as one role, the table as root."""
+    s3 = client(guard, "s3", role)
+    with IncrementalJob(watermarks_of(guard, "root"), job_id or f"parking-{role}", s3_client=s3) as job:
+        delta = job.new_files(f"s3://{BUCKET}/{prefix}", **options)
+        return len(delta.read_pandas("json", s3_client=s3))

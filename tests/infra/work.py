@@ -1,0 +1,180 @@
+"""What each role of the table does with it: all that docs/permissions.md says it is for."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from scripts.cli.main import cli
+from scripts.helpers import items
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.job_list import list_jobs
+from scripts.helpers.job_runs import JobRuns, SparkSubmit
+from scripts.helpers.store import Store
+from scripts.helpers.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.watermarks import Watermarks
+from scripts.report import build_report
+from tests.doubles.listed_rows import ListedRows
+from tests.infra.roles import BUCKET, FOREIGN, OWN, TABLE
+from tests.runs.conftest import gone, process_of
+
+ROWS, OLD, FILES = "parking-rows", "parking-old", "parking-viewed"
+FIRST, SECOND, TRIGGER = "parking-first", "parking-second", "parking-after-first"
+LARGE = [f"{number:0100d}" for number in range(900)]
+STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
+Work = Callable[[Watermarks], None]
+
+
+def store_of(marks: Watermarks) -> Store:
+    """Return the items as a role sees them."""
+    return marks._store
+
+
+def as_job(marks: Watermarks) -> None:
+    """Commit in one call, with a large plan and state, over an expiring version; keep alive, abort, take over."""
+    marks.add_watermark(marks.create_watermark_item(job_id=OWN, run_id="jr_1", latest_data="2026-03-16"))
+    for number in (2, 3):
+        with marks.begin(OWN, f"jr_{number}") as run:
+            run.freeze({"files": LARGE}, {"files": [*LARGE, str(number)]})
+            run.state("files"), run.planned("files")
+            assert run.heartbeat()
+            run.commit(rows_collected=number)
+    marks.begin(OWN, "jr_4").abort()
+    marks.begin(OWN, "jr_5")
+    marks.begin(OWN, "jr_6", take_over=True).abort()
+
+
+def as_backfill(marks: Watermarks) -> None:
+    """Read an old range beside the live job."""
+    marks.set_watermark(ROWS, STATE, context="rows", why="start from here")
+    with Backfill(marks, ROWS, low=0, high=5) as backfill:
+        backfill.rows(ListedRows((CursorColumn("id", "bigint"),), [(number,) for number in range(8)]), "id")
+    assert marks.gaps(ROWS, "rows")
+
+
+def as_job_runs(marks: Watermarks) -> None:
+    """Define, start, trigger, look at and stop runs, each with a launcher of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "script.py")
+        script.touch()
+        jobs = JobRuns(marks, SparkSubmit(folder, beat_seconds=0.2, lease_seconds=10))
+        for name in (FIRST, SECOND):
+            jobs.create_job(Name=name, Command={"Name": "pythonshell", "ScriptLocation": str(script)})
+        jobs.create_trigger(
+            Name=TRIGGER,
+            Type="CONDITIONAL",
+            Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": FIRST, "State": "SUCCEEDED"}]},
+            Actions=[{"JobName": SECOND}],
+            StartOnCreation=True,
+        )
+        run_id = jobs.start_job_run(JobName=FIRST)["JobRunId"]
+        assert jobs.wait(FIRST, run_id, seconds=30)["JobRunState"] == "SUCCEEDED"
+        (after,) = jobs.get_job_runs(JobName=SECOND)["JobRuns"]
+        assert jobs.wait(SECOND, after["Id"], seconds=30)["JobRunState"] == "SUCCEEDED"
+        for name, ended in ((FIRST, run_id), (SECOND, after["Id"])):
+            record: Any = jobs._service._records.run(name, ended)
+            assert gone(process_of(record))
+        assert jobs.batch_stop_job_run(JobName=FIRST, JobRunIds=[run_id])["Errors"]
+        jobs.stop_trigger(Name=TRIGGER)
+        jobs.delete_trigger(Name=TRIGGER)
+        jobs.delete_job(JobName=SECOND)
+
+
+def as_import(marks: Watermarks) -> None:
+    """Put a job in the place of one that has gone on since it was exported."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, store = Path(folder, "jobs"), store_of(marks)
+        with path.open("wb") as file:
+            export_jobs(store, [OWN], file, datetime.now(timezone.utc))
+        with marks.begin(OWN, "jr_7") as run:
+            run.freeze({}, {"files": LARGE})
+            run.commit()
+        order = marks._order("somebody", "a test")
+        assert import_jobs(store, plan_import(store, path, replace=True), order)
+
+
+def as_dashboard(marks: Watermarks) -> None:
+    """Look everything up that there is of single jobs."""
+    run_id = marks.get_most_recent_run_id(OWN)
+    marks.get_watermark(OWN, run_id)
+    marks.get_watermark_values(OWN)
+    marks.latest(OWN)
+    marks.history(OWN)
+    marks.coverage(ROWS, "rows")
+    marks.doctor(OWN)
+    assert OWN in build_report(marks, jobs=[OWN, ROWS])
+    export_jobs(store_of(marks), [OWN], io.BytesIO(), datetime.now(timezone.utc))
+
+
+def as_person_who_looks(marks: Watermarks) -> None:
+    """Call the commands that only look, one of which lists the source."""
+    for command in (
+        ["show", OWN],
+        ["jobs", OWN],
+        ["history", OWN],
+        ["diff", OWN, "1", "2"],
+        ["gaps", ROWS],
+        ["runs", FIRST],
+        ["doctor", OWN],
+        ["freshness", OWN, "--warn", "1d"],
+        ["plan", FILES],
+        ["explain", FILES, f"s3://{BUCKET}/parking/a.json"],
+    ):
+        done = CliRunner().invoke(cli, ["--table", TABLE, *command], prog_name="watermarks")
+        assert done.exit_code == 0, (command, done.output)
+
+
+def as_admin(marks: Watermarks) -> None:
+    """Take every decision there is."""
+    assert marks.exists(TABLE)
+    marks.rewind(OWN, to_version=1, why="a test")
+    marks.set_watermark(OWN, {"latest_data": "2026-03-17"}, why="a test")
+    marks.begin(OWN, "jr_8").freeze({"files": LARGE}, {"latest_data": "2026-03-18"})
+    marks.discard_plan(OWN, why="a test")
+    marks.doctor(OWN, repair=True)
+    marks.reset(OWN, why="a test")
+    marks.adopt(OLD, "jr_old_1", why="a test")
+
+
+def as_lister(marks: Watermarks) -> None:
+    """List, report and export all jobs, also those without a head: of the original class, and a trigger."""
+    found = list_jobs(store_of(marks))
+    assert {FOREIGN, "waste-original"} <= {job.job_id for job in found.jobs}
+    assert found.triggers == ("waste-trigger",)
+    assert FOREIGN in build_report(marks)
+    summary = export_jobs(
+        store_of(marks), [job.job_id for job in found.jobs], io.BytesIO(), datetime.now(timezone.utc), listed=True
+    )
+    assert summary.jobs >= len(found.jobs) - 2  # The two that are of the Job Runs API only.
+
+
+WORK: dict[str, list[Work]] = {
+    "writer": [as_job, as_backfill, as_job_runs, as_import],
+    "reader": [as_dashboard, as_person_who_looks],
+    "admin": [as_admin],
+    "lister": [as_lister],
+}
+"""By role, in the order in which it is to be done."""
+
+
+def prepare(root: Watermarks) -> None:
+    """Put what the original class wrote, and what another team has."""
+    store = store_of(root)
+    for job, run_id in ((OLD, "jr_old_1"), (OLD, "jr_old_2"), ("waste-original", "jr_1")):
+        store.put(items.key(job, run_id) | {"watermarks": {"M": {"rows_collected": {"N": "808"}}}})
+    root.set_watermark(FOREIGN, {"latest_data": "2026-03-16"}, why="a test")
+    jobs = JobRuns(root)
+    jobs.create_job(Name=FOREIGN, Command={"Name": "pythonshell", "ScriptLocation": "script.py"})
+    jobs.create_trigger(
+        Name="waste-trigger",
+        Type="CONDITIONAL",
+        Predicate={"Conditions": [{"LogicalOperator": "EQUALS", "JobName": FOREIGN, "State": "SUCCEEDED"}]},
+        Actions=[{"JobName": FOREIGN}],
+    )
