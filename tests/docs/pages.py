@@ -1,24 +1,57 @@
-"""Runs the examples of a page of docs/, in order, as they stand."""
+"""Runs the examples of a page of docs/, in order, as they stand; and finds what pages show."""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import re
 import shlex
+from functools import cache
 from typing import Any
 
 from tests.conftest import REPOSITORY
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELLS = ("", "sh", "shell")
+"""Languages of blocks that hold commands; those of `console` have their output, too."""
+PAGES = sorted(["README.md", *(path.name for path in (REPOSITORY / "docs").glob("*.md"))])
 
 
 def text_of(page: str) -> str:
-    return (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    folder = REPOSITORY if page == "README.md" else REPOSITORY / "docs"
+    return (folder / page).read_text(encoding="utf-8")
+
+
+def fences(page: str) -> list[tuple[str, str]]:
+    """Return language and text of each fenced block of a page."""
+    return [(found[1].strip(), found[2]) for found in FENCE.finditer(text_of(page))]
+
+
+def shell_commands(page: str) -> list[str]:
+    """Return the commands of a page's blocks for a shell, each as one line without its comment."""
+    blocks = [text.replace("\\\n", " ") for language, text in fences(page) if language in SHELLS]
+    lines = [re.sub(r"\s+#.*$", "", line).strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def is_test(name: str) -> bool:
+    """Tell whether ``folder/test_file.py::test_name``, below tests/, is there; ``_when_…`` may be left out."""
+    path, _, function = name.partition("::")
+    return any(found == function or found.startswith(f"{function}_when_") for found in tests_of(path))
+
+
+@cache
+def tests_of(path: str) -> list[str]:
+    """Return the names of the tests of a file."""
+    file = REPOSITORY / "tests" / path
+    body = ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else []
+    return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
 
 
 def run_page(page: str, names: dict[str, Any]) -> int:
     """Run the examples and commands of a page; return how many there are. ``…`` in an output stands for anything."""
-    blocks = re.findall(r"```(python|console)\n(.*?)```", text_of(page), re.DOTALL)
+    blocks = [(kind, block) for kind, block in fences(page) if kind in ("python", "console")]
     for kind, block in blocks:
         if kind == "console":
             run_commands(page, block)
@@ -40,14 +73,20 @@ def run_session(page: str, block: str, names: dict[str, Any]) -> None:
 
 def run_commands(page: str, block: str) -> None:
     """Run what was typed into a shell, each line after ``$``: calls of `watermarks`."""
+    for call in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, expected = call.partition("\n")
+        output = run_command(page, line)
+        same = doctest.OutputChecker().check_output(expected.replace("…", "..."), output, FLAGS)
+        assert same, f"{page}: {line}\n{output}"
+
+
+def run_command(page: str, line: str) -> str:
+    """Run a call of `watermarks` and return what a terminal would show."""
     from click.testing import CliRunner
 
     from scripts.cli.main import cli
 
-    for call in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        line, _, expected = call.partition("\n")
-        program, *arguments = shlex.split(line)
-        assert program == "watermarks", f"{page}: {program} is not run"
-        done = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, prog_name=program)
-        same = doctest.OutputChecker().check_output(expected.replace("…", "..."), done.output, FLAGS)
-        assert same, f"{page}: {line}\n{done.output}"
+    program, *arguments = shlex.split(line)
+    assert program == "watermarks", f"{page}: {program} is not run"
+    output: str = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, prog_name=program).output
+    return output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import boto3
 import pytest
 
+from scripts.helpers import run
 from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.heartbeat import Heartbeat
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.docs.pages import run_page, text_of
 from tests.doubles.listed_rows import ListedRows
+from tests.integration.faults import Wire
 from tests.protocol.capacity import Meter
 
 HOURS_A_YEAR = 8_760
@@ -74,7 +78,7 @@ def test_units_and_dollars_are_those_of_the_page_when_jobs_run(
     names: dict[str, Any] = {}
     assert run_page("cost.md", names) == 1
     costs = Costs(endpoint, clock, tmp_path)
-    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| (\w+).*? \| \$(.+) \| \$(.+) \|$", text_of("cost.md"), re.M)
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| (.+?) \| \$(.+) \| \$(.+) \|$", text_of("cost.md"), re.M)
 
     one = [costs.run("rows", costs.rows) for _ in range(3)][-1]
     three = [costs.run("three", costs.three) for _ in range(3)][-1]
@@ -85,6 +89,55 @@ def test_units_and_dollars_are_those_of_the_page_when_jobs_run(
     new = costs.run("files", costs.files)
 
     assert [(int(reads), int(writes)) for _, reads, writes, *_ in rows] == [one, three, near(idle), near(new)]
-    for name, reads, writes, pages, dollars, year in rows:
-        cost = names["cost_of_a_run"](int(reads), int(writes), 0 if pages == "none" else int(pages))
+    for name, reads, writes, listing, dollars, year in rows:
+        cost = names["cost_of_a_run"](int(reads), int(writes), *map(int, re.findall(r"\d+", listing)))
         assert (dollars, year) == (f"{cost:.6f}", f"{cost * HOURS_A_YEAR:.2f}"), name
+
+
+def test_requests_are_as_many_as_the_page_says_when_rows_are_loaded(
+    endpoint: str, clock: Clock, tmp_path: Path
+) -> None:
+    told = re.search(r"reads the table (\w+) times and writes it (\w+) times", text_of("cost.md"))
+    numbers = {"three": 3, "five": 5}
+    costs = Costs(endpoint, clock, tmp_path)
+    wire = Wire(costs.watermarks._store.client)
+    for _ in range(2):
+        costs.run("requests", costs.rows)
+    wire.clear()
+
+    costs.run("requests", costs.rows)
+
+    assert told is not None
+    assert (len(wire.reads), len(wire.writes)) == (numbers[told[1]], numbers[told[2]])
+
+
+def test_each_new_object_is_looked_at_once_when_it_is_committed(
+    watermarks: Watermarks, s3: Any, bucket: str, endpoint: str
+) -> None:
+    for number in range(5):
+        s3.put_object(Bucket=bucket, Key=f"landing/{number}.csv", Body=b"id")
+    client, asked = boto3.client("s3", endpoint_url=endpoint), Counter[str]()
+    client.meta.events.register("before-send.s3", lambda event_name, **_: asked.update([event_name.split(".")[-1]]))
+
+    with IncrementalJob(watermarks, "parking", s3_client=client) as job:
+        count = job.new_files(f"s3://{bucket}/landing/").count
+
+    assert count == 5
+    assert asked == {"ListObjectsV2": 1, "HeadObject": 5}
+
+
+def test_lease_is_renewed_as_often_as_the_page_says_when_a_run_is_long(
+    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paces: list[float] = []
+
+    def heartbeat(owner: Any, beat: Any, seconds: float) -> Heartbeat:
+        paces.append(seconds)
+        return Heartbeat(owner, beat, seconds)
+
+    monkeypatch.setattr(run, "Heartbeat", heartbeat)
+    with watermarks.begin("parking", "jr_1"):
+        pass
+
+    assert paces == [5 * 60]
+    assert "renews its lease every five minutes" in text_of("cost.md")

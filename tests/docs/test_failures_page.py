@@ -2,17 +2,91 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
+from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
+from tests.integration.faults import ONE_ATTEMPT, Faults, Request, after, anything, head_write
+
+BLOCKS = 31
 
 
-def test_stories_happen_as_they_are_told_when_the_page_is_run(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_watermarks: Any
-) -> None:
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def over(client: Any, table_name: str) -> Watermarks:
+    """Return the table over a client of its own; nothing sleeps."""
+    made = Watermarks(table_name, client, clock=now)
+    made._store.sleep = lambda seconds: None
+    return made
+
+
+def breaking_at_the_commit(client: Any) -> Any:
+    """Let the third change of a head, which is the commit, arrive without an answer, and nothing after it."""
+    faults = Faults(client)
+    faults.reply_lost(after(2, head_write))
+
+    def later(request: Request) -> bool:
+        return faults.hits > 0
+
+    faults.drop(later, times=1_000)
+    return client
+
+
+def expired(client: Any) -> Any:
+    """Let AWS refuse the login."""
+    Faults(client).refuse("ExpiredTokenException", anything, times=1_000)
+    return client
+
+
+@pytest.fixture
+def disabled_shows() -> Iterator[None]:
+    """Print the WARNING of a run that saves nothing, as the log of a job shows it."""
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "bookmark_disabled" in record.getMessage():
+                sys.stdout.write(f"{record.levelname} {record.getMessage()}\n")
+
+    handler, logger = Shown(), logging.getLogger("scripts")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+
+
+@pytest.fixture
+def names(
+    endpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_watermarks: Callable[..., Watermarks],
+    dynamodb: Any,
+    disabled_shows: None,
+) -> dict[str, Any]:
+    """Return what the page takes for granted; its commands find the table by the environment."""
+    watermarks = make_watermarks(clock=now)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("WATERMARKS_TABLE", watermarks.table_name)
+    for run_id in ("jr_c0ffee", "jr_dead", "jr_beef"):
+        item = {"jobName": {"S": "libraries"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "1"}}}}
+        dynamodb.put_item(TableName=watermarks.table_name, Item=item)
+    first, second = (boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT) for _ in range(2))
+    return {
+        "watermarks": watermarks,
+        "unreachable": over(breaking_at_the_commit(first), watermarks.table_name),
+        "expired": over(expired(second), watermarks.table_name),
+        "lake": str(tmp_path),
+    }
 
-    assert run_page("failures.md", {"watermarks": make_watermarks(), "lake": str(tmp_path)}) == 12
+
+def test_stories_happen_as_they_are_told_when_the_page_is_run(names: dict[str, Any]) -> None:
+    assert run_page("failures.md", names) == BLOCKS

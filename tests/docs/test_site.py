@@ -36,11 +36,11 @@ def test_link_of_the_readme_leads_somewhere_when_it_is_local() -> None:
     assert [link for link in links if not (REPOSITORY / link).exists()] == []
 
 
-def test_examples_of_a_page_are_run_somewhere_when_it_has_any() -> None:
-    tests = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py"))
-    pages = [
-        page for page in DOCS.glob("*.md") if re.search(r"^```(python|console|hcl)", page.read_text(), re.MULTILINE)
-    ]
+def test_index_leads_to_each_page_and_has_the_words_of_the_readme_when_it_is_read() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\((\w[\w-]*)\.md\)", index)
+    words = re.compile(r"## Words\n\n(\|.*?)\n\n", re.DOTALL)
 
-    assert pages
-    assert [page.name for page in pages if f'"{page.name}"' not in tests] == []
+    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.name != "index.md")
+    assert words.findall(index) == words.findall(readme)

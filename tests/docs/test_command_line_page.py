@@ -1,0 +1,24 @@
+"""What docs/command-line.md says of the options of `plan` is what `plan` has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from scripts.cli.main import cli
+from scripts.helpers.file_rules import FileOptions
+from tests.docs.pages import text_of
+
+WITHOUT_EFFECT = {"mode", "workers"}
+"""Options of a job that change nothing in what `plan` shows: the state has the one, the other is about speed."""
+
+
+def test_each_option_of_files_is_one_of_plan_or_told_not_to_be_when_the_page_is_read() -> None:
+    [known] = re.findall(r"So what it gives as (.*?) is\s+given here as well", text_of("command-line.md"), re.DOTALL)
+    [unknown] = re.findall(r"A job that uses (.*?)\s+may take other files", text_of("command-line.md"), re.DOTALL)
+    told, left_out = (set(re.findall(r"`(\w+)`", text)) for text in (known, unknown))
+    offered = {option.name for option in cli.commands["plan"].params}
+    options = {field.name for field in fields(FileOptions)}
+
+    assert told == options & offered
+    assert left_out == options - offered - WITHOUT_EFFECT

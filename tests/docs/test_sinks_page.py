@@ -1,0 +1,29 @@
+"""The job of docs/sinks.md, with the sink of docs/protocol.md."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from deltalake import DeltaTable
+
+from scripts.helpers.watermarks import Watermarks
+from tests.docs.pages import fences, run_page
+
+
+def test_batch_is_there_once_when_the_page_is_followed_again(watermarks: Watermarks, tmp_path: Path) -> None:
+    now = datetime.now(timezone.utc)
+    stamps = [now - timedelta(hours=hours) for hours in (2, 1)]
+    names: dict[str, Any] = {"watermarks": watermarks, "lake": str(tmp_path)}
+    names["repairs"] = pd.DataFrame({"id": [1, 2], "last_modified": stamps})
+    [sink] = [text for language, text in fences("protocol.md") if language == "python" and "def write_to_delta" in text]
+    exec(compile(sink, "protocol.md", "exec"), names)
+
+    found = run_page("sinks.md", names)
+    names["write_to_delta"](f"{tmp_path}/repairs", names["pa"].table({"id": [3]}), names["batch_id"])
+
+    assert found == 1
+    assert sorted(DeltaTable(f"{tmp_path}/repairs").to_pyarrow_table()["id"].to_pylist()) == [1, 2]
+    assert watermarks.latest("repairs").version == names["batch_id"].version == 1
