@@ -7,15 +7,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.end_of_run import EndOfRun, check_clock
 from scripts.helpers.errors import PlanConflictError, ReservedNameError, RunClosedError
+from scripts.helpers.glue_runs import runs_on_glue
 from scripts.helpers.ids import BatchId, check_context, new_run_id
 from scripts.helpers.job_metrics import METRICS, files_read, fitting
 from scripts.helpers.job_report import Reporter
 from scripts.helpers.modes import Mode
-from scripts.helpers.namespaces import name_in_table
+from scripts.helpers.namespaces import name_in_table, without_namespace
 from scripts.helpers.pandas_rows import is_pandas
 from scripts.helpers.row_counts import RowCounts, bytes_below
 from scripts.helpers.run import Run
@@ -121,7 +123,9 @@ class Batch:
             if self.mode.saves:
                 self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
             else:
-                self._run = UnsavedRun(self._watermarks, self.job_id, self.run_id, self.mode, self._job_runs)
+                in_glue = runs_on_glue(without_namespace(self.job_id), (self.mode.from_run, self.mode.to_run))
+                known = chain(self._job_runs, in_glue)
+                self._run = UnsavedRun(self._watermarks, self.job_id, self.run_id, self.mode, known)
             self._run.__enter__()
             self._end = EndOfRun(self._run, self._reporters if self.mode.saves else (), self._clock)
         return self

@@ -6,7 +6,9 @@ Range keys sort so that the original class, which takes the last item of a job, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 from scripts.helpers import values
@@ -25,6 +27,7 @@ RUN_RECORD_PREFIX, JOB_RECORD_KEY, TRIGGER_KEY = "!r#", "!j", "!t"
 TOKEN = "tok"
 """Attribute that tells one write of such an item from another."""
 FORMAT = 1
+_ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
 MAX_METRICS_BYTES = 8 * 1024
 
 
@@ -39,8 +42,18 @@ def chunk_key(chunks_id: str, index: int) -> str:
 
 
 def run_record_key(run_id: str) -> str:
-    """Return the range key of a run's record; keys sort as runs were started."""
-    return RUN_RECORD_PREFIX + run_id
+    """Return the range key of a run's record; keys sort as runs were started, the tenth attempt after the second.
+
+    >>> run_record_key("jr_0_attempt_2")
+    '!r#jr_0_attempt_02'
+    """
+    return RUN_RECORD_PREFIX + _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1]):0{_ATTEMPT_DIGITS}}", run_id)
+
+
+def run_of_record_key(range_key: str) -> str:
+    """Return the id of the run whose record has a range key."""
+    run_id = range_key.removeprefix(RUN_RECORD_PREFIX)
+    return _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1])}", run_id)
 
 
 def is_of_job_runs(range_key: str) -> bool:
@@ -168,6 +181,12 @@ def log_from_item(item: Item) -> LogEntry:
 def run_from_item(item: Item) -> dict[str, Any]:
     """Read a run item, ours or one of the original class, as the playbook's dict."""
     return reading(item, _run)
+
+
+def start_of_run(item: Item) -> datetime:
+    """Return when the run of a record began to work; where it never did, when it was started."""
+    check_format(item)
+    return reading(item, lambda item: from_utc_string(item.get("runningSince", item["startedOn"])["S"]))
 
 
 def reading(item: Item, read: Callable[[Item], T]) -> T:

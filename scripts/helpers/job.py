@@ -60,7 +60,8 @@ class IncrementalJob(FileBatch):
     namespace
         Runs in different namespaces share nothing, and may run at once; see `namespaces.name_in_table`.
     job_runs
-        What Glue's ``get_job_runs`` returns: places runs of a range that never committed.
+        What Glue's ``get_job_runs`` returns: places runs of a range that never committed. Those that `JobRuns`
+        started are in the table, and in a Glue job Glue itself is asked.
     spark
         Needed by `write` only through its DataFrames; may be None without Spark.
     lease
@@ -158,7 +159,7 @@ class IncrementalJob(FileBatch):
         """
         chosen = RowOptions(**options)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
-        rows = _as_rows(source, transformation_ctx or "rows")
+        rows = as_rows(source, transformation_ctx or "rows")
         if not transformation_ctx:
             self._untracked()
             self._sources.append(rows)
@@ -265,5 +266,6 @@ class IncrementalJob(FileBatch):
         return IdBlock.of_batch(context, self.run.version + 1, slot, {**self.run.watermarks, context: state})
 
 
-def _as_rows(source: Any, name: str) -> RowSource:
+def as_rows(source: Any, name: str) -> RowSource:
+    """Return a source of rows as it is; a DataFrame of Spark or pandas, or a DynamicFrame, as one."""
     return PandasRows(source, name=name) if is_pandas(source) else as_source(source, name)

@@ -86,6 +86,12 @@ class JobRuns:
         scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
         self._service = RunsService(scheduler, engine, watermarks._job_id_rule)
 
+    def __getattr__(self, name: str) -> Any:
+        """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
+        if not name.startswith("_") and not isinstance(self._service, RunsService):
+            return getattr(self._service, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def exceptions(self) -> Any:
         """Return the errors by the names that Glue gives them."""
@@ -132,6 +138,18 @@ class JobRuns:
         """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on."""
         found: dict[str, Any] = self._service.get_job_runs(**request)
         return found
+
+    def get_paginator(self, operation_name: str) -> Any:
+        """Return the paginator of ``get_job_runs``, with `paginate` and its `PaginationConfig` as botocore has it.
+
+        With the engine `Glue` it is the client's own, and there are those of its other calls.
+
+        Raises
+        ------
+        botocore.exceptions.OperationNotPageableError
+            The call has no pages.
+        """
+        return self._service.get_paginator(operation_name)
 
     def batch_stop_job_run(self, **request: Any) -> dict[str, Any]:
         """Stop runs `JobRunIds` of `JobName`, 1 to 25: SIGTERM, and SIGKILL after the grace.

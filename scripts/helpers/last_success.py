@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from scripts.helpers import items
 from scripts.helpers.errors import InvalidValueError, UnknownRunError, UnplacedRunError
 from scripts.helpers.ids import check_run_id
 from scripts.helpers.lookups import Lookups
+from scripts.helpers.namespaces import without_namespace
 from scripts.helpers.records import Head, LogEntry
 
 SUCCESS = ("COMMIT", "IMPORT")
@@ -21,13 +23,14 @@ def last_success(
     """Return the version that the last successful run at or before this one made.
 
     A run that committed stands for its last commit, whatever people decided about the job since. Ids
-    have no order: a run that never committed is placed by the time at which it started, which the
-    table knows of the run that has the job now, and `job_runs` of others.
+    have no order: a run that never committed is placed by the time at which it started. The table
+    knows that of the run that has the job now, and of those that `JobRuns` started; `job_runs` of others.
 
     Parameters
     ----------
     job_runs
         The ``JobRuns`` that Glue's ``get_job_runs`` returns, or any maps with ``Id`` and an aware ``StartedOn``.
+        Looked at only for a run that the table cannot place.
 
     Returns
     -------
@@ -48,7 +51,7 @@ def last_success(
     found = _commit_of(watermarks, head, run_id)
     if found is not None:
         return found
-    started = _started(head, run_id, job_runs)
+    started = _started(watermarks, head, run_id, job_runs)
     if started is None:
         raise UnplacedRunError(job_id, run_id)
     oldest = 1
@@ -87,9 +90,12 @@ def _history(watermarks: Lookups, job_id: str, below: int | None = None) -> Iter
         below, page = entries[-1].version, PAGE
 
 
-def _started(head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
+def _started(watermarks: Lookups, head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
     if head.claim is not None and head.claim.run_id == run_id:
         return head.claim.since
+    record = watermarks._store.read(without_namespace(head.job_id), items.run_record_key(run_id))
+    if record is not None:
+        return items.start_of_run(record)
     for job_run in job_runs:
         if job_run.get("Id") == run_id and job_run.get("StartedOn") is not None:
             started = job_run["StartedOn"]

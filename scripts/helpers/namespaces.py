@@ -9,6 +9,15 @@ from scripts.helpers.ids import check_job_id
 SEPARATOR = "@@"
 
 
+def without_namespace(name: str) -> str:
+    """Return the job's own name of its name in the table.
+
+    >>> without_namespace("repairs@@north")
+    'repairs'
+    """
+    return name.partition(SEPARATOR)[0]
+
+
 def name_in_table(job_id: str, namespace: str | None) -> str:
     """Return the name that a job has in the table: ``job@@namespace``, or its own without a namespace.
 

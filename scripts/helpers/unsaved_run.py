@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import tee
 from typing import Any
 from urllib.parse import quote
 
@@ -56,9 +57,9 @@ class UnsavedRun:
         if mode.is_range:
             assert mode.from_run is not None
             assert mode.to_run is not None
-            known = list(job_runs)
             self._at, self._until = (
-                last_success(watermarks, job_id, end, known) for end in (mode.from_run, mode.to_run)
+                last_success(watermarks, job_id, end, known)
+                for end, known in zip((mode.from_run, mode.to_run), tee(job_runs), strict=True)
             )
             if self._at and self.until_version < self.version:
                 raise InvalidValueError(

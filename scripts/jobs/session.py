@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from scripts.helpers.backfill import Backfill
 from scripts.helpers.embedded_metrics import EmbeddedMetrics
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
-from scripts.helpers.glue.runtime import glue_session, on_glue
+from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue_errors import JobArgumentError
+from scripts.helpers.glue_runs import on_glue
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.modes import PREFIX, Mode, ModeName
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
@@ -149,10 +151,19 @@ def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], arguments: argparse.Namespace) -> int:
+def begin_job(arguments: argparse.Namespace, watermarks: Watermarks, **options: Any) -> IncrementalJob:
+    """Return the job that the arguments name, not yet begun."""
+    return IncrementalJob.from_args(vars(arguments), watermarks, **options)
+
+
+def run_job(
+    work: Callable[[Any, argparse.Namespace], bool],
+    arguments: argparse.Namespace,
+    begin: Callable[..., IncrementalJob | Backfill] = begin_job,
+) -> int:
     """Begin, work, commit, until the work says that nothing is left; return the exit code.
 
-    A job that does not save takes one batch.
+    A job that does not save takes one batch. `begin` makes what `work` gets, as `begin_job` does.
 
     What each batch did is reported as a line of JSON on standard output: counts, and no cursor values.
     SIGTERM ends the run as an error does, so that the next one need not wait for the lease.
@@ -170,7 +181,7 @@ def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], argument
         watermarks = Watermarks(arguments.table)
         with stoppable():
             while has_more:
-                has_more = _run_batch(work, arguments, watermarks)
+                has_more = _run_batch(work, arguments, watermarks, begin)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
         return exit_code(error)
@@ -178,13 +189,17 @@ def run_job(work: Callable[[IncrementalJob, argparse.Namespace], bool], argument
 
 
 def _run_batch(
-    work: Callable[[IncrementalJob, argparse.Namespace], bool], arguments: argparse.Namespace, watermarks: Watermarks
+    work: Callable[[Any, argparse.Namespace], bool],
+    arguments: argparse.Namespace,
+    watermarks: Watermarks,
+    begin: Callable[..., IncrementalJob | Backfill],
 ) -> bool:
     started = time.monotonic()
     lease = timedelta(seconds=arguments.lease_seconds)
     reporters = [EmbeddedMetrics()] if arguments.metrics else []
-    with IncrementalJob.from_args(vars(arguments), watermarks, lease=lease, reporters=reporters) as job:
-        has_more = work(job, arguments)
+    with begin(arguments, watermarks, lease=lease, reporters=reporters) as begun:
+        has_more = work(begun, arguments)
+        job = begun.job if isinstance(begun, Backfill) else begun
         if arguments.pause_before_commit:
             logger.warning("event=pausing job=%s seconds=%d", job.job_id, arguments.pause_before_commit)
             time.sleep(arguments.pause_before_commit)

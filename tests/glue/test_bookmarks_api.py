@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import EndpointConnectionError, OperationNotPageableError, ReadTimeoutError
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
@@ -334,6 +334,20 @@ def test_job_name_is_refused_when_the_table_cannot_have_it(bookmarks: JobBookmar
 def test_page_size_is_refused_when_it_is_not_1_to_200(bookmarks: JobBookmarks, results: Any) -> None:
     with pytest.raises(InvalidInputException, match=r"MaxResults is .*; it must be 1 to 200"):
         bookmarks.get_job_bookmarks(JobName=JOB, MaxResults=results)
+
+
+def test_paginator_goes_through_all_versions_when_there_are_more_than_a_page(
+    bookmarks: JobBookmarks, watermarks: Watermarks
+) -> None:
+    for number in range(1, 6):
+        commit(watermarks, f"jr_{number}", number)
+
+    pages = list(bookmarks.get_paginator("get_job_bookmarks").paginate(JobName=JOB, PaginationConfig={"PageSize": 2}))
+
+    found = [[entry["Version"] for entry in page["JobBookmarkEntries"]] for page in pages]
+    assert found == [[5, 4], [3, 2], [1]]
+    with pytest.raises(OperationNotPageableError):
+        bookmarks.get_paginator("get_job_bookmark")
 
 
 @pytest.mark.parametrize("token", [0, -1, "2", True], ids=repr)

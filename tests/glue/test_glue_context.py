@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +24,11 @@ from scripts.helpers.errors import (
     UnknownJobError,
 )
 from scripts.helpers.glue import DynamicFrame, GlueContext, Job, VersionMismatchException
+from scripts.helpers.glue_errors import JobArgumentError
+from scripts.helpers.job_report import JobReport
 from scripts.helpers.watermarks import Watermarks
-from tests.glue.conftest import DISABLE, PAUSE, Put
+from tests.conftest import Clock
+from tests.glue.conftest import DISABLE, ENABLE, PAUSE, Put
 
 Begin = Callable[..., Job]
 
@@ -189,6 +195,95 @@ def test_run_is_counted_when_no_source_is_read(begin: Begin, watermarks: Waterma
     begin("jr_1").commit()
 
     assert watermarks.get_most_recent_run_id("parking") == "jr_1"
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "variable"),
+    [
+        (["--GLUE_WATERMARKS_METRICS", "emf"], None),
+        (["--day", "1", "--GLUE_WATERMARKS_METRICS=emf"], None),
+        (["--GLUE_WATERMARKS_METRICS", "--day", "1"], None),
+        ([], "emf"),
+    ],
+    ids=["argument", "argument with =", "argument alone", "environment"],
+)
+def test_run_prints_a_line_of_metrics_when_the_job_is_started_so(
+    begin: Begin,
+    glue_context: GlueContext,
+    put: Put,
+    landing: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+    variable: str | None,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["job.py", *argv])
+    if variable:
+        monkeypatch.setenv("GLUE_WATERMARKS_METRICS", variable)
+    put("a")
+
+    job = begin("jr_1")
+    read(glue_context, landing)
+    job.commit()
+
+    (line,) = capsys.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["Job"], told["RunId"], told["Outcome"], told["Files"]) == ("parking", "jr_1", "committed", 1)
+
+
+def test_nothing_is_printed_when_no_metrics_are_asked_for(begin: Begin, capsys: pytest.CaptureFixture[str]) -> None:
+    begin("jr_1").commit()
+
+    assert capsys.readouterr().out == ""
+
+
+def test_reporters_of_the_script_are_told_when_it_gives_some(glue_context: GlueContext, watermarks: Watermarks) -> None:
+    told: list[JobReport] = []
+    reporter = SimpleNamespace(report=told.append)
+
+    for run_id in ("jr_1", "jr_2"):
+        job = Job(glue_context, watermarks, reporters=[reporter])
+        job.init("parking", ENABLE | {"JOB_RUN_ID": run_id})
+        if run_id == "jr_1":
+            job.commit()
+    Job.forget()
+
+    assert [(report.run_id, report.outcome) for report in told] == [("jr_1", "committed"), ("jr_2", "failed")]
+
+
+def test_job_is_refused_when_metrics_are_asked_for_in_another_way(
+    begin: Begin, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLUE_WATERMARKS_METRICS", "statsd")
+
+    with pytest.raises(JobArgumentError) as caught:
+        begin("jr_1")
+
+    assert str(caught.value) == "GLUE_WATERMARKS_METRICS is 'statsd'. Write 'emf', or leave it out."
+    with pytest.raises(UnknownJobError):
+        watermarks.latest("parking")
+    with pytest.raises(PlanConflictError, match=r"Job\.init failed with JobArgumentError"):
+        Job.tracking("landed")
+
+
+def test_failed_run_is_placed_when_the_script_gives_the_runs_of_glue(
+    glue_context: GlueContext, begin: Begin, put: Put, landing: str, watermarks: Watermarks, clock: Clock
+) -> None:
+    for number, name in enumerate("ab", 1):
+        put(name)
+        job = begin(f"jr_{number}")
+        read(glue_context, landing)
+        job.commit()
+        clock.move(minutes=5)
+    runs = [{"Id": "jr_failed", "StartedOn": clock.now - timedelta(minutes=7)}]
+    job = Job(glue_context, watermarks, job_runs=runs)
+
+    job.init("parking", PAUSE | {"job_bookmark_from": "jr_failed", "job_bookmark_to": "jr_2"})
+
+    assert ids(read(glue_context, landing)) == ["b"]
 
 
 # --- modes ---------------------------------------------------------------------------------------------------------

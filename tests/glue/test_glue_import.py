@@ -22,6 +22,7 @@ from scripts.helpers.glue.path_hashes import match, path_hash
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.object_listing import Location
 from scripts.helpers.watermarks import Watermarks
+from tests.doubles import published_bookmark
 from tests.doubles.buckets import NOON, SOURCE, Bucket
 
 JOB = "parking"
@@ -296,6 +297,29 @@ def test_hash_is_glues_when_with_and_without_a_time() -> None:
 
     assert f"{path_hash('s3://bucket/a.csv'):032x}" == "e266a32288b3399967ec9a348f7ba6f8"
     assert f"{path_hash('s3://bucket/a.csv', at):032x}" == "da15ebdae537ddbf828d99a0a1dedca9"
+
+
+def test_every_hash_is_of_a_file_when_the_bookmark_is_a_published_one_of_glues() -> None:
+    state = read_bookmark(published_bookmark.BOOKMARK, JOB)[published_bookmark.CONTEXT]
+    assert isinstance(state, BandState)
+
+    found = match(state.hashes, published_bookmark.FILES)
+
+    assert len(state.hashes) == 48
+    assert all(state.started - state.band < at <= state.started for _, at in published_bookmark.FILES)
+    assert (sorted(found.read), found.changed, found.unsure, found.unknown) == (
+        sorted(place for place, _ in published_bookmark.FILES), [], [], 0,
+    )  # fmt: skip
+
+
+def test_file_has_changed_when_the_published_bookmark_has_it_with_another_time() -> None:
+    state = read_bookmark(published_bookmark.BOOKMARK, JOB)[published_bookmark.CONTEXT]
+    (place, at), *others = published_bookmark.FILES
+    assert isinstance(state, BandState)
+
+    found = match(state.hashes, [(place, at + timedelta(seconds=1)), *others])
+
+    assert (len(found.read), found.changed) == (23, [place])
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])

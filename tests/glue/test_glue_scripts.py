@@ -1,4 +1,4 @@
-"""Scripts written for AWS Glue: as they are on a stand-in of its library, and here with other imports, to one end."""
+"""Scripts written for AWS Glue: as they are on a stand-in of its library, and with our imports, on Glue and here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,21 @@ from tests.conftest import REPOSITORY
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STANDIN = REPOSITORY / "tests" / "doubles" / "awsglue_standin"
-HERE = "eu-central-1"
-"""A region of its own: scripts use the table of the default name."""
+HERE, ON_GLUE = "eu-central-1", "eu-central-2"
+"""Regions of their own: scripts use the table of the default name."""
 Run = Callable[..., None]
 
 
 def twin_of(script: Path) -> str:
     """Return a script with its imports changed, and nothing else."""
     return re.sub(r"^from awsglue[.\w]* import", "from scripts.helpers.glue import", script.read_text(), flags=re.M)
+
+
+def made_table(region: str, endpoint: str) -> Watermarks:
+    """Make the table of the default name."""
+    table = Watermarks(dynamodb_client=boto3.client("dynamodb", region_name=region, endpoint_url=endpoint))
+    table.create_table()
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +48,8 @@ def on_glue(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
     bookmarks = tmp_path_factory.mktemp("standin") / "bookmarks.json"
     environment = os.environ | {
         "AWS_ENDPOINT_URL": endpoint,
+        "AWS_DEFAULT_REGION": ON_GLUE,
+        "PYTHONPATH": str(REPOSITORY),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SETTINGS": json.dumps(settings),
         "STANDIN_BOOKMARKS": str(bookmarks),
@@ -63,12 +72,26 @@ def on_glue(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
+def moved(on_glue: Run, endpoint: str, tmp_path: Path) -> Iterator[Run]:
+    """Return what runs the twin of a script where the stand-in of awsglue is, as on Glue."""
+    table = made_table(ON_GLUE, endpoint)
+
+    def run(script: str, *args: str) -> None:
+        twin = tmp_path / "moved" / script
+        twin.parent.mkdir(exist_ok=True)
+        twin.write_text(twin_of(SCRIPTS / script))
+        on_glue(str(twin), *args)
+
+    yield run
+    table._store.client.delete_table(TableName=table.table_name)
+
+
+@pytest.fixture
 def here(spark: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
     """Return what runs the twin of a script in this process, with the table of the default name."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", HERE)
-    table = Watermarks(dynamodb_client=boto3.client("dynamodb", region_name=HERE, endpoint_url=endpoint))
-    table.create_table()
+    table = made_table(HERE, endpoint)
 
     def run(script: str, *args: str) -> None:
         twin = tmp_path / script
@@ -162,3 +185,58 @@ def test_targets_are_the_same_when_a_table_grows_over_three_runs(
     }
 
     assert found["here"] == found["glue"] == [(1, 14), (5, 9), (6, 7)]
+
+
+def test_target_is_the_same_when_the_moved_script_runs_on_glue_after_a_run_that_failed(
+    on_glue: Run, moved: Run, s3: Any, bucket: str, spark: Any, endpoint: str, tmp_path: Path
+) -> None:
+    glue = boto3.client("glue", region_name=ON_GLUE, endpoint_url=endpoint)
+    name, sides = f"moved-{bucket}", {"glue": on_glue, "moved": moved}
+    glue.create_job(Name=name, Role="role", Command={"Name": "glueetl", "ScriptLocation": "s3://b/a.py"})
+
+    def run(run_id: str, target: str, *option: str) -> None:
+        for side, script in sides.items():
+            script(
+                "load_files.py", "--JOB_NAME", name, "--JOB_RUN_ID", run_id, "--source", f"s3://{bucket}/landing/",
+                "--target", f"file://{tmp_path}/{side}/{target}/", "--job-bookmark-option", *option,
+            )  # fmt: skip
+
+    runs = []
+    for number in (1, 2, 3):
+        s3.put_object(Bucket=bucket, Key=f"landing/{number}.csv", Body=f"id;bay\n{number};north\n".encode())
+        run(f"jr_{number}", "raw", "job-bookmark-enable")
+        runs.append(glue.start_job_run(JobName=name)["JobRunId"])
+    sides.pop("glue")
+    run("jr_4", "again", "job-bookmark-pause", "--job-bookmark-from", runs[0], "--job-bookmark-to", "jr_3")
+
+    def rows(folder: str) -> list[Any]:
+        return sorted(row.id for row in spark.read.parquet(f"file://{tmp_path}/{folder}/").collect())
+
+    assert rows("moved/raw") == rows("glue/raw") == [1, 2, 3]
+    assert rows("moved/again") == [2, 3]
+
+
+SESSION_IS_GLUES = """
+import awsglue.context
+from pyspark.context import SparkContext
+from scripts.helpers.glue import GlueContext, getResolvedOptions
+
+class Watched(awsglue.context.GlueContext):
+    def __init__(self, context):
+        super().__init__(context)
+        self.spark_session = self.spark_session.newSession()
+        made.append((context, self.spark_session))
+
+made, awsglue.context.GlueContext = [], Watched
+context = SparkContext.getOrCreate()
+ours = GlueContext(context)
+assert made == [(context, ours.spark_session)]
+assert "JOB_ID" not in getResolvedOptions(["job.py"], [])  # The stand-in's parser leaves it out.
+"""
+
+
+def test_session_and_arguments_are_glues_when_its_library_is_there(on_glue: Run, tmp_path: Path) -> None:
+    script = tmp_path / "session.py"
+    script.write_text(SESSION_IS_GLUES)
+
+    on_glue(str(script))

@@ -11,6 +11,7 @@ import pytest
 
 from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import GlueOptionError, SourceError
+from scripts.helpers.file_ledger import FileLedger
 from scripts.helpers.glue import ApplyMapping, GlueContext, Job
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.conftest import PAUSE, Put
@@ -74,6 +75,30 @@ def test_runs_take_the_files_of_the_example_when_some_show_up_late(
     batches += [take(**options), take(**options)]
 
     assert batches == [["F1"], ["F2", "F3", "F4", "F5"], sorted(["F3'", "F4'", "F5'", "F7", "F8", "F9", "F10"]), []]
+
+
+def test_files_of_the_inconsistent_range_are_saved_when_the_example_is_run(
+    at: Callable[..., None], take: Callable[..., list[str]], watermarks: Watermarks
+) -> None:
+    """Of the example F3, F4 and F5 are persisted at T1, and F9 and F10 at T2: those of the last dt before each run."""
+
+    def saved() -> tuple[list[str], datetime]:
+        state = watermarks.get_watermark_values("parking")["datasource0"]
+        ledger = FileLedger(state["source"], state["segments"])
+        kept = [key for segment in state["segments"] for key in ledger.read(segment).column("key").to_pylist()]
+        return sorted(kept), state["floor"]
+
+    t1, t2 = T0 + HOUR, T0 + 2 * HOUR
+    at(T0, F1=T0 - MINUTE)
+    take(maxBand="900000")
+    at(t1, F2=T0 + MINUTE, F3=t1 - DT + MINUTE, F4=t1 - 10 * MINUTE, F5=t1)
+    take(maxBand="900000")
+    after_t1 = saved()
+    at(t2, F7=t1 + MINUTE, F8=t2 - DT, F9=t2 - DT + MINUTE, F10=t2)
+    take(maxBand="900000")
+
+    assert after_t1 == (["F3", "F4", "F5"], t1 - DT)
+    assert saved() == (["F10", "F9"], t2 - DT)
 
 
 def test_files_over_the_number_of_the_band_wait_for_the_next_run(
@@ -292,6 +317,83 @@ def test_rows_come_in_falling_order_when_the_sort_order_says_so(
     assert batches == [[9, 99], [7]]
 
 
+@pytest.mark.parametrize("place", ["", "public."], ids=["table", "schema and table"])
+def test_primary_key_is_the_bookmark_key_when_none_is_named(
+    begin: Begin,
+    glue_context: GlueContext,
+    jdbc: Any,
+    postgres: Any,
+    watermarks: Watermarks,
+    caplog: pytest.LogCaptureFixture,
+    place: str,
+) -> None:
+    name = postgres.new_table("number integer, id bigint PRIMARY KEY")
+    options = {"url": postgres.url, "dbtable": place + name, **postgres.properties}
+    batches = []
+    for rows in ("(1, 5), (1, 7)", "(2, 9), (2, 6)"):
+        postgres.sql(f"INSERT INTO {name} VALUES {rows}")
+        job = begin()
+        frame = glue_context.create_dynamic_frame.from_options("postgresql", options, transformation_ctx="repairs")
+        batches.append(sorted(row["id"] for row in frame.toDF().collect()))
+        job.commit()
+
+    assert batches == [[5, 7], [9]]
+    assert watermarks.get_watermark_values("parking")["repairs"]["cursor_column"] == "id"
+    assert f"event=primary_key_taken context=repairs table={place}{name} column=id" in caplog.text
+    assert not [secret for secret in ("not-a-secret", postgres.url) if secret in caplog.text]
+
+
+def test_primary_key_is_that_of_the_database_when_it_is_mariadbs(
+    begin: Begin, glue_context: GlueContext, jdbc: Any, maria: Any
+) -> None:
+    name = maria.new_table("id bigint PRIMARY KEY, number integer")
+    maria.sql(f"INSERT INTO {name} VALUES (7, 1)")
+    begin()
+
+    options = {"url": maria.url, "dbtable": name, **maria.properties}
+    frame = glue_context.create_dynamic_frame.from_options("mysql", options, transformation_ctx="repairs")
+
+    assert [row["id"] for row in frame.toDF().collect()] == [7]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ("id bigint", "is missing, and the primary key is not there, or not told. In the option, name columns that"),
+        ("a int, b int, PRIMARY KEY (a, b)", "is missing, and the primary key has several columns: a, b. In the"),
+    ],
+    ids=["none", "two columns"],
+)
+def test_source_is_refused_when_its_primary_key_is_not_one_column(
+    begin: Begin,
+    glue_context: GlueContext,
+    jdbc: Any,
+    postgres: Any,
+    watermarks: Watermarks,
+    columns: str,
+    text: str,
+) -> None:
+    options = {"url": postgres.url, "dbtable": postgres.new_table(columns), **postgres.properties}
+    begin()
+
+    with pytest.raises(GlueOptionError, match=f"'jobBookmarkKeys' {text}"):
+        glue_context.create_dynamic_frame.from_options("postgresql", options, transformation_ctx="repairs")
+
+    assert watermarks.latest("parking").plan is None
+
+
+def test_source_is_refused_without_its_password_when_the_key_cannot_be_asked_for(
+    begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any
+) -> None:
+    options = {"url": postgres.url, "dbtable": "repairs", **postgres.properties, "user": "nobody-here"}
+    begin()
+
+    with pytest.raises(SourceError, match=r"PostgreSQL table repairs.*refuses the user or the password") as caught:
+        glue_context.create_dynamic_frame.from_options("postgresql", options, transformation_ctx="repairs")
+
+    assert "nobody-here" not in str(caught.value)
+
+
 def test_whole_table_is_read_when_the_source_has_no_context(
     begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any
 ) -> None:
@@ -310,14 +412,13 @@ def test_whole_table_is_read_when_the_source_has_no_context(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"dbtable": "emp"}, "'jobBookmarkKeys' is missing. Glue would take the primary key"),
         ({"dbtable": "emp", "jobBookmarkKeys": []}, "'jobBookmarkKeys' is empty"),
         ({"dbtable": "emp", "jobBookmarkKeysSortOrder": "up"}, "'jobBookmarkKeysSortOrder' is 'up'"),
         ({"dbtable": "(SELECT 1) t"}, "'dbtable' is a query"),
         ({"dbtable": "emp", "sampleQuery": "SELECT 1"}, "'sampleQuery' changes what is read"),
         ({"jobBookmarkKeys": ["id"]}, "'dbtable' is missing"),
     ],
-    ids=["no keys", "empty keys", "order", "query", "sample", "no table"],
+    ids=["empty keys", "order", "query", "sample", "no table"],
 )
 def test_bad_option_of_a_database_is_refused_before_it_is_asked(
     options: dict[str, Any], text: str, begin: Begin, glue_context: GlueContext

@@ -5,14 +5,20 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from scripts.helpers import items
 from scripts.helpers.errors import StoreUnavailableError
-from scripts.helpers.job_runs import JobRuns
+from scripts.helpers.glue_errors import GlueApiError
+from scripts.helpers.job_runs import JobRuns, SparkSubmit
 from scripts.helpers.runs.job_record import MAX_SLOTS, MAX_WAITING, Entry, JobRecord
+from scripts.helpers.runs.run_store import RunStore
 from scripts.helpers.runs.scheduler import Scheduler
 from scripts.helpers.store import Store
 from scripts.helpers.watermarks import Watermarks
@@ -53,6 +59,27 @@ def put_waiting(jobs: Jobs, name: str, count: int, since: Any) -> None:
 def watermarks_of(jobs: Jobs) -> Watermarks:
     store = jobs.scheduler.records._store
     return Watermarks(store.table_name, store.client)
+
+
+CALLS: dict[str, Callable[[JobRuns, str], Any]] = {
+    "StartJobRun": lambda jobs, _: jobs.start_job_run(JobName="parking"),
+    "GetJobRun": lambda jobs, run_id: jobs.get_job_run(JobName="parking", RunId=run_id),
+    "GetJobRuns": lambda jobs, _: jobs.get_job_runs(JobName="parking"),
+    "BatchStopJobRun": lambda jobs, run_id: jobs.batch_stop_job_run(JobName="parking", JobRunIds=[run_id]),
+}
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(**_: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def refuses(code: str) -> Callable[..., Any]:
+    """Return what answers a request of botocore with an error."""
+    parsed = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {}}
+    return lambda **_: (SimpleNamespace(status_code=400), parsed)
 
 
 def down(*_: Any, **__: Any) -> Any:
@@ -336,3 +363,71 @@ def test_script_is_that_of_the_caller_s_folder_when_its_path_is_relative(
     record = parked.record("job", run_id)
     assert record.command["ScriptLocation"] == str(tmp_path / "a.py")
     assert record.told["Arguments"] == {"--scriptLocation": str(tmp_path / "b.py")}
+
+
+# --- errors of the table, under the names of Glue ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "text"),
+    [
+        (raising(ReadTimeoutError(endpoint_url="https://d")), "OperationTimeoutException", "failed: ReadTimeoutError"),
+        (refuses("ThrottlingException"), "OperationTimeoutException", "failed: ThrottlingException. Try again later."),
+        (raising(EndpointConnectionError(endpoint_url="https://d")), "InternalServiceException", "EndpointConnection"),
+        (refuses("AccessDeniedException"), "AccessDeniedException", "AWS refuses dynamodb:GetItem on"),
+    ],
+    ids=["late", "throttled", "down", "denied"],
+)
+@pytest.mark.parametrize("operation", CALLS)
+def test_call_ends_with_glue_s_error_and_changes_nothing_when_the_table_fails(
+    parked: Jobs,
+    table: Watermarks,
+    moto_process: str,
+    stored: Callable[[], Any],
+    operation: str,
+    fault: Callable[..., Any],
+    name: str,
+    text: str,
+) -> None:
+    run_id, before = parked.start("parking"), stored()
+    client = boto3.client("dynamodb", endpoint_url=moto_process, config=Config(retries={"total_max_attempts": 1}))
+    client.meta.events.register("before-call.dynamodb", fault)
+    jobs = JobRuns(Watermarks(table.table_name, client), SparkSubmit("logs"))
+
+    with pytest.raises(GlueApiError) as caught:
+        CALLS[operation](jobs, run_id)
+
+    assert (type(caught.value).__name__, caught.value.operation_name) == (name, operation)
+    assert text in caught.value.message
+    assert stored() == before
+
+
+@pytest.mark.parametrize("operation", CALLS)
+def test_call_times_out_and_changes_nothing_when_others_keep_changing_the_job(
+    parked: Jobs, stored: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    run_id = ended(parked, "parking")
+    before = stored()
+    monkeypatch.setattr(RunStore, "write_job", lambda *_: False)
+    monkeypatch.setattr(RunStore, "pause", lambda *_: None)
+
+    with pytest.raises(parked.exceptions.OperationTimeoutException) as caught:
+        CALLS[operation](parked, run_id)
+
+    assert caught.value.message == "Others kept changing the job. Try again."
+    assert stored() == before
+
+
+def test_start_is_refused_when_as_many_runs_wait_as_may(parked: Jobs, clock: Clock, stored: Callable[[], Any]) -> None:
+    parked.start("parking")
+    put_waiting(parked, "parking", MAX_WAITING, clock())
+    before = stored()
+
+    with pytest.raises(parked.exceptions.ResourceNumberLimitExceededException) as caught:
+        parked.start("parking", JobRunQueuingEnabled=True)
+
+    assert str(caught.value) == (
+        "An error occurred (ResourceNumberLimitExceededException) when calling the StartJobRun operation: 500 runs of "
+        "job 'parking' wait already. Start it later."
+    )
+    assert stored() == before

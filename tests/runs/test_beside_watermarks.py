@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
+from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError
 from scripts.helpers.ids import same_run
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.last_success import last_success
 from scripts.helpers.watermarks import Watermarks
+from tests.doubles.listed_rows import ListedRows
 from tests.runs.conftest import Jobs
 
 
@@ -130,3 +135,62 @@ def test_retry_takes_the_job_at_once_when_its_first_attempt_died(table: Watermar
     retry = table.begin("parking", "jr_1_attempt_1")
 
     assert retry.attempt == 2
+
+
+# --- ranges of runs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retry", [False, True], ids=["first attempt", "retry"])
+@pytest.mark.parametrize("namespace", [None, "north"], ids=["own name", "namespace"])
+def test_failed_run_stands_for_the_success_before_it_when_its_record_tells_its_start(
+    make_parked: Callable[..., Jobs], table: Watermarks, namespace: str | None, retry: bool
+) -> None:
+    rows = ListedRows((CursorColumn("id", "bigint"),))
+    jobs = make_parked(clock=lambda: datetime.now(timezone.utc))
+    jobs.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/a.py"}, MaxRetries=int(retry))
+
+    def take(run_id: str, **args: str) -> list[int]:
+        given = {"JOB_NAME": "parking", "JOB_RUN_ID": run_id, "BOOKMARK_CONTEXT": namespace, **args}
+        with IncrementalJob.from_args(given, table) as job:
+            return [row[0] for row in job.rows_since(rows, "id")]
+
+    rows.listed.append((1,))
+    take("jr_1")
+    failed = jobs.start("parking")
+    jobs.pass_through("parking", failed, "RUNNING", "FAILED")
+    assert jobs.run("parking", failed)["JobRunState"] == "FAILED"
+    failed = f"{failed}_attempt_1" if retry else failed
+    for number in (2, 3):
+        rows.listed.append((number,))
+        take(f"jr_{number}")
+    pause = {"job_bookmark_option": "job-bookmark-pause"}
+
+    found = [
+        take("jr_p", **pause, job_bookmark_from=start, job_bookmark_to=end)
+        for start, end in ((failed, "jr_3"), ("jr_1", failed))
+    ]
+
+    assert found == [[2, 3], []]
+
+
+def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
+    make_parked: Callable[..., Jobs], table: Watermarks
+) -> None:
+    jobs = make_parked(clock=lambda: datetime.now(timezone.utc))
+    jobs.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
+    first = jobs.start("parking")
+    second = jobs.start("parking", JobRunQueuingEnabled=True)
+    with table.begin("parking", first) as run:
+        run.freeze({}, {"up_to": 1})
+        run.commit()
+    jobs.pass_through("parking", first, "RUNNING", "SUCCEEDED")
+    jobs.get_job_runs(JobName="parking")
+    waited = jobs.record("parking", second)
+    now = jobs.scheduler.clock()
+    jobs.scheduler.records.write_run(waited, waited.to("RUNNING", now, running_since=now))
+
+    found = last_success(table, "parking", second)
+
+    assert waited.state == "STARTING"
+    assert found is not None
+    assert (found.version, found.change.run_id) == (1, first)

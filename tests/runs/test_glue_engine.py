@@ -74,3 +74,23 @@ def test_request_and_answer_pass_unchanged_when_glue_is_the_engine(
 
     assert found == answer
     stub.assert_no_pending_responses()
+
+
+def test_paginator_is_the_client_s_own_when_glue_is_the_engine(client: Any) -> None:
+    jobs = JobRuns(engine=Glue(client))
+    jobs.create_job(Name="paged", Role="role", Command=COMMAND, ExecutionProperty={"MaxConcurrentRuns": 5})
+    made = {jobs.start_job_run(JobName="paged")["JobRunId"] for _ in range(3)}
+
+    pages = list(jobs.get_paginator("get_job_runs").paginate(JobName="paged", PaginationConfig={"PageSize": 2}))
+
+    assert [len(page["JobRuns"]) for page in pages] == [2, 1]
+    assert {run["Id"] for page in pages for run in page["JobRuns"]} == made
+    assert jobs.get_paginator("get_triggers").result_keys
+    jobs.delete_job(JobName="paged")
+
+
+def test_other_calls_of_the_client_are_there_when_glue_is_the_engine(client: Any, table: Any) -> None:
+    assert JobRuns(engine=Glue(client)).get_job_bookmark.__name__ == "get_job_bookmark"
+
+    with pytest.raises(AttributeError, match="'JobRuns' object has no attribute 'get_job_bookmark'"):
+        JobRuns(table).get_job_bookmark(JobName="parking")

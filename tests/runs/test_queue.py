@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+import botocore.session
 import pytest
+from botocore.exceptions import OperationNotPageableError
 
+from scripts.helpers.pages import paginator
 from scripts.helpers.runs import ids
 from scripts.helpers.store import Store
 from scripts.helpers.watermarks import Watermarks
@@ -280,10 +283,43 @@ def test_thousand_runs_come_once_each_and_newest_first_when_read_in_pages(
         assert isinstance(answer["NextToken"], str)
         token = {"NextToken": answer["NextToken"]}
     by_default = parked.get_job_runs(JobName="parking")
+    paged = list(parked.get_paginator("get_job_runs").paginate(JobName="parking"))
 
+    assert [[run["Id"] for run in page["JobRuns"]] for page in paged] == pages
     assert [len(page) for page in pages] == [200] * 5
     assert [run_id for page in pages for run_id in page] == made[::-1]
     assert (len(by_default["JobRuns"]), by_default["NextToken"]) == (200, made[-200])
+
+
+@pytest.mark.parametrize(("size", "most", "expected"), [(2, 3, [2, 1]), (2, 4, [2, 2]), (3, 5, [3, 2])])
+def test_paginator_stops_and_goes_on_as_botocore_s_does_when_configured(
+    parked: Jobs, size: int, most: int, expected: list[int]
+) -> None:
+    made = queue(parked, 6)[::-1]
+
+    def paginate(**config: Any) -> Any:
+        return parked.get_paginator("get_job_runs").paginate(JobName="parking", PaginationConfig=config)
+
+    sizes = [len(page["JobRuns"]) for page in paginate(PageSize=size, MaxItems=most)]
+    first = paginate(PageSize=size, MaxItems=most).build_full_result()
+    rest = list(paginate(PageSize=size, StartingToken=first["NextToken"]).search("JobRuns[].Id"))
+
+    assert sizes == expected
+    assert [run["Id"] for run in first["JobRuns"]] == made[:most]
+    assert rest == made[most:]
+
+
+def test_call_is_not_pageable_when_it_has_no_pages(parked: Jobs) -> None:
+    with pytest.raises(OperationNotPageableError, match="Operation cannot be paginated: start_job_run"):
+        parked.get_paginator("start_job_run")
+
+
+def test_paginator_is_configured_as_botocore_s_when_compared() -> None:
+    theirs = botocore.session.get_session().get_paginator_model("glue").get_paginator("GetJobRuns")
+
+    ours = paginator("get_job_runs", {"get_job_runs": ("JobRuns", dict)})
+
+    assert ours._pagination_cfg == theirs
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (4, [3])])

@@ -10,6 +10,7 @@ from typing import Any
 import botocore.session
 import pytest
 
+from scripts.helpers import items
 from scripts.helpers.errors import CorruptItemError, NewerFormatError, TooLargeError
 from scripts.helpers.runs import ids, last_words, states
 from scripts.helpers.runs.job_record import Entry, JobRecord, TriggerRecord
@@ -107,10 +108,10 @@ def test_keys_sort_as_attempts_when_there_are_ten() -> None:
     run = "jr_" + "a" * 64
     attempts = [run, *(f"{run}_attempt_{number}" for number in range(1, 11))]
 
-    keys = [ids.range_key(one) for one in attempts]
+    keys = [items.run_record_key(one) for one in attempts]
 
     assert keys == sorted(keys)
-    assert [ids.from_range_key(key) for key in keys] == attempts
+    assert [items.run_of_record_key(key) for key in keys] == attempts
 
 
 def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:

@@ -17,6 +17,7 @@ EVERY_ERROR = [found for _, found in inspect.getmembers(errors, inspect.isclass)
 BUILT = [
     (errors.UnknownJobError("parking", "t"), ["'parking'", "'t'", "Check the name"]),
     (errors.NoWatermarkError("parking"), ["'parking'", "read everything, then commit"]),
+    (errors.UnknownGlueJobError("parking", "eu-west-2"), ["'parking'", "'eu-west-2'", "Check the name"]),
     (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
     (errors.UnplacedRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "Name a run that history", "job_runs="]),
     (errors.UnknownVersionError("parking", 4, 9), ["'parking'", "Version 4", "at version 9", "history(job_id)"]),
@@ -92,7 +93,7 @@ FAMILIES = [
         LookupError,
         [
             "UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError",
-            "UnplacedRunError",
+            "UnplacedRunError", "UnknownGlueJobError",
         ],
     ),
     (

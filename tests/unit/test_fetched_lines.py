@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.errors import ChangedObjectError, SourceError
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ChangedObjectError,
+    CredentialsError,
+    LedgerError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
 from scripts.helpers.fetched_lines import Fetching, LineRules, folder_values, marked, pack, unmarked
 from scripts.helpers.identities import LISTED
 from scripts.helpers.object_listing import Listing, Location
@@ -90,12 +98,21 @@ def test_changed_objects_come_back_when_an_error_went_through_a_text(
     assert str(found) == str(error)
 
 
-def test_source_error_comes_back_when_it_went_through_a_text() -> None:
-    error = SourceError("s3://b/", "key 'a' cannot be read (AccessDenied).")
-
+@pytest.mark.parametrize(
+    "error",
+    [
+        SourceError("s3://b/", "key 'a' cannot be read (AccessDenied)."),
+        SourceUnavailableError("s3://b/", "SlowDown"),
+        AccessRefusedError("s3:ListBucket", "s3://b/"),
+        CredentialsError("S3 does not accept the credentials (ExpiredToken). Renew them."),
+        LedgerError("s3://b/", "it is damaged."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_comes_back_when_it_went_through_a_text(error: WatermarkError) -> None:
     found = unmarked(f"RuntimeError: {marked(error)}\n")
 
-    assert type(found) is SourceError
+    assert type(found) is type(error)
     assert str(found) == str(error)
 
 

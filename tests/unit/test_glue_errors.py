@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 from botocore.exceptions import ClientError
 
 from scripts.helpers import glue_errors
-from scripts.helpers.errors import FencedError, InvalidValueError, NothingThereError, StaleError, WatermarkError
-from scripts.helpers.glue_errors import GlueApiError, VersionMismatchException
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    FencedError,
+    InvalidIdError,
+    InvalidValueError,
+    NothingThereError,
+    StaleError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    WatermarkError,
+)
+from scripts.helpers.glue_errors import GlueApiError, VersionMismatchException, named_as_by_glue
 
 NAMED = [
     found
@@ -26,7 +38,48 @@ def test_error_has_code_and_text_of_botocores_when_raised(error: type[GlueApiErr
     assert (raised.response, raised.operation_name) == (theirs.response, theirs.operation_name)
     assert str(raised) == str(theirs)
     assert isinstance(raised, WatermarkError)
+    assert isinstance(raised, ClientError)
     assert error.__doc__
+
+
+@pytest.mark.parametrize(
+    "error",
+    [glue_errors.EntityNotFoundException("nope", "GetJobRun"), VersionMismatchException("parking", "jr_1", 3, 5)],
+    ids=["plain", "version mismatch"],
+)
+def test_error_stays_what_it_is_when_it_comes_from_another_process(error: GlueApiError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+
+    assert type(found) is type(error)
+    assert (str(found), vars(found)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (StoreUnavailableError("t", "get_item", "ReadTimeoutError"), "OperationTimeoutException"),
+        (StoreUnavailableError("t", "get_item", "ConnectTimeoutError"), "OperationTimeoutException"),
+        (StoreUnavailableError("t", "get_item", "ThrottlingException"), "OperationTimeoutException"),
+        (StoreUnavailableError("t", "get_item", "RequestLimitExceeded"), "OperationTimeoutException"),
+        (StoreUnavailableError("t", "put_item", "ProvisionedThroughputExceededException"), "OperationTimeoutException"),
+        (StoreUnavailableError("t", "get_item", "EndpointConnectionError"), "InternalServiceException"),
+        (StoreUnavailableError("t", "get_item", "InternalServerError"), "InternalServiceException"),
+        (TableNotFoundError("t", "eu-west-2"), "InternalServiceException"),
+        (AccessRefusedError("dynamodb:GetItem", "t"), "AccessDeniedException"),
+        (InvalidIdError("Job name '*' is not allowed."), "InvalidInputException"),
+    ],
+    ids=lambda value: getattr(value, "reason", type(value).__name__) if isinstance(value, Exception) else "",
+)
+def test_error_of_the_table_has_the_name_of_glue_when_an_operation_meets_it(error: WatermarkError, name: str) -> None:
+    found = named_as_by_glue(error, "GetJobRun")
+
+    assert (type(found).__name__, found.message, found.operation_name) == (name, str(error), "GetJobRun")
+
+
+def test_error_stays_itself_when_it_has_a_name_of_glue_already() -> None:
+    error = glue_errors.EntityNotFoundException("nope", "GetJobRun")
+
+    assert named_as_by_glue(error, "StartJobRun") is error
 
 
 @pytest.mark.parametrize(
@@ -34,6 +87,7 @@ def test_error_has_code_and_text_of_botocores_when_raised(error: type[GlueApiErr
     [
         (NothingThereError, LookupError, {"EntityNotFoundException"}),
         (InvalidValueError, ValueError, {"InvalidInputException", "ValidationException"}),
+        (ConfigurationError, ConfigurationError, {"AccessDeniedException"}),
     ],
 )
 def test_family_holds_its_members_and_no_other_when_caught(

@@ -17,12 +17,21 @@ def test_contributing_stays_short_when_rules_are_added() -> None:
     assert len(text_of("CONTRIBUTING.md").splitlines()) <= 15
 
 
-def test_version_is_semantic_and_in_the_changelog_when_it_is_released() -> None:
-    version = re.search(r"^version = (.+)$", (REPOSITORY / "setup.cfg").read_text(), re.MULTILINE)
+def test_version_is_the_newest_of_the_changelog_when_both_are_read() -> None:
+    setup = re.search(r"^version = (\d+\.\d+\.\d+)$", (REPOSITORY / "setup.cfg").read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
 
-    assert version is not None
-    assert re.fullmatch(r"\d+\.\d+\.\d+", version.group(1))
-    assert "## Unreleased" in text_of("CHANGELOG.md") or f"## {version.group(1)}" in text_of("CHANGELOG.md")
+    newest, *older = [tuple(map(int, heading.split(",")[0].split("."))) for heading in headings]
+    assert setup is not None
+    assert newest == tuple(map(int, setup.group(1).split(".")))
+    assert [newest, *older] == sorted({newest, *older}, reverse=True)
+    assert [heading for heading in headings[1:] if "unreleased" in heading] == []
+
+
+def test_deprecation_is_in_the_changelog_when_the_code_warns_of_it() -> None:
+    sources = [path for path in (REPOSITORY / "scripts").rglob("*.py") if "DeprecationWarning" in path.read_text()]
+
+    assert [path.stem for path in sources if f"`{path.stem}`" not in text_of("CHANGELOG.md")] == []
 
 
 def test_decision_says_why_and_at_what_price_when_it_is_recorded() -> None:

@@ -11,13 +11,16 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 HELPERS = SCRIPTS / "helpers"
 
-GROUND = [{"errors"}, {"glue_errors", "values", "ids", "identities", "spark_paths", "date_folders", "s3_client"}]
+GROUND = [
+    {"errors"},
+    {"glue_errors", "values", "ids", "identities", "spark_paths", "date_folders", "s3_client", "s3_errors"},
+]
 SHOWN = [{"units"}, {"tables"}]
 """How results show themselves; any helper may use it."""
 TABLE = [
     *GROUND, *SHOWN, {"cursors"}, {"spill", "intervals", "modes"}, {"packed_intervals"}, {"coverage"},
     {"slices", "backfill_record", "records", "namespaces"}, {"items", "looked_up"}, {"requests", "job_metrics"},
-    {"store", "heartbeat", "freshness", "job_report"},
+    {"store", "heartbeat", "freshness", "job_report", "glue_runs", "pages"},
     {"retention", "job_list", "export_lines"}, {"run", "transfer"}, {"lookups", "doctor"},
     {"decisions", "last_success"}, {"adoption"}, {"administration"}, {"watermarks", "unsaved_run"}, {"end_of_run"},
 ]  # fmt: skip
@@ -50,13 +53,13 @@ PURE = {
     "sorted_runs", "event_messages", "cursors", "sql_dialects", "row_window", "date_partitions", "row_sources",
     "row_plan", "row_options", "coverage", "slices", "intervals", "packed_intervals", "backfill_record",
     "slice_source", "relational_schema", "id_blocks", "units", "tables", "looked_up", "sql_databases", "sql_enterprise",
-    "sql_sqlite", "job_metrics", "glue_errors",
+    "sql_sqlite", "job_metrics",
     "export_lines", "freshness", "job_report", "embedded_metrics", "modes", "namespaces", "row_range",
 }  # fmt: skip
 FOLDERS = {"glue", "runs"}
 """Folders of helpers on top of all others: none of those knows them, nor do they know each other."""
 S3_CALLERS = {"s3_client", "bucket_pages", "ledger_files", "object_fetch", "s3_inventory", "pandas_writing"}
-BOTO3_USERS = {"store", "s3_events", *S3_CALLERS}
+BOTO3_USERS = {"store", "s3_events", "s3_errors", "glue_errors", "glue_runs", "pages", *S3_CALLERS}
 BOTO3_USERS_IN_FOLDERS: set[str] = {"helpers/glue/catalog.py"}
 
 DYNAMODB_CALLS = {

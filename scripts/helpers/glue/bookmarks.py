@@ -10,7 +10,6 @@ from typing import Any
 from scripts.helpers import glue_errors
 from scripts.helpers.errors import (
     NothingThereError,
-    StoreUnavailableError,
     UnknownJobError,
     WatermarkError,
 )
@@ -18,11 +17,11 @@ from scripts.helpers.glue.bookmark_json import job_bookmark
 from scripts.helpers.glue_errors import (
     EntityNotFoundException,
     GlueApiError,
-    InternalServiceException,
     InvalidInputException,
-    OperationTimeoutException,
     ValidationException,
+    named_as_by_glue,
 )
+from scripts.helpers.pages import paginator
 from scripts.helpers.records import Head, LogEntry
 from scripts.helpers.values import Spilled
 from scripts.helpers.watermarks import Watermarks
@@ -31,8 +30,6 @@ MAX_NAME_BYTES = 255
 MAX_RESULTS = 200
 ALL_RETURNED = 1
 """Value of NextToken once all entries are returned."""
-TIMEOUTS = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "ThrottlingException")
-"""Reasons of the table that mean "try again", besides those of too much load."""
 
 Json = dict[str, Any]
 
@@ -50,9 +47,14 @@ class JobBookmarks:
 
     Examples
     --------
+    >>> run = watermarks.begin("parking", "jr_1")
+    >>> run.freeze({}, {"up_to": 42}).contexts
+    {}
+    >>> run.commit()
+    'done'
     >>> bookmarks = JobBookmarks(watermarks)
-    >>> bookmarks.get_job_bookmark(JobName="parking")["JobBookmarkEntry"]["Version"]
-    3
+    >>> bookmarks.get_job_bookmark(JobName="parking")["JobBookmarkEntry"]["JobBookmark"]
+    '{"up_to": {"kind": "value", "type": "int", "value": 42}}'
     >>> try:
     ...     bookmarks.get_job_bookmark(JobName="barking")
     ... except bookmarks.exceptions.EntityNotFoundException as error:
@@ -134,6 +136,10 @@ class JobBookmarks:
         token = shown[-1].version if len(found) > len(shown) else ALL_RETURNED
         return {"JobBookmarkEntries": [_entry(entry) for entry in shown], "NextToken": token}
 
+    def get_paginator(self, operation_name: str) -> Any:
+        """Return a paginator of ``get_job_bookmarks``, as botocore has one for other calls."""
+        return paginator(operation_name, {"get_job_bookmarks": ("JobBookmarkEntries", self._page)})
+
     def reset_job_bookmark(self, *, JobName: str, RunId: str | None = None) -> Json:
         """Forget everything, or go back to what a run left; what came after is taken again.
 
@@ -165,6 +171,11 @@ class JobBookmarks:
             return {"JobBookmarkEntry": _present(after)}
 
     # --- within ---------------------------------------------------------------------------------
+
+    def _page(self, **request: Any) -> Json:
+        """Return a page, the last one without a token."""
+        page = self.get_job_bookmarks(**request)
+        return page if page["NextToken"] != ALL_RETURNED else {**page, "NextToken": None}
 
     def _present(self, job_id: str) -> Json:
         """Return the entry of what is there now, with states that are stored in chunks read back."""
@@ -237,11 +248,5 @@ def _glue_errors(operation: str, job_name: str, run_id: str | None) -> Iterator[
     except NothingThereError as error:
         of_run = "" if run_id is None else f" and run {run_id}"
         raise EntityNotFoundException(f"Continuation for job {job_name}{of_run} not found", operation) from error
-    except StoreUnavailableError as error:
-        late = error.reason in TIMEOUTS or "Throughput" in error.reason
-        kind = OperationTimeoutException if late else InternalServiceException
-        raise kind(str(error), operation) from error
-    except ValueError as error:
-        raise InvalidInputException(str(error), operation) from error
     except WatermarkError as error:
-        raise InternalServiceException(str(error), operation) from error
+        raise named_as_by_glue(error, operation) from error

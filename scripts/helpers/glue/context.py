@@ -12,9 +12,10 @@ from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest,
 from scripts.helpers.glue.frames import DynamicFrame, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.partitions import Partitions
-from scripts.helpers.glue.runtime import glue_session, on_glue
+from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import write_files
 from scripts.helpers.glue.sources import read_files, read_table
+from scripts.helpers.glue_runs import on_glue
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,6 +47,14 @@ class GlueContext:
     ----------
     spark_session : SparkSession
         On Glue that of Glue's own context.
+
+    Examples
+    --------
+    >>> glue_context = GlueContext(SparkContext.getOrCreate())
+    >>> frame = glue_context.create_dynamic_frame.from_options(
+    ...     "file", {"paths": [landing]}, "csv", {"withHeader": True}, transformation_ctx="landed")
+    >>> frame.count()
+    2
     """
 
     def __init__(self, sparkContext: SparkContext, **options: Any) -> None:

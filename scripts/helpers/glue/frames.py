@@ -34,6 +34,13 @@ class DynamicFrame:
         The context that it belongs to.
     name
         Of the frame.
+
+    Examples
+    --------
+    >>> df = glue_context.spark_session.createDataFrame([(1, "north"), (2, "south")], "id INT, bay STRING")
+    >>> frame = DynamicFrame.fromDF(df, glue_context, "parking")
+    >>> frame.apply_mapping([("id", "int", "key", "long")]).toDF().dtypes
+    [('key', 'bigint')]
     """
 
     def __init__(self, df: DataFrame, glue_ctx: Any, name: str = "") -> None:

@@ -103,6 +103,12 @@ def import_bookmark(
         The job has watermarks here already.
     SourceError
         The files cannot be listed.
+
+    Examples
+    --------
+    >>> import_bookmark(glue, watermarks, "repairs on glue", {"repairs": RowsBy({"id": "bigint"}, last=("5",))})
+    Bookmark of job 'repairs on glue' after run 'jr_7', not written:
+      repairs: exact. rows past the last id that Glue read
     """
     request = {"JobName": job_name} | ({} if run_id is None else {"RunId": run_id})
     entry = glue_client.get_job_bookmark(**request)["JobBookmarkEntry"]

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from scripts.helpers.embedded_metrics import EmbeddedMetrics
 from scripts.helpers.errors import FencedError, PlanConflictError, WatermarkError
 from scripts.helpers.glue.arguments import DISABLE
-from scripts.helpers.glue_errors import VersionMismatchException
+from scripts.helpers.glue_errors import JobArgumentError, VersionMismatchException
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.job_report import Reporter
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from scripts.helpers.glue.context import GlueContext
 
 logger = logging.getLogger(__name__)
+
+METRICS, EMBEDDED = "GLUE_WATERMARKS_METRICS", "emf"
+"""Environment variable, or argument of the job, and its value: a line of metrics is printed at the end of each run."""
 
 
 class Job:
@@ -31,7 +39,24 @@ class Job:
     glue_context
         The context of the script.
     watermarks
-        The table; by default ``glue-watermarks`` in the default region. Glue's class has no such argument.
+        The table; by default ``glue-watermarks`` in the default region. Glue's class has no argument but the first.
+    reporters
+        Who is told how the run ended, as of `IncrementalJob`. By default `EmbeddedMetrics()` if the job has the
+        argument ``--GLUE_WATERMARKS_METRICS emf`` or the environment that variable, and else nobody.
+    job_runs
+        As of `IncrementalJob`: places runs of a range that never committed. On Glue it is asked for those.
+
+    Examples
+    --------
+    >>> job = Job(glue_context, watermarks)
+    >>> job.init("landing", {"job_bookmark_option": "job-bookmark-enable", "JOB_RUN_ID": "jr_1"})
+    >>> landed = glue_context.create_dynamic_frame.from_options(
+    ...     "file", {"paths": [landing]}, "csv", {"withHeader": True}, transformation_ctx="landed")
+    >>> landed.count()
+    2
+    >>> job.commit()
+    >>> watermarks.get_most_recent_run_id("landing")
+    'jr_1'
     """
 
     _batch: ClassVar[IncrementalJob | None] = None
@@ -39,8 +64,16 @@ class Job:
     _refused: ClassVar[tuple[str, str] | None] = None
     """Name of the job and of the error with which the last `init` failed."""
 
-    def __init__(self, glue_context: GlueContext, watermarks: Watermarks | None = None) -> None:
+    def __init__(
+        self,
+        glue_context: GlueContext,
+        watermarks: Watermarks | None = None,
+        *,
+        reporters: Sequence[Reporter] | None = None,
+        job_runs: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
         self._glue_context, self._watermarks = glue_context, watermarks
+        self._reporters, self._job_runs = reporters, job_runs
 
     def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> None:
         """Begin a run.
@@ -59,13 +92,17 @@ class Job:
         RunInProgressError
             Another run works on the job. Nothing was read; Glue would tell at the commit, after the write.
             After this or any other error sources and `commit` are refused until another `init`.
+        JobArgumentError
+            Arguments that do not go together, or metrics that are asked for in another way than ``emf``.
         """
         Job.forget()
         given = dict(args or {})
         given["job_bookmark_option"] = given.get("job_bookmark_option") or DISABLE
         Job._table = self._watermarks or Watermarks()
-        batch = IncrementalJob(Job._table, spark=self._glue_context.spark_session)
         try:
+            reporters = _asked_for() if self._reporters is None else self._reporters
+            spark = self._glue_context.spark_session
+            batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
             Job._refused = (job_name, type(error).__name__)
@@ -155,3 +192,13 @@ class Job:
             raise PlanConflictError(
                 name, f"Job.init failed with {error}, so nothing is read and saved. Mend that, and call init again."
             )
+
+
+def _asked_for() -> list[Reporter]:
+    """Return who is told how runs end, as an argument of the job or the environment asks for."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument(f"--{METRICS}", nargs="?", const=EMBEDDED, default=os.environ.get(METRICS))
+    asked = getattr(parser.parse_known_args(sys.argv[1:])[0], METRICS)
+    if asked and asked != EMBEDDED:
+        raise JobArgumentError(f"{METRICS} is {asked!r}. Write {EMBEDDED!r}, or leave it out.")
+    return [EmbeddedMetrics()] if asked else []

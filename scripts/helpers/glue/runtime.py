@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.glue import arguments
 from scripts.helpers.glue_errors import GlueArgumentError
+from scripts.helpers.glue_runs import on_glue
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-
-def on_glue() -> bool:
-    """Tell whether this is a Glue job, by the presence of Glue's library."""
-    return importlib.util.find_spec("awsglue") is not None
 
 
 def glue_session(spark_context: SparkContext | None = None) -> SparkSession:

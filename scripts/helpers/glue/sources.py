@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.file_rules import oldest_first
 from scripts.helpers.glue.connection_options import FileRequest, TableRequest
@@ -21,6 +20,7 @@ from scripts.helpers.glue.file_contexts import folder_contexts
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.partitions import Partitions, texts_of_folders
+from scripts.helpers.glue.primary_keys import bookmark_key
 from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.spark_paths import folder_columns
 
@@ -68,13 +68,8 @@ def read_table(spark: SparkSession, request: TableRequest, context: str) -> Data
     job = Job.tracking(context)
     if job is None or not context or job.mode.name == "disable":
         return table.toDF()
-    if request.keys is None:
-        raise GlueOptionError(
-            "jobBookmarkKeys",
-            "is missing. Glue would take the primary key: name its columns, or better a column that also grows when a "
-            "row is changed.",
-        )
-    found: DataFrame = job.rows_since(table, list(request.keys), transformation_ctx=context, **request.options)
+    keys = [bookmark_key(spark, request, context)] if request.keys is None else list(request.keys)
+    found: DataFrame = job.rows_since(table, keys, transformation_ctx=context, **request.options)
     return found
 
 

@@ -7,12 +7,9 @@ import re
 import secrets
 from datetime import datetime, timedelta, timezone
 
-from scripts.helpers import items
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_DIGITS, _DIGITS = 14, 64
 _ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]*))?")
-_ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
 
 
 def new_id(started_on: datetime) -> str:
@@ -42,22 +39,6 @@ def job_digest(job_name: str) -> str:
 def is_run_id(text: str) -> bool:
     """Tell whether a text is the id of a run of ours."""
     return _ID.fullmatch(text) is not None
-
-
-def range_key(run_id: str) -> str:
-    """Return the range key of a run's record; the tenth attempt sorts after the second.
-
-    >>> range_key("jr_0_attempt_2")
-    '!r#jr_0_attempt_02'
-    """
-    padded = _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1]):0{_ATTEMPT_DIGITS}}", run_id)
-    return items.run_record_key(padded)
-
-
-def from_range_key(key: str) -> str:
-    """Return the id of the run whose record has a range key."""
-    run_id = key.removeprefix(items.RUN_RECORD_PREFIX)
-    return _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1])}", run_id)
 
 
 def _stamped(moment: datetime, digits: str) -> str:

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from scripts.helpers.errors import InvalidIdError, InvalidValueError, StoreUnavailableError, WatermarkError
+from scripts.helpers.errors import WatermarkError
 from scripts.helpers.glue_errors import (
     EntityNotFoundException,
     GlueApiError,
-    InternalServiceException,
     InvalidInputException,
     OperationTimeoutException,
+    named_as_by_glue,
 )
 from scripts.helpers.ids import check_job_id
 from scripts.helpers.runs import ids, shapes
@@ -40,12 +40,8 @@ def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[
                 raise
             except LostRaceError as error:
                 raise OperationTimeoutException("Others kept changing the job. Try again.", name) from error
-            except StoreUnavailableError as error:
-                raise OperationTimeoutException(str(error), name) from error
-            except (InvalidValueError, InvalidIdError) as error:
-                raise InvalidInputException(str(error), name) from error
             except WatermarkError as error:
-                raise InternalServiceException(str(error), name) from error
+                raise named_as_by_glue(error, name) from error
 
         return call
 

@@ -170,7 +170,7 @@ class RunRecord:
 
     def to_item(self) -> Item:
         """Write the record."""
-        item = items.key(self.job_name, ids.range_key(self.run_id))
+        item = items.key(self.job_name, items.run_record_key(self.run_id))
         item["run"], item["types"] = self._encoded(MAX_BYTES + HEADROOM_BYTES)
         item |= {
             "fmt": items.number(items.FORMAT),
@@ -202,7 +202,7 @@ class RunRecord:
         texts: dict[str, Any] = {name: item[name]["S"] for name in ("error", "detail", "launcher") if name in item}
         return cls(
             job_name=item[items.HASH_KEY]["S"],
-            run_id=ids.from_range_key(item[items.RANGE_KEY]["S"]),
+            run_id=items.run_of_record_key(item[items.RANGE_KEY]["S"]),
             state=item["state"]["S"],
             told=fields["told"],
             command=fields["command"],

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from scripts.helpers import items, requests
-from scripts.helpers.runs import ids
 from scripts.helpers.runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store
@@ -36,7 +35,7 @@ class RunStore:
 
     def run(self, job_name: str, run_id: str) -> RunRecord | None:
         """Read a run's record."""
-        item = self._store.read(job_name, ids.range_key(run_id))
+        item = self._store.read(job_name, items.run_record_key(run_id))
         return RunRecord.from_item(item) if item else None
 
     def trigger(self, name: str) -> TriggerRecord | None:
@@ -50,7 +49,7 @@ class RunStore:
         request = requests.query_between(self._store.table_name, job_name, first, last)
         request |= {"ScanIndexForward": False, "Limit": limit}
         if after is not None:
-            request["ExclusiveStartKey"] = items.key(job_name, ids.range_key(after))
+            request["ExclusiveStartKey"] = items.key(job_name, items.run_record_key(after))
         return [RunRecord.from_item(item) for item in itertools.islice(self._store.query(request), limit)]
 
     def write_job(self, before: JobRecord | None, after: JobRecord) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 from scripts.helpers import glue_errors
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
@@ -14,6 +15,7 @@ from scripts.helpers.glue_errors import (
     OperationTimeoutException,
     ResourceNumberLimitExceededException,
 )
+from scripts.helpers.pages import paginator
 from scripts.helpers.runs import ids, shapes, states
 from scripts.helpers.runs.definitions import Definitions
 from scripts.helpers.runs.engines import SparkSubmit
@@ -141,6 +143,10 @@ class RunsService(Definitions, Triggers):
             self._defined(job, name, "GetJobRuns")
         page = {"JobRuns": [run.to_job_run() for run in found[:limit]]}
         return page | ({"NextToken": found[limit - 1].run_id} if len(found) > limit else {})
+
+    def get_paginator(self, operation_name: str) -> Any:
+        """Return botocore's paginator of ``get_job_runs``."""
+        return paginator(operation_name, {"get_job_runs": ("JobRuns", self.get_job_runs)})
 
     @operation("BatchStopJobRun")
     def batch_stop_job_run(self, given: Request) -> Answer:

@@ -1,0 +1,68 @@
+"""The primary key of a table, as its database tells it: the bookmark key where a script names none, as in Glue."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.glue.connection_options import TableRequest
+from scripts.helpers.jdbc_errors import typed_errors
+from scripts.helpers.jdbc_rows import database_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+DATABASES_WITHOUT_SCHEMAS = ("jdbc:mysql:", "jdbc:mariadb:")
+"""Where what stands before a table's name is a database, which JDBC calls a catalogue."""
+REMEDY = "name columns that only grow, or better one that also grows when a row is changed."
+
+
+def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> str:
+    """Return the one column of a table's primary key, with a WARNING.
+
+    Raises
+    ------
+    GlueOptionError
+        The database tells of no primary key, as for a view, or of one of several columns.
+    SourceError
+        The database cannot be asked.
+    """
+    with typed_errors(f"{database_of(request.url).name} table {request.table}"):
+        found = _primary_key(spark, request)
+    if len(found) != 1:
+        told = f"has several columns: {', '.join(found)}" if found else "is not there, or not told"
+        raise GlueOptionError("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
+    logger.warning(
+        "event=primary_key_taken context=%s table=%s column=%s: rows that are changed, or come in below it, are not "
+        "seen. Name them in jobBookmarkKeys, or a column that also grows when a row is changed",
+        context, request.table, found[0],
+    )  # fmt: skip
+    return found[0]
+
+
+def _primary_key(spark: SparkSession, request: TableRequest) -> list[str]:
+    """Ask JDBC's own metadata, by a connection as Spark makes it."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:  # Spark Connect has no connection to offer.
+        return []
+    properties = {"driver": database_of(request.url).driver, **request.properties}
+    parameters = jvm.PythonUtils.toScalaMap(properties)
+    options = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(request.url, request.table, parameters)
+    connection = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(request.url).createConnectionFactory(options).apply(-1)
+    try:
+        *above, table = request.table.split(".")
+        if request.url.lower().startswith(DATABASES_WITHOUT_SCHEMAS):
+            catalog, schema = (above[-1] if above else connection.getCatalog()), None
+        else:
+            catalog = above[-2] if len(above) > 1 else connection.getCatalog()
+            schema = above[-1] if above else connection.getSchema()
+        rows = connection.getMetaData().getPrimaryKeys(catalog, schema, table)
+        found = []
+        while rows.next():
+            found.append(str(rows.getString("COLUMN_NAME")))
+        return found
+    finally:
+        connection.close()
