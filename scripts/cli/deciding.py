@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -11,11 +12,13 @@ from rich.text import Text
 
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.differing import differences, entry_of, show_differences
+from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.layout import emit, show_rows
+from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.cli.texts import head_json, moment, printable, state_of, state_text
 from scripts.helpers.adoption import ADOPTED, ADOPTED_BY_HAND
-from scripts.helpers.errors import InvalidValueError, PlanConflictError
+from scripts.helpers.errors import AmbiguousHistoryError, InvalidValueError, PlanConflictError
 from scripts.helpers.records import Head, Order
 from scripts.jobs.exit_codes import FAILED
 
@@ -65,7 +68,8 @@ def decide(around: Surroundings, before: Head, after: Head, act: Callable[[], He
     if not (around.is_json and yes):
         _show(around, before, after, changes)
     asked(around, f"Change job {printable(before.job_id)}?", yes=yes)
-    done = act()
+    with progress(around, f"changing {printable(before.job_id)}"):
+        done = act()
     if around.is_json:
         now = around.now()
         emit({"before": head_json(before, now), "after": head_json(done, now), "changes": _as_changes(changes)})
@@ -97,7 +101,13 @@ def _show(around: Surroundings, before: Head, after: Head, changes: list[tuple[s
         out.print(f"Run {owner} is at work, lease until {lease}: it can commit no more.", style="red")
 
 
-def _previewed(around: Surroundings, why: str, who: str | None) -> Order:
+def read_job(around: Surroundings, job: str) -> Head:
+    """Return what is committed for a job and what is open."""
+    with progress(around, f"reading {printable(job)}"):
+        return around.watermarks.latest(job)
+
+
+def previewed(around: Surroundings, why: str, who: str | None) -> Order:
     """Return an order for a state that is only shown."""
     return Order(who or "", why, around.now(), "preview")
 
@@ -124,12 +134,12 @@ def rewind(
     """
     if (to_version is None) == (to_run is None):
         raise click.UsageError("Give one of --to-version and --to-run.")
-    marks, before = around.watermarks, around.watermarks.latest(job)
-    version = to_version
-    if to_run is not None:
-        version = marks.version_of(before, to_run)
-    assert version is not None
-    after = before.rewound(entry_of(around, job, version, before), _previewed(around, why, who), context)
+    marks = around.watermarks
+    with progress(around, f"reading {printable(job)}"):
+        before = marks.latest(job)
+        version = to_version if to_run is None else marks.version_of(before, to_run)
+        assert version is not None
+        after = before.rewound(entry_of(around, job, version, before), previewed(around, why, who), context)
     decide(
         around,
         before,
@@ -145,10 +155,10 @@ def rewind(
 @deciding()
 def reset(around: Surroundings, job: str, context: str | None, why: str, who: str | None, yes: bool) -> None:
     """Forget the watermarks: the next run takes everything."""
-    before = around.watermarks.latest(job)
+    before = read_job(around, job)
     if context is not None and context not in before.watermarks:
         raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
-    after = before.reset(_previewed(around, why, who), context)
+    after = before.reset(previewed(around, why, who), context)
     decide(
         around,
         before,
@@ -163,8 +173,8 @@ def reset(around: Surroundings, job: str, context: str | None, why: str, who: st
 @deciding()
 def discard_plan(around: Surroundings, job: str, why: str, who: str | None, yes: bool) -> None:
     """Drop the open plan: the next run makes a new one."""
-    before = around.watermarks.latest(job)
-    after = before.discarded(_previewed(around, why, who))
+    before = read_job(around, job)
+    after = before.discarded(previewed(around, why, who))
     decide(
         around,
         before,
@@ -197,26 +207,26 @@ def adopt(
     if (run_id is None) == (not glue):
         raise click.UsageError("Give one of --run and --glue.")
     marks = around.watermarks
-    if around.store.read_head(job) is not None:
-        raise PlanConflictError(job, ADOPTED)
-    if run_id is None:
-        run_id = marks.latest_started(job, _glue_runs(around, glue_job or job))
-    values = marks.get_watermark_values(job, run_id)
+    with progress(around, f"reading {printable(job)}"):
+        if around.store.read_head(job) is not None:
+            raise PlanConflictError(job, ADOPTED)
+        with suppress(AmbiguousHistoryError):
+            marks.latest(job)
+    started = runs_in_glue(around, glue_job or job) if run_id is None else []
+    with progress(around, f"reading {printable(job)}"):
+        run_id = run_id or marks.latest_started(job, started)
+        values = marks.get_watermark_values(job, run_id)
     if not (around.is_json and yes):
         around.shown.print(f"Run {printable(run_id)}" + (" is the one that Glue started last." if glue else ":"))
         rows = [[printable(name), state_text(state)] for name, state in sorted(values.items())]
         show_rows(around.shown, ("watermark", "value"), rows)
     asked(around, f"Take the item of run {printable(run_id)} for the watermarks of job {printable(job)}?", yes=yes)
-    after = marks.adopt(job, run_id, why=why or ADOPTED_BY_HAND, who=who)
+    with progress(around, f"changing {printable(job)}"):
+        after = marks.adopt(job, run_id, why=why or ADOPTED_BY_HAND, who=who)
     if around.is_json:
         emit({"after": head_json(after, around.now())})
         return
     around.out.print(f"Done: version {after.version:,} is that of run {printable(after.run_id)}.", style="green")
-
-
-def _glue_runs(around: Surroundings, name: str) -> list[dict[str, Any]]:
-    pages = around.client("glue").get_paginator("get_job_runs").paginate(JobName=name)
-    return [dict(run) for page in pages for run in page["JobRuns"]]
 
 
 COMMANDS = [rewind, reset, discard_plan, adopt]

@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, command, context_option, job_argument
+from scripts.cli.deciding import read_job
 from scripts.cli.layout import Cell, emit, show_rows
 from scripts.cli.looking import file_bookmark, file_options
 from scripts.cli.progress import progress
@@ -85,7 +86,7 @@ def plan(
     An open plan is what it takes, exactly. Otherwise sources of files are listed, as the state names
     them; of rows is told from where they are read. With --source Spark counts them.
     """
-    head = around.watermarks.latest(job)
+    head = read_job(around, job)
     if context is not None and context not in {*head.watermarks, *(head.plan.contexts if head.plan else ())}:
         raise UnknownContextError(job, context, sorted(head.watermarks))
     if head.plan is not None:
@@ -115,7 +116,8 @@ def _ahead(
     around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Look at the sources of all contexts, or of one."""
-    watermarks = around.watermarks.get_watermark_values(job) if head.watermarks else {}
+    with progress(around, f"reading {printable(job)}"):
+        watermarks = around.watermarks.get_watermark_values(job) if head.watermarks else {}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
     rows = [name for name, state in chosen.items() if _kind(state) == "rows"]
     if source["source"] is not None and len(rows) != 1:

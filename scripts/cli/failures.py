@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import click
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.text import Text
 
+from scripts.cli.glue_runs import names_in_glue
 from scripts.cli.layout import json_text, show_folded
+from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import printable
 from scripts.helpers.errors import (
@@ -21,17 +24,19 @@ from scripts.helpers.errors import (
     JobsExistError,
     RunInProgressError,
     TableNotFoundError,
+    UnknownGlueJobError,
     UnknownJobError,
     UnknownRunError,
     UnknownVersionError,
     WatermarkError,
 )
-from scripts.helpers.job_list import list_jobs
+from scripts.helpers.job_list import JobList, list_jobs
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, TRY_LATER, exit_code
 
 _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")
 _REFUSED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId",
+            "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException")  # fmt: skip
 NEAREST, LOOKED_AT = 3, 200
 """Names that are offered, and requests at most to find them."""
 ALIKE, AS_GOOD = 0.5, 0.1
@@ -70,7 +75,9 @@ def report(around: Surroundings, name: str, text: str, hint: str | None) -> None
 def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
     """Say what to do next at a command line."""
     if isinstance(error, UnknownJobError):
-        return _nearest(around, error.job_id)
+        return _unknown(around, error.job_id)
+    if isinstance(error, UnknownGlueJobError):
+        return _unknown_in_glue(around, error.job_id)
     if isinstance(error, AccessRefusedError):
         return _refused(error)
     if isinstance(error, CredentialsError):
@@ -86,27 +93,68 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
     return "watermarks import --replace" if isinstance(error, JobsExistError) else None
 
 
-def _nearest(around: Surroundings, job_id: str) -> str:
+def offer_near(around: Surroundings, job_ids: Iterable[str]) -> None:
+    """Say on standard error which names look like some that are unknown, where others were known."""
+    if around.is_json:
+        return
+    listed = _listed(around)
+    for job_id in job_ids:
+        hint = f"{printable(job_id)}: {_nearest(listed, job_id)}"
+        show_folded(around.err, Text.assemble(("hint: ", "bold"), hint))
+
+
+def _unknown(around: Surroundings, job_id: str) -> str:
     """Offer names that look like the one that is unknown."""
+    hint = _nearest(_listed(around), job_id)
+    context = click.get_current_context(silent=True)
+    if context is not None and context.info_name == "set":
+        hint += " For a job that has never run: --new"
+    return hint
+
+
+def _listed(around: Surroundings) -> JobList | None:
     try:
-        listed = list_jobs(around.store, max_requests=LOOKED_AT)
+        with progress(around, "looking for names") as steps:
+            return list_jobs(around.store, max_requests=LOOKED_AT, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
     except WatermarkError:
+        return None
+
+
+def _nearest(listed: JobList | None, job_id: str) -> str:
+    if listed is None:
         return "The names of jobs could not be listed to find one that looks like it."
-    found = listed.jobs
-    by_lower = {job.job_id.lower(): job.job_id for job in found}
-    near = difflib.get_close_matches(job_id.lower(), list(by_lower), NEAREST, ALIKE)
-    if near:
-        likeness = [difflib.SequenceMatcher(None, job_id.lower(), name).ratio() for name in near]
-        close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
-        return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?"
+    names = [job.job_id for job in listed.jobs]
+    if job_id in names:
+        return "It is defined, and none of its runs has begun. See: watermarks runs " + _quoted(job_id)
+    if near := _near(names, job_id):
+        return near
     if not listed.is_whole:
-        return f"None of the {len(found):,} names that were read looks like it. See: watermarks jobs"
-    return "No name looks like it. See: watermarks jobs" if found else "The table holds no job yet."
+        return f"None of the {len(names):,} names that were read looks like it. See: watermarks jobs"
+    return "No name looks like it. See: watermarks jobs" if names else "The table holds no job yet."
+
+
+def _unknown_in_glue(around: Surroundings, name: str) -> str:
+    try:
+        near = _near(names_in_glue(around), name)
+    except (ClientError, BotoCoreError):
+        return "The names of Glue's jobs could not be listed to find one that looks like it (glue:ListJobs)."
+    return near or "None of Glue's jobs has a name like it. See: aws glue list-jobs"
+
+
+def _near(names: Iterable[str], wanted: str) -> str:
+    """Ask whether names were meant that look like the one given; nothing where none does."""
+    by_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
+    likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
+    close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
+    return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?" if close else ""
 
 
 def _refused(error: AccessRefusedError) -> str:
     """Name the action and the resource as AWS itself does."""
-    action, resource = error.action, f"table {error.resource}"
+    action, resource = error.action, error.resource
+    if action.startswith("dynamodb:"):
+        resource = f"table {resource}"
     denied = _DENIED.search(str(error.__cause__))
     if denied:
         action, resource = denied[1], denied[2]

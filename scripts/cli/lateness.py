@@ -12,8 +12,9 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command
+from scripts.cli.failures import offer_near
 from scripts.cli.layout import Cell, emit, show_rows
-from scripts.cli.listing import found_jobs
+from scripts.cli.listing import UNKNOWN, found_jobs
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, printable
 from scripts.helpers.coverage import served_by
@@ -97,6 +98,8 @@ def freshness(
         emit({"table": around.table, "late": len(late), "jobs": [_facts(job, found) for job, found in judged]})
     elif not metrics:
         _show(around, judged, len(late))
+        if unknown := [job.job_id for job in heads if names and job.problem == UNKNOWN]:
+            offer_near(around, unknown)
     if late:
         raise click.exceptions.Exit(FAILED)
 

@@ -9,18 +9,20 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command
+from scripts.cli.failures import offer_near
 from scripts.cli.layout import Cell, emit, show_folded, show_rows
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import NONE, count_of, head_json, printable, state_of
+from scripts.cli.texts import NONE, count_of, head_json, last_run, printable, state_of
 from scripts.helpers.coverage import served_by
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.freshness import age, lag, open_plan_age
+from scripts.helpers.freshness import age, failed_since, lag, open_plan_age
 from scripts.helpers.job_list import ListCost, ListedJob, list_jobs
+from scripts.helpers.records import Change
 from scripts.helpers.units import duration_text, id_text
 from scripts.jobs.exit_codes import FAILED
 
-HEADINGS = ("job", "state", "lag", "last", "version", "plan", "owner")
+HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")
 NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
 
@@ -47,14 +49,16 @@ def jobs(
 ) -> None:
     """List jobs: how far they are behind, and what is open.
 
-    Lag is the time since the oldest cursor of a job, last the time since its last version, plan the
-    time since an open plan was frozen, owner the run that has the job. Without NAMES the table is
-    scanned from head to head, without its histories; that needs dynamodb:Scan. With NAMES only
-    those jobs are read.
+    Lag is the time since the oldest cursor of a job, changed the time since its last version, by
+    a run unless it says by what, plan the time since an open plan was frozen. Last run has the job
+    in the state "at work", and failed counts runs since the last version that are gone without a
+    commit. Without NAMES the table is scanned from head to head, without its histories; that needs
+    dynamodb:Scan. With NAMES only those jobs are read.
     """
     found, cost = _named(around, names) if names else _listed(around)
     _show(around, found, cost, prefix=prefix, stale=stale, sort=sort, limit=limit, everything=everything or bool(names))
-    if any(job.problem == UNKNOWN for job in found):
+    if unknown := [job.job_id for job in found if job.problem == UNKNOWN]:
+        offer_near(around, unknown)
         raise click.exceptions.Exit(FAILED)
 
 
@@ -86,7 +90,7 @@ def _show(
         )
         return
     if shown:
-        show_rows(around.out, HEADINGS, [_row(job, now) for job in shown], right=("version",))
+        show_rows(around.out, HEADINGS, [_row(job, now) for job in shown], right=("failed",))
     else:
         around.out.print("No job.")
     for job in shown:
@@ -167,16 +171,22 @@ def _row(job: ListedJob, now: datetime) -> list[Cell]:
     head, state = job.head, state_of(job.head, now)
     style = {"open plan": "yellow", "lease over": "yellow", "at work": "green"}.get(state, "")
     behind, planned = lag(head, now), open_plan_age(head, now)
-    owner, since = head.claim and head.claim.run_id, age(head, now)
+    since, run, failed = age(head, now), last_run(head), failed_since(head, now)
     return [
         name,
         Text(state, style),
         NONE if behind is None else duration_text(behind),
-        f"{head.last.op} {duration_text(since)}" if head.last and since is not None else "never",
-        f"{head.version:,}",
+        _changed(head.last, since) if head.last and since is not None else "never",
         NONE if planned is None else duration_text(planned),
-        printable(id_text(owner)) if owner else NONE,
+        f"{printable(id_text(run[0]))} {duration_text(max(now - run[1], timedelta(0)))}" if run else NONE,
+        Text(f"{failed:,}", "red") if failed else NONE,
     ]
+
+
+def _changed(last: Change, since: timedelta) -> str:
+    """Say when a version was made, and by what unless a run has committed it."""
+    text = duration_text(since)
+    return text if last.op == "COMMIT" else f"{printable(last.op)} {text}"
 
 
 COMMANDS = [jobs]

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.deciding import asked, deciding
+from scripts.cli.deciding import asked, deciding, read_job
 from scripts.cli.differing import differences, entry_of, show_differences
 from scripts.cli.layout import Cell, emit, show_facts, show_rows
 from scripts.cli.progress import progress
@@ -54,7 +54,7 @@ def file_options(function: Any) -> Any:
 @job_argument
 def show(around: Surroundings, job: str) -> None:
     """Show one job: watermarks, last version, open plan, owner."""
-    head, now = around.watermarks.latest(job), around.now()
+    head, now = read_job(around, job), around.now()
     if around.is_json:
         emit({**head_json(head, now), "watermarks": head.watermarks, "plan": head.plan.contexts if head.plan else None})
         return
@@ -152,9 +152,10 @@ def diff(around: Surroundings, job: str, version: int | None, other: int | None)
 
     Without OTHER it is the present one, without VERSION the one before the present one.
     """
-    head = around.watermarks.latest(job)
-    newest = entry_of(around, job, other or head.version, head)
-    oldest = entry_of(around, job, version or max(newest.version - 1, 1), head)
+    with progress(around, f"reading versions of {printable(job)}"):
+        head = around.watermarks.latest(job)
+        newest = entry_of(around, job, other or head.version, head)
+        oldest = entry_of(around, job, version or max(newest.version - 1, 1), head)
     changes = differences(oldest.watermarks, newest.watermarks)
     if around.is_json:
         ends = {"from": entry_json(oldest), "to": entry_json(newest)}
@@ -182,7 +183,8 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
     KEY is relative to the source, or the whole URI.
     """
     bookmark_of = file_bookmark()
-    name, state = state_in(around, job, context, "files")
+    with progress(around, f"reading {printable(job)}"):
+        name, state = state_in(around, job, context, "files")
     source = state["source"]
     given = {option: value for option, value in options.items() if value}
     bookmark = bookmark_of(source, state=state, context=name, mode=state["mode"], **given)
@@ -250,7 +252,7 @@ def doctor(
         raise click.UsageError("--after-restore needs --why.")
     before = None
     if repair or after_restore:
-        before = around.watermarks.latest(job)
+        before = read_job(around, job)
         lines = ["A new epoch is started; an open plan is dropped."] if after_restore else []
         lines += ["Missing log entries are written, chunks that nothing refers to are deleted."] if repair else []
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", lines, yes)

@@ -8,8 +8,20 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 from click.shell_completion import get_completion_class
 
-from scripts.cli import deciding, dry_run, lateness, listing, looking, moving, ranges, setting, viewing
+from scripts.cli import (
+    backfilling,
+    deciding,
+    dry_run,
+    lateness,
+    listing,
+    looking,
+    moving,
+    ranges,
+    setting,
+    viewing,
+)
 from scripts.cli.commands import command, shared
+from scripts.cli.layout import emit
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.usage import Commands
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
@@ -47,10 +59,14 @@ def completion(around: Surroundings, shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(cli, {}, PROGRAM, "_WATERMARKS_COMPLETE").source())
+    script = made(cli, {}, PROGRAM, "_WATERMARKS_COMPLETE").source()
+    if around.is_json:
+        emit({"shell": shell, "script": script})
+    else:
+        click.echo(script)
 
 
-for module in (listing, lateness, looking, ranges, dry_run, deciding, setting, moving, viewing):
+for module in (listing, lateness, looking, ranges, backfilling, dry_run, deciding, setting, moving, viewing):
     for made in module.COMMANDS:
         cli.add_command(made)
 cli.add_command(completion)

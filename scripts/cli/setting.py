@@ -17,6 +17,7 @@ from scripts.cli.layout import emit
 from scripts.cli.progress import progress
 from scripts.cli.ranges import cursor_value
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import printable
 from scripts.helpers.coverage import is_rows, types_of
 from scripts.helpers.cursors import CursorColumn, as_list
 from scripts.helpers.errors import InvalidValueError, UnknownJobError
@@ -32,6 +33,7 @@ _BOOLEANS = {"true": True, "false": False}
 @job_argument
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @context_option
+@click.option("--new", is_flag=True, help="Declare a job that has never run.")
 @click.option("--cursor-column", multiple=True, metavar="NAME", help="Of a context that is not there yet.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Of its cursor: timestamp, date, bigint, …")
 @deciding()
@@ -40,6 +42,7 @@ def set_values(
     job: str,
     values: Sequence[str],
     context: str | None,
+    new: bool,
     cursor_column: Sequence[str],
     types: Sequence[str],
     why: str,
@@ -48,21 +51,19 @@ def set_values(
 ) -> None:
     """Declare "processed up to here", without a run.
 
-    It works for a job that has never run, too. Other values stay. NAME=VALUE keeps the type that
+    With --new it makes a job that has never run. Other values stay. NAME=VALUE keeps the type that
     the value has; NAME:TYPE=VALUE gives one of str, int, float, decimal, bool, datetime, date and
     null. With --context, value=VALUE is the cursor of its rows.
     """
     marks = around.watermarks
-    try:
-        before = marks.latest(job)
-    except UnknownJobError:
-        before = Head.first(job)
-    state: Mapping[str, Any] = before.watermarks
-    if context is not None:
-        found = before.watermarks.get(context)
-        if isinstance(found, Spilled):
-            found = marks.get_watermark_values(job)[context]
-        state = found if isinstance(found, Mapping) else _new_state(cursor_column, types)
+    with progress(around, f"reading {printable(job)}"):
+        before = _before(around, job, new)
+        state: Mapping[str, Any] = before.watermarks
+        if context is not None:
+            found = before.watermarks.get(context)
+            if isinstance(found, Spilled):
+                found = marks.get_watermark_values(job)[context]
+            state = found if isinstance(found, Mapping) else _new_state(cursor_column, types)
     assigned = dict(_assigned(text, state) for text in values)
     wanted = {**state, **assigned}
     after = before.declared(wanted, Order(who or "", why, around.now(), "preview"), context)
@@ -73,6 +74,19 @@ def set_values(
         lambda: marks.set_watermark(job, wanted, context=context, why=why, who=who, expected=before),
         yes=yes,
     )
+
+
+def _before(around: Surroundings, job: str, new: bool) -> Head:
+    """Read the job; InvalidValueError for a new one that is there."""
+    try:
+        head = around.watermarks.latest(job)
+    except UnknownJobError:
+        if new:
+            return Head.first(job)
+        raise
+    if new:
+        raise InvalidValueError(f"Job {job!r} is there already, at version {head.version:,}. Leave --new out.")
+    return head
 
 
 def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:

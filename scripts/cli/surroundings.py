@@ -70,7 +70,9 @@ class Surroundings:
             try:
                 boto3.setup_default_session(profile_name=self.profile, region_name=self.region)
             except BotoCoreError as error:
-                raise CredentialsError(f"The AWS credentials cannot be used: {error} Mend the profile.") from error
+                raise CredentialsError(
+                    f"The AWS credentials cannot be used: {str(error).rstrip('.')}. Mend the profile."
+                ) from error
 
     @cached_property
     def watermarks(self) -> Watermarks:

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.freshness import age, lag
+from scripts.helpers.freshness import age, failed_since, lag
 from scripts.helpers.records import Change, Head, LogEntry
 from scripts.helpers.spill import Blob
 from scripts.helpers.units import duration_text, size_text, time_text
@@ -106,6 +106,19 @@ def state_of(head: Head, now: datetime) -> str:
     return "lease over" if head.claim is not None else "idle"
 
 
+def last_run(head: Head) -> tuple[str, datetime] | None:
+    """Return the run that began last, and since when it runs or when it committed; None where the head cannot tell.
+
+    A head keeps the run that has the job, and the one that made its last version. A run that let go leaves a count
+    only, and after a decision of a person the runs are in the history.
+    """
+    if head.claim is not None:
+        return head.claim.run_id, head.claim.since
+    if head.last is not None and head.last.op in ("COMMIT", "IMPORT") and head.last.run_id is not None:
+        return head.last.run_id, head.last.at
+    return None
+
+
 # --- for programs -------------------------------------------------------------------------------
 
 
@@ -130,7 +143,7 @@ def as_json(value: Any) -> Any:
 
 def head_json(head: Head, now: datetime) -> dict[str, Any]:
     """Return what is known of a job, without the values of its watermarks."""
-    claim, plan = head.claim, head.plan
+    claim, plan, run = head.claim, head.plan, last_run(head)
     return {
         "job": head.job_id,
         "state": state_of(head, now),
@@ -140,6 +153,8 @@ def head_json(head: Head, now: datetime) -> dict[str, Any]:
         "lag_seconds": as_json(lag(head, now)),
         "age_seconds": as_json(age(head, now)),
         "last": change_json(head.last) if head.last else None,
+        "last_run": {"run": run[0], "seconds": max(as_json(now - run[1]), 0)} if run else None,
+        "failed_runs": failed_since(head, now),
         "owner": None
         if claim is None
         else {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command, job_argument
+from scripts.cli.failures import offer_near
+from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.listing import UNKNOWN, found_jobs
 from scripts.cli.moving import may_write
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, moment, printable
-from scripts.helpers.errors import ConfigurationError
+from scripts.helpers.errors import AmbiguousHistoryError, ConfigurationError, CorruptItemError, NewerFormatError
 from scripts.helpers.units import duration_text, id_text
+from scripts.jobs.exit_codes import FAILED
 
 STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red", "EXPIRED": "red", "LOST": "red"}
 
@@ -30,7 +35,7 @@ STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red
 @click.option("--glue", is_flag=True, help="The runs of Glue itself (glue:GetJobRuns).")
 def runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
     """Show the runs of a job, as our Job Runs API or Glue keeps them."""
-    found = _runs_of_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
+    found = runs_in_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
     if around.is_json:
         emit({"job": job, "runs": found})
         return
@@ -42,17 +47,19 @@ def runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
 
 
 def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str, Any]]:
-    """Read the records of runs; a launcher that gave no sign within its lease is shown as lost."""
+    """Read the records of runs; a launcher that gave no sign within its lease is shown as lost.
+
+    UnknownJobError where the table holds neither runs, nor a definition, nor watermarks of the job.
+    """
     from scripts.helpers.runs.run_store import RunStore
 
-    now = around.now()
-    records = RunStore(around.store).newest_runs(job, limit)
+    now, store = around.now(), RunStore(around.store)
+    with progress(around, f"reading runs of {printable(job)}"):
+        records = store.newest_runs(job, limit)
+        if not records and store.job(job) is None:
+            with suppress(AmbiguousHistoryError, CorruptItemError, NewerFormatError):
+                around.watermarks.latest(job)
     return [dict(record.to_job_run()) | ({"Lost": True} if record.is_lost(now) else {}) for record in records]
-
-
-def _runs_of_glue(around: Surroundings, job: str, limit: int) -> list[dict[str, Any]]:
-    answer = around.client("glue").get_job_runs(JobName=job, MaxResults=limit)
-    return [dict(run) for run in answer["JobRuns"]]
 
 
 def _row(run: Mapping[str, Any]) -> Sequence[Cell]:
@@ -79,19 +86,26 @@ def _row(run: Mapping[str, Any]) -> Sequence[Cell]:
 def report(
     around: Surroundings, names: Sequence[str], path: Path, since: timedelta | None, values: bool, force: bool
 ) -> None:
-    """Write one HTML page about jobs that needs no other file."""
+    """Write one HTML page about jobs that needs no other file.
+
+    The exit code is 1 if one of NAMES is not in the table; the page has the others.
+    """
     may_write(path, force)
     build_report = _report().build_report
     now = around.now()
+    unknown = [job.job_id for job in found_jobs(around, tuple(names)) if job.problem == UNKNOWN] if names else []
     with progress(around, "reading jobs"):
         page = build_report(
             around.watermarks, jobs=names or None, since=now - since if since else None, now=now, values=values
         )
     path.write_text(page, encoding="utf-8")
     if around.is_json:
-        emit({"file": str(path), "bytes": len(page.encode("utf-8"))})
+        emit({"file": str(path), "bytes": len(page.encode("utf-8")), "unknown": unknown})
     else:
         around.out.print(f"Wrote {printable(str(path))}.")
+    if unknown:
+        offer_near(around, unknown)
+        raise click.exceptions.Exit(FAILED)
 
 
 @command("serve")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill_record import BackfillRecord
 from scripts.helpers.coverage import covered_by, fitting, origin_of, record_id, region
-from scripts.helpers.dataframe_rows import as_source
 from scripts.helpers.errors import BoundsError, InvalidValueError, NothingThereError, PlanConflictError, UnknownJobError
 from scripts.helpers.ids import BatchId, new_run_id
 from scripts.helpers.intervals import Interval, missing, overlap
-from scripts.helpers.job import IncrementalJob
+from scripts.helpers.job import IncrementalJob, as_rows
 from scripts.helpers.records import Head
 from scripts.helpers.row_options import DEFAULT_DELAY, Sink
 from scripts.helpers.row_window import check_source, check_types
@@ -186,7 +185,7 @@ class Backfill:
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         check_source(self._live, names, self.context)
         (low, high), options = self._bounds, {"sink": self._sink, "delay": self._delay} | options
-        source = as_source(source, self.context)
+        source = as_rows(source, self.context)
         check_types(source.columns(names, bool(options.get("strings"))), self._live.get("type"))
         if self.is_done:
             high, options = None, options | {"nulls": "raise"}

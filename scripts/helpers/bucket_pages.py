@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import AccessRefusedError, SourceError, WatermarkError
 from scripts.helpers.listing_cuts import LAST
 from scripts.helpers.listing_page import from_parsed, take_objects
 from scripts.helpers.listing_ranges import Page
+from scripts.helpers.s3_errors import code_of, login_or_load
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -26,14 +27,14 @@ _parsing = threading.Lock()
 _here = threading.local()
 """Set while this thread waits for a page of ours: other calls with the caller's client stay as they are."""
 
+_ELSEWHERE = "The bucket is in another region: give the client that region."
 REMEDIES = {
     "NoSuchBucket": "Check the name.",
-    "AccessDenied": "Allow s3:ListBucket (s3:ListBucketVersions for versioned=True) on the bucket.",
-    "PermanentRedirect": "The bucket is in another region: give the client that region.",
-    "AuthorizationHeaderMalformed": "The bucket is in another region: give the client that region.",
-    "IllegalLocationConstraintException": "The bucket is in another region: give the client that region.",
-    "SlowDown": "Too many requests to this prefix: try again later, or with fewer workers.",
+    "PermanentRedirect": _ELSEWHERE,
+    "AuthorizationHeaderMalformed": _ELSEWHERE,
+    "IllegalLocationConstraintException": _ELSEWHERE,
 }
+_REFUSED = {"AccessDenied", "AllAccessDisabled", "403"}
 
 
 class BucketPages:
@@ -113,15 +114,8 @@ class BucketPages:
         _here.tag, _here.rows = tag, None
         try:
             found: dict[str, Any] = call(**{**self._fixed, **asked})
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            remedy = REMEDIES.get(code, "Check the name and s3:ListBucket.")
-            raise SourceError(self.source, f"S3 refused to list it ({code}). {remedy}") from error
-        except BotoCoreError as error:
-            name = type(error).__name__
-            raise SourceError(
-                self.source, f"S3 could not be reached ({name}). Check region, endpoint, login."
-            ) from error
+        except (ClientError, BotoCoreError) as error:
+            raise self._translated(error) from error
         finally:
             rows, _here.tag, _here.rows = _here.rows, None, None
         found["_rows"] = from_parsed(found.get("Versions" if tag == "Version" else tag, [])) if rows is None else rows
@@ -129,6 +123,17 @@ class BucketPages:
             header = found["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
             self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
         return found
+
+    def _translated(self, error: ClientError | BotoCoreError) -> WatermarkError:
+        """Say what an error of a listing means for the caller, as `store.Store.translate` does of the table."""
+        if found := login_or_load(self.source, error):
+            return found
+        code = code_of(error)
+        if code in _REFUSED:
+            action = "s3:ListBucketVersions" if self._versioned else "s3:ListBucket"
+            return AccessRefusedError(action, self.source)
+        remedy = REMEDIES.get(code, "Check the name, the region and s3:ListBucket.")
+        return SourceError(self.source, f"S3 refused to list it ({code}). {remedy}")
 
 
 def _take_objects(response_dict: dict[str, Any], **_: Any) -> None:

@@ -42,6 +42,14 @@ class NoWatermarkError(NothingThereError):
         )
 
 
+class UnknownGlueJobError(NothingThereError):
+    """Glue has no job of this name in this account and region."""
+
+    def __init__(self, job_id: str, region: str) -> None:
+        self.job_id, self.region = job_id, region
+        super().__init__(f"Glue has no job {job_id!r} in region {region!r}. Check the name and the region.")
+
+
 class UnknownRunError(NothingThereError):
     """The job is known, this run of it is not (never committed, or expired)."""
 
@@ -411,13 +419,11 @@ class ArchivedObjectError(SourceError):
 
 
 class SourceUnavailableError(SourceError):
-    """A database that is down, too busy, or broke off; nothing is changed."""
+    """A database or a bucket that is down, too busy, or broke off; nothing is changed."""
 
     def __init__(self, source: str, reason: str) -> None:
         self.reason = reason
-        super().__init__(
-            source, f"the database cannot be reached, or broke off ({reason}). Run again later: the plan stays."
-        )
+        super().__init__(source, f"it cannot be reached, or broke off ({reason}). Run again later: the plan stays.")
 
 
 class BookmarkImportError(ConfigurationError):

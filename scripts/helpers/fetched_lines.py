@@ -17,11 +17,15 @@ from typing import Any
 import pyarrow as pa
 
 from scripts.helpers.errors import (
+    AccessRefusedError,
     ArchivedObjectError,
     ChangedObjectError,
+    CredentialsError,
     LedgerError,
     ModifiedObjectError,
     SourceError,
+    SourceUnavailableError,
+    WatermarkError,
 )
 from scripts.helpers.object_fetch import WORKERS, ObjectFetcher, Planned
 from scripts.helpers.object_listing import Location
@@ -38,9 +42,15 @@ _DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 _UNKNOWN = ("zst", "snappy", "lz4")
 _MARK = "glue-watermarks error"
-_KINDS: dict[str, Callable[..., SourceError]] = {
-    kind.__name__: kind for kind in (ArchivedObjectError, ChangedObjectError, LedgerError, ModifiedObjectError)
+_FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
+    AccessRefusedError: ("action", "resource"),
+    ArchivedObjectError: ("source", "keys", "count"),
+    ChangedObjectError: ("source", "overwritten", "deleted"),
+    ModifiedObjectError: ("source", "keys", "count"),
+    SourceUnavailableError: ("source", "reason"),
 }
+"""The attributes that an error is made of anew."""
+_KINDS: dict[str, Callable[..., WatermarkError]] = {kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError)}
 
 
 @dataclass(frozen=True)
@@ -232,23 +242,25 @@ def _decompressed(location: Location, key: str, body: bytes) -> bytes:
         ) from error
 
 
-def marked(error: SourceError) -> str:
+def marked(error: WatermarkError) -> str:
     """Write an error so that `unmarked` finds it in the text of Spark's own."""
-    facts: dict[str, Any] = {"kind": type(error).__name__, "source": error.source}
-    if isinstance(error, ChangedObjectError):
-        facts |= {"overwritten": error.overwritten, "deleted": error.deleted}
-    elif isinstance(error, (ArchivedObjectError, ModifiedObjectError)):
-        facts |= {"keys": error.keys, "count": error.count}
+    facts: dict[str, Any] = {"kind": type(error).__name__}
+    if type(error) in _FACTS:
+        facts |= {name: getattr(error, name) for name in _FACTS[type(error)]}
+    elif isinstance(error, SourceError):
+        detail = str(error).removeprefix(f"Source {error.source!r}: ")
+        facts |= {"source": error.source, "detail": detail}
     else:
-        facts["detail"] = str(error).removeprefix(f"Source {error.source!r}: ")
+        facts["text"] = str(error)
     return f"{error}\n[{_MARK} {json.dumps(facts)}]"
 
 
-def unmarked(text: str) -> SourceError | None:
+def unmarked(text: str) -> WatermarkError | None:
     """Read back what `marked` wrote, from anywhere in a text."""
     found = re.search(rf"\[{_MARK} (\{{.*\}})\]", text)
     if found is None:
         return None
     facts = json.loads(found[1])
-    made: SourceError = _KINDS.get(facts.pop("kind"), SourceError)(**facts)
-    return made
+    if "text" in facts:
+        return CredentialsError(facts["text"])
+    return _KINDS.get(facts.pop("kind"), SourceError)(**facts)

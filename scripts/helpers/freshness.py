@@ -46,6 +46,12 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
     return max(now - since, timedelta(0))
 
 
+def failed_since(head: Head, now: datetime) -> int:
+    """Return how many runs have begun since the last version and are gone without a commit."""
+    is_at_work = head.claim is not None and now < head.claim.lease_until
+    return max(head.begun - is_at_work, 0)
+
+
 def _moment(state: Any) -> datetime | None:
     """Return up to when a rows context has read; None for what is not of time."""
     if not isinstance(state, Mapping) or state.get("kind") != "rows" or state.get("descending"):

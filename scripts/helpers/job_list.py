@@ -54,7 +54,7 @@ class ListedJobs(Table[ListedJob]):
         Column("last version", lambda job: job.head and job.head.last and job.head.last.at, "time"),
         Column("by", lambda job: job.head and job.head.last and job.head.last.op),
         Column("open plan", lambda job: job.head and job.head.plan and job.head.plan.plan_id),
-        Column("held by", lambda job: job.head and job.head.claim and id_text(job.head.claim.run_id)),
+        Column("owner", lambda job: job.head and job.head.claim and id_text(job.head.claim.run_id)),
         Column("until", lambda job: job.head and job.head.claim and job.head.claim.lease_until, "time"),
         Column("problem", lambda job: job.problem),
     )

@@ -14,6 +14,7 @@ from scripts.helpers.errors import LedgerError
 from scripts.helpers.file_segments import checksum, from_bytes, to_bytes
 from scripts.helpers.object_listing import Location
 from scripts.helpers.s3_client import make_client
+from scripts.helpers.s3_errors import code_of, login_or_load
 from scripts.helpers.spark_paths import is_hidden
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ class LedgerFiles:
             else:
                 self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + name, Body=data)
         except (ClientError, BotoCoreError, OSError) as error:
+            uri = self.location.uri(name)
             remedy = "Check its rights." if self.location.is_local else "Allow s3:PutObject there."
-            raise LedgerError(
-                self.location.uri(name), f"it could not be written ({_reason(error)}). {remedy}"
+            raise login_or_load(uri, error) or LedgerError(
+                uri, f"it could not be written ({code_of(error)}). {remedy}"
             ) from error
         ends = {"first": keys[0].as_py(), "last": keys[-1].as_py()}
         return {"file": name, "count": rows.num_rows, "length": len(data), "sha256": checksum(data), **ends}
@@ -96,13 +98,9 @@ class LedgerFiles:
                 found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
                 data = found["Body"].read()
         except (ClientError, BotoCoreError, OSError) as error:
-            raise LedgerError(
-                uri, f"it could not be read ({_reason(error)}). Restore it, or give the right ledger_uri."
+            raise login_or_load(uri, error) or LedgerError(
+                uri, f"it could not be read ({code_of(error)}). Restore it, or give the right ledger_uri."
             ) from error
         if len(data) != file["length"] or checksum(data) != file["sha256"]:
             raise LedgerError(uri, "it is not what was written there. Restore it from a backup.")
         return data
-
-
-def _reason(error: Exception) -> str:
-    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__

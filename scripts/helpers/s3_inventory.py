@@ -20,6 +20,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.identities import Interval
 from scripts.helpers.inventory_files import FORMATS, read_listed
 from scripts.helpers.s3_client import make_client
+from scripts.helpers.s3_errors import code_of, login_or_load
 from scripts.helpers.sorted_runs import sorted_intervals
 
 if TYPE_CHECKING:
@@ -219,16 +220,10 @@ class S3Inventory:
     def _translated(self, uri: str) -> Iterator[None]:
         try:
             yield
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            raise SourceError(
+        except (ClientError, BotoCoreError) as error:
+            raise login_or_load(self.manifest_uri, error) or SourceError(
                 self.manifest_uri,
-                f"S3 refused {uri!r} ({code}). Check the name, and the rights s3:GetObject and s3:ListBucket.",
-            ) from error
-        except BotoCoreError as error:
-            name = type(error).__name__
-            raise SourceError(
-                self.manifest_uri, f"S3 could not be reached for {uri!r} ({name}). Check region, endpoint, login."
+                f"S3 refused {uri!r} ({code_of(error)}). Check the name, the region, s3:GetObject and s3:ListBucket.",
             ) from error
 
 

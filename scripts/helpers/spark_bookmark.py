@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.bucket_pages import BucketPages
-from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError
+from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
 from scripts.helpers.fetched_lines import marked
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.file_ledger import FileLedger, files_of, segment_of
@@ -70,10 +70,10 @@ class SparkFileDelta:
 class SparkFileBookmark:
     """A `FileBookmark` whose work is done by executors. It needs a `ledger_uri` that they can write to.
 
-    The executors need this package (``--py-files`` or ``--extra-py-files`` with the wheel), boto3 and
-    pyarrow, and find their own AWS credentials. Options that need all files at one place are
-    refused: mode windowed, max_files, max_bytes, ready_marker, layout. Sources are S3 and local
-    directories.
+    The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
+    in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. Options
+    that need all files at one place are refused: mode windowed, max_files, max_bytes, ready_marker,
+    layout. Sources are S3 and local directories.
 
     Parameters
     ----------
@@ -309,5 +309,5 @@ def _marked_errors() -> Iterator[None]:
     """Raise our own errors so that `typed_errors` finds them in Spark's."""
     try:
         yield
-    except SourceError as error:
+    except WatermarkError as error:
         raise RuntimeError(marked(error)) from error

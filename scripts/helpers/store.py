@@ -86,7 +86,8 @@ def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBCl
             "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region."
         ) from error
     except _CREDENTIAL_ERRORS as error:
-        raise CredentialsError(f"The AWS credentials cannot be used: {error} Mend the profile or variables.") from error
+        said = str(error).rstrip(".")
+        raise CredentialsError(f"The AWS credentials cannot be used: {said}. Mend the profile or variables.") from error
 
 
 class Store:

@@ -6,22 +6,30 @@ import argparse
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.coverage import types_of
+from scripts.helpers.cursors import CursorColumn, as_list
 from scripts.helpers.dataframe_rows import DataFrameRows
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.modes import Mode
+from scripts.helpers.namespaces import name_in_table
 from scripts.helpers.postgres_snapshot import PostgresSnapshot
 from scripts.helpers.row_options import DEFAULT_DELAY, Sink
 from scripts.helpers.row_sources import RowSource
 from scripts.helpers.row_window import Nulls
+from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
+OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending")
+"""Options that say where a live job reads; a slice has its bounds."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +83,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="zone of the times without zone and the dates, such as Europe/London (default: %(default)s)",
     )
+    parser.add_argument(
+        "--context", default="rows", metavar="NAME", help="transformation context of the source (default: %(default)s)"
+    )
+    slice_of = parser.add_argument_group(
+        "backfill", "reads an old range of this job's rows beside it, as `watermarks backfill` writes such commands"
+    )
+    for option, text in (("from", "where the slice starts, itself taken"), ("to", "where it ends, itself not taken")):
+        slice_of.add_argument(
+            f"--backfill-{option}",
+            action="append",
+            default=[],
+            metavar="VALUE",
+            help=f"{text}: a value of the cursor column; again for the next column of a compound cursor",
+        )
+    slice_of.add_argument(
+        "--backfill-name",
+        default="backfill",
+        metavar="NAME",
+        help="another name reads the same bounds again (default: %(default)s)",
+    )
     database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
     database.add_argument(
@@ -100,7 +128,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="PostgreSQL: the cursor column is xmin or holds transaction ids; read up to the oldest one still open",
     )
-    return session.run_job(ingest, session.parse(parser, argv))
+    arguments = session.parse(parser, argv)
+    if not arguments.backfill_from and not arguments.backfill_to:
+        return session.run_job(ingest, arguments)
+    unfit = [name for name in OF_LIVE_JOBS if getattr(arguments, name)]
+    unfit += ["job_bookmark_option"] if not Mode.from_args(vars(arguments)).saves else []
+    if unfit:
+        options = ", ".join(map(_option, unfit))
+        parser.error(f"a backfill has its own bounds and always saves: leave out {options}")
+    return session.run_job(fill, arguments, begin_slice)
 
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
@@ -111,6 +147,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     rows = job.rows_since(
         source,
         arguments.cursor_column,
+        transformation_ctx=arguments.context,
         delay=timedelta(seconds=arguments.delay_seconds),
         lookback=lookback or None,
         initial_value=value_of(source, arguments, "initial_value"),
@@ -124,15 +161,65 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     return False
 
 
+def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options: Any) -> Backfill:
+    """Return the slice of a backfill that the arguments name, not yet begun."""
+    job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
+    state = watermarks.rows_state(job_id, arguments.context)
+    columns = [
+        CursorColumn(str(name), kind)
+        for name, kind in zip(as_list(state.get("cursor_column")), types_of(state), strict=True)
+    ]
+    low, high = (bound_of(columns, arguments, name) for name in ("backfill_from", "backfill_to"))
+    return Backfill(
+        watermarks,
+        job_id,
+        arguments.JOB_RUN_ID,
+        transformation_ctx=arguments.context,
+        low=low,
+        high=high,
+        delay=timedelta(seconds=arguments.delay_seconds),
+        sink=arguments.sink,
+        name=arguments.backfill_name,
+        **options,
+    )
+
+
+def bound_of(columns: Sequence[CursorColumn], arguments: argparse.Namespace, name: str) -> Any:
+    """Return one end of a slice, read as the cursor's columns are; None where there is none."""
+    texts: list[str] = getattr(arguments, name)
+    if len(texts) > len(columns):
+        raise CursorError(columns[0].name, f"{_option(name)} is given {len(texts)} times, and the cursor has "
+                          f"{len(columns)} columns. Give one value for each.")  # fmt: skip
+    values = [read_bound(column, text, name) for column, text in zip(columns, texts, strict=False)]
+    if len(columns) == 1:
+        return values[0] if values else None
+    return tuple(values) or None
+
+
+def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
+    """Read the rows of one slice and write them under its batch id; nothing is left then."""
+    spark = session.make_session(backfill.job_id, arguments.spark_conf)
+    rows = backfill.rows(
+        source_of(spark, arguments), arguments.cursor_column, nulls=arguments.nulls, strings=arguments.strings
+    )
+    backfill.write(rows, arguments.target)
+    return False
+
+
 def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
     """Return a bound, read as the type of the first cursor column says; None if it is not given."""
     text = getattr(arguments, name)
     if text is None:
         return None
     (column,) = source.columns(arguments.cursor_column[:1], arguments.strings)
+    return read_bound(column, text, name)
+
+
+def read_bound(column: CursorColumn, text: str, name: str) -> object:
+    """Return a bound that was given as the option `name`; CursorError says how it is written."""
     unfit = CursorError(
         column.name,
-        f"--{name.replace('_', '-')} is no {column.type}. Write a timestamp as 2026-01-31T10:00:00+00:00, one without "
+        f"{_option(name)} is no {column.type}. Write a timestamp as 2026-01-31T10:00:00+00:00, one without "
         "zone as 2026-01-31T10:00:00, a date as 2026-01-31.",
     )
     if column.is_time and "-" not in text[1:]:
@@ -141,6 +228,10 @@ def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> obj
         return column.from_text(text)
     except CursorError as error:
         raise unfit from error
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:

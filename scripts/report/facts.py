@@ -98,9 +98,7 @@ class JobFacts:
     @property
     def failed_since(self) -> int:
         """How many runs have begun since the last version and are gone."""
-        if self.head is None:
-            return 0
-        return max(self.head.begun - (self.owner is not None), 0)
+        return freshness.failed_since(self.head, self.now) if self.head else 0
 
     @cached_property
     def failed(self) -> int:

@@ -30,7 +30,7 @@ EXPIRED = ("ExpiredTokenException", "The security token included in the request 
 def between(endpoint: str, refused: Mapping[str, tuple[str, str]], seconds: float = 0) -> Iterator[str]:
     """Serve on loopback; return the URL. `refused` has error and text by operation, ``*`` is any."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(_Answering):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             operation = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
@@ -46,17 +46,36 @@ def between(endpoint: str, refused: Mapping[str, tuple[str, str]], seconds: floa
             except HTTPError as failure:
                 self.answer(failure.code, failure.read())
 
-        def answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.0")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    yield from _served(Handler)
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+@contextmanager
+def s3_that_refuses(status: int, code: str, text: str) -> Iterator[str]:
+    """Serve as an S3 that refuses everything; return the URL."""
+
+    class Handler(_Answering):
+        def do_GET(self) -> None:
+            self.answer(status, f"<Error><Code>{code}</Code><Message>{text}</Message></Error>".encode())
+
+    yield from _served(Handler)
+
+
+class _Answering(BaseHTTPRequestHandler):
+    """Writes answers, and no log."""
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from scripts.cli.main import cli
 from scripts.helpers import items
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 
@@ -89,6 +90,22 @@ def build_world(dynamodb: Any, s3: Any, table_name: str) -> Watermarks:
     for run_id in ("jr_old_1", "jr_old_2"):
         put_legacy(dynamodb, watermarks.table_name, "libraries", run_id)
     clock.now = NOW
+    for number, state, error in ((1, "SUCCEEDED", None), (2, "FAILED", "the cluster went away")):
+        started = NOW - timedelta(hours=30 if number == 1 else 6)
+        told = {"Attempt": 0, "Timeout": 10, "Arguments": {}}
+        over = started + timedelta(minutes=4)
+        record = RunRecord(
+            "repairs",
+            f"jr_{number}" + "0" * 63,
+            state,
+            started,
+            over,
+            told,
+            running_since=started,
+            completed_on=over,
+            error=error,
+        )
+        dynamodb.put_item(TableName=watermarks.table_name, Item=record.to_item())
     return watermarks
 
 

@@ -41,14 +41,21 @@ def in_terminal(
     columns: int = 80,
     answers: Sequence[tuple[str, str]] = (),
     environment: dict[str, str] | None = None,
+    folder: Path = REPOSITORY,
 ) -> Seen:
-    """Run the command as a user does; give each answer once its question is on the screen."""
+    """Run the command as a user does, in a folder; give each answer once its question is on the screen."""
     names = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     child = pexpect.spawn(
         sys.executable,
         ["-m", "scripts.cli", "--now", NOW.isoformat(), *arguments],
-        cwd=str(REPOSITORY),
-        env={**names, "AWS_ENDPOINT_URL": endpoint, "TERM": "xterm-256color", **(environment or {})},
+        cwd=str(folder),
+        env={
+            **names,
+            "PYTHONPATH": str(REPOSITORY),
+            "AWS_ENDPOINT_URL": endpoint,
+            "TERM": "xterm-256color",
+            **(environment or {}),
+        },
         dimensions=(LINES, columns),
         encoding="utf-8",
         timeout=SECONDS,

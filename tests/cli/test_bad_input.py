@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.between import ARN, EXPIRED, between, denied
-from tests.cli.conftest import Command, commit, put_newer
+from tests.cli.between import ARN, EXPIRED, between, denied, s3_that_refuses
+from tests.cli.conftest import Command, commit, document, put_newer
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,43 @@ def test_glue_permission_is_named_when_it_is_missing(
 
     assert done.exit_code == 78
     assert "Missing in the role's policy: glue:GetJobRuns on arn:aws:glue:eu-west-2:1:job/old." in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["plan", "parking-fines"], ["explain", "parking-fines", "9.csv"]],
+                         ids=lambda value: value[0])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code", "said"),
+    [
+        (400, "ExpiredToken", 78, ["S3 does not accept the credentials (ExpiredToken).", "hint: aws sso login"]),
+        (403, "InvalidAccessKeyId", 78, ["credentials (InvalidAccessKeyId).", "hint: aws sso login"]),
+        (
+            403,
+            "AccessDenied",
+            78,
+            [
+                "AWS refuses s3:ListBucket on 's3://landing/parking/'.",
+                "Missing in the role's policy: s3:ListBucket on arn:aws:s3:::landing.",
+            ],
+        ),
+        (503, "SlowDown", 75, ["it cannot be reached, or broke off (SlowDown). Run again later"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_who_is_to_act_is_told_when_s3_refuses(
+    run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch, arguments: list[str],
+    status: int, code: str, exit_code: int, said: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    text = "User: sam is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::landing because of nothing"
+    before = world.latest("parking-fines")
+
+    with s3_that_refuses(status, code, text) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        done = run(world, *arguments)
+
+    assert (done.exit_code, done.stdout) == (exit_code, "")
+    assert [part for part in said if part not in done.stderr] == []
+    assert world.latest("parking-fines") == before
 
 
 @pytest.mark.parametrize(
@@ -301,6 +338,20 @@ def test_script_names_the_command_when_completion_is_set_up(run: Command, world:
 
     assert done.exit_code == 0
     assert f"_WATERMARKS_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_script_is_in_a_document_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
+    text = run(world, "completion", "bash").stdout
+
+    assert document(run(world, "completion", "bash", "--output", "json")) == {"shell": "bash", "script": text[:-1]}
+
+
+def test_late_jobs_are_in_a_document_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
+    done = run(world, "freshness", "rents", "repairs", "--error", "1d", "--output", "json")
+
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["late"]) == (1, 1)
+    assert [(job["job"], job["status"]) for job in found["jobs"]] == [("repairs", "error"), ("rents", "fresh")]
 
 
 def test_type_is_asked_for_when_the_present_value_is_null(run: Command, watermarks: Watermarks) -> None:

@@ -169,7 +169,7 @@ def test_what_a_run_commits_is_kept_when_a_new_job_is_set_meanwhile(
 ) -> None:
     monkeypatch.setattr(deciding, "asked", lambda *_, **__: commit(watermarks, "loans", "jr_1", {"seen": 3}))
 
-    done = run(watermarks, "set", "loans", "seen=1", "--why", "a test")
+    done = run(watermarks, "set", "loans", "seen=1", "--new", "--why", "a test")
 
     assert done.exit_code == 1
     assert "Job 'loans' changed while you looked: version 0 was shown and it is at 1" in done.stderr
@@ -267,7 +267,7 @@ def test_cursor_is_set_as_its_column_is_when_a_context_is_named(run: Command, wa
 def test_job_is_made_when_a_watermark_is_set_before_its_first_run(run: Command, watermarks: Watermarks) -> None:
     cursor = ["--context", "rows", "--cursor-column", "id", "--type", "bigint"]
 
-    done = run(watermarks, "set", "loans", "value=500", *cursor, "--why", "loaded by hand", "--yes")
+    done = run(watermarks, "set", "loans", "value=500", *cursor, "--new", "--why", "loaded by hand", "--yes")
 
     state = watermarks.get_watermark_values("loans")["rows"]
     assert done.exit_code == 0

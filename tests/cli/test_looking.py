@@ -43,6 +43,41 @@ def test_jobs_come_with_what_is_behind_first_when_listed(run: Command, world: Wa
     assert found["cost"]["units"] > 0
 
 
+def test_last_run_and_failed_ones_are_named_when_the_head_knows_them(
+    run: Command, watermarks: Watermarks, clock: Clock
+) -> None:
+    clock.now = NOW - timedelta(hours=9)
+    for job in ("let-go", "died", "at-work", "decided"):
+        commit(watermarks, job, "jr_1", {"seen": 1})
+    clock.now = NOW - timedelta(hours=3)
+    for run_id in ("jr_2", "jr_3"):
+        watermarks.begin("let-go", run_id).abort()
+    watermarks.begin("died", "jr_2")
+    watermarks.set_watermark("decided", {"seen": 2}, why="loaded by hand")
+    clock.now = NOW - timedelta(minutes=2)
+    watermarks.begin("at-work", "jr_2")
+    watermarks.begin("new", "jr_1")
+
+    found = {job["job"]: job for job in document(run(watermarks, "jobs", "--output", "json"))["jobs"]}
+    shown = run(watermarks, "jobs", "--sort", "name").stdout.splitlines()
+
+    assert {name: (job["last_run"], job["failed_runs"]) for name, job in found.items()} == {
+        "let-go": ({"run": "jr_1", "seconds": 9 * 3_600}, 2),
+        "died": ({"run": "jr_2", "seconds": 3 * 3_600}, 1),
+        "at-work": ({"run": "jr_2", "seconds": 120}, 0),
+        "decided": (None, 0),
+        "new": ({"run": "jr_1", "seconds": 120}, 0),
+    }
+    assert [line.split("  ")[0] for line in shown] == ["job", "at-work", "decided", "died", "let-go", "new", shown[-1]]
+    assert [" ".join(line.split()) for line in shown[1:-1]] == [
+        "at-work at work 9 h jr_2 2 min -",
+        "decided idle SET 3 h - -",
+        "died lease over 9 h jr_2 3 h 1",
+        "let-go idle 9 h jr_1 9 h 2",
+        "new at work never jr_1 2 min -",
+    ]
+
+
 def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing(
     run: Command, watermarks: Watermarks, clock: Clock
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.cli.main import cli
+from scripts.helpers.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, build_world
 from tests.cli.terminal import WRITE_SCREENS
@@ -35,6 +36,12 @@ def page_world(dynamodb: Any, s3: Any, endpoint: str, tmp_path: Path, monkeypatc
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.chdir(tmp_path)
     Watermarks("elsewhere", dynamodb).create_table()
+    lending = Watermarks("lending", dynamodb)
+    lending.create_table()
+    for value, read in ((10, [((), (10,))]), (30, None)):
+        state: Any = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": value}
+        state = with_coverage(state, None, read, "o1") if read else state
+        lending.set_watermark("loans", state, context="rows", why="loaded by hand")
     return build_world(dynamodb, s3, TABLE)
 
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pexpect
 import pytest
 
+from scripts.cli.main import cli
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.coverage import with_coverage
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.transfer import export_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between, denied
-from tests.cli.conftest import NOW, commit_rows
+from tests.cli.conftest import NOW, commit, commit_rows, leave_open, put_legacy, rows_state
 from tests.cli.terminal import check_screen, in_terminal
 from tests.conftest import REPOSITORY, Clock
+from tests.doubles.listed_rows import ListedRows
 
 LOOKS = {
     "jobs": ["jobs"],
@@ -25,13 +32,62 @@ LOOKS = {
     "explain": ["explain", "parking-fines", "2.csv"],
     "plan": ["plan", "parking-fines"],
     "doctor": ["doctor", "repairs"],
+    "freshness": ["freshness", "--warn", "12h", "--error", "1d"],
+    "runs": ["runs", "repairs"],
+    "coverage": ["coverage", "repairs"],
+    "export": ["export", "parking-permits", "--file", "jobs.jsonl"],
+    "report": ["report", "--html", "page.html"],
+    "create-table": ["create-table"],
     "unknown": ["show", "parking-permit"],
 }
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_screen_is_the_one_kept_when_it_has_80_columns(world: Watermarks, endpoint: str, name: str) -> None:
-    check_screen(name, in_terminal(endpoint, "--table", world.table_name, *LOOKS[name]))
+def test_screen_is_the_one_kept_when_it_has_80_columns(
+    world: Watermarks, endpoint: str, tmp_path: Path, name: str
+) -> None:
+    check_screen(name, in_terminal(endpoint, "--table", world.table_name, *LOOKS[name], folder=tmp_path))
+
+
+@pytest.fixture(scope="session")
+def gappy(dynamodb: Any) -> Watermarks:
+    """Return a table with a job that was set to 30, and a slice of its gap that is begun; tests only read it."""
+    made = Watermarks("gappy", dynamodb, clock=lambda: NOW)
+    made.create_table()
+    state = rows_state(10, "bigint")
+    commit(made, "loans", "jr_1", {"rows": with_coverage(state, None, [((), (10,))], "o1")})
+    made.set_watermark("loans", rows_state(30, "bigint"), context="rows", why="loaded by hand", who="sam")
+    source = ListedRows((CursorColumn("last_modified", "bigint"),), [(12,)])
+    with (
+        pytest.raises(ZeroDivisionError),
+        Backfill(made, "loans", "jr_2", low=10, high=14, clock=lambda: NOW) as slice_of,
+    ):
+        slice_of.rows(source, "last_modified")
+        slice_of.job.freeze()
+        raise ZeroDivisionError
+    return made
+
+
+GAPS = {
+    "gaps": ["gaps", "loans"],
+    "backfill": ["backfill", "loans"],
+    "backfill-commands": [
+        "backfill",
+        "loans",
+        "--slices",
+        "2",
+        "--",
+        "--source",
+        "s3a://in/",
+        "--target",
+        "s3a://raw/",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_screen_is_the_one_kept_when_a_job_has_gaps(gappy: Watermarks, endpoint: str, name: str) -> None:
+    check_screen(name, in_terminal(endpoint, "--table", "gappy", *GAPS[name]))
 
 
 @pytest.mark.parametrize("name", ["jobs", "show", "diff", "unknown"])
@@ -91,6 +147,41 @@ def test_nothing_is_changed_when_the_question_is_answered_with_no(changing: Wate
 
     check_screen("rewind-no-40", seen)
     assert changing.latest("repairs").version == 2
+
+
+DECISIONS = {
+    "reset": (["reset", "repairs"], QUESTION),
+    "set": (["set", "repairs", "value=2026-03-09T00:00:00Z", "--context", "repairs"], QUESTION),
+    "discard-plan": (["discard-plan", "open"], "Change job open? [y/N]: "),
+    "adopt": (["adopt", "old", "--run", "jr_2"], "Take the item of run jr_2 for the watermarks of job old? [y/N]: "),
+    "import": (["import", "jobs.jsonl", "--replace"], "Import 1 job into table changing? [y/N]: "),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_screen_is_the_one_kept_when_a_decision_is_asked_about(
+    changing: Watermarks, dynamodb: Any, endpoint: str, tmp_path: Path, name: str
+) -> None:
+    arguments, question = DECISIONS[name]
+    leave_open(changing, "open", "jr_1", NOW.replace(day=1), NOW.replace(day=2))
+    for run_id in ("jr_1", "jr_2"):
+        put_legacy(dynamodb, "changing", "old", run_id)
+    with (tmp_path / "jobs.jsonl").open("wb") as file:
+        export_jobs(changing._store, ["repairs"], file, NOW)
+    commit_rows(changing, "repairs", "jr_3", NOW.replace(day=3), 100)
+
+    given = ["--table", "changing", *arguments, "--why", "a column was missing", "--who", "sam"]
+    seen = in_terminal(endpoint, *given, answers=[(question, "y")], folder=tmp_path)
+
+    check_screen(name, seen)
+
+
+def test_every_command_has_a_screen_when_there_are_some() -> None:
+    shown = {
+        arguments[0] for arguments in [*LOOKS.values(), *GAPS.values(), *(given for given, _ in DECISIONS.values())]
+    }
+
+    assert set(cli.commands) == shown | {"rewind", "completion", "serve"}
 
 
 def test_missing_permission_is_named_when_a_terminal_has_40_columns(world: Watermarks, endpoint: str) -> None:

@@ -18,7 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scripts.helpers.bucket_pages import BucketPages
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    CredentialsError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
 from scripts.helpers.file_bookmark import FileBookmark
 from scripts.helpers.object_listing import Listing, ListingOptions, Location
 from scripts.helpers.s3_client import make_client
@@ -238,12 +244,11 @@ def test_access_point_is_asked_when_the_bucket_is_its_arn() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "remedy"),
     [
-        (403, "AccessDenied", "Allow s3:ListBucket (s3:ListBucketVersions for versioned=True) on the bucket."),
         (301, "PermanentRedirect", "The bucket is in another region: give the client that region."),
         (400, "AuthorizationHeaderMalformed", "The bucket is in another region: give the client that region."),
         (400, "IllegalLocationConstraintException", "The bucket is in another region: give the client that region."),
         (404, "NoSuchBucket", "Check the name."),
-        (400, "SomethingElse", "Check the name and s3:ListBucket."),
+        (400, "SomethingElse", "Check the name, the region and s3:ListBucket."),
     ],
 )
 def test_listing_raises_source_error_with_remedy_when_s3_refuses(status: int, code: str, remedy: str) -> None:
@@ -254,6 +259,37 @@ def test_listing_raises_source_error_with_remedy_when_s3_refuses(status: int, co
         rows(client, "s3://bucket/data/")
 
     assert str(caught.value) == f"Source 's3://bucket/data/': S3 refused to list it ({code}). {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "text"),
+    [
+        (403, "AccessDenied", AccessRefusedError, "AWS refuses s3:ListBucket on 's3://bucket/data/'. Allow it"),
+        (400, "ExpiredToken", CredentialsError, "S3 does not accept the credentials (ExpiredToken). Renew them."),
+        (403, "InvalidAccessKeyId", CredentialsError, "S3 does not accept the credentials (InvalidAccessKeyId)."),
+        (403, "SignatureDoesNotMatch", CredentialsError, "S3 does not accept the credentials (SignatureDoesNotMatch)."),
+        (503, "SlowDown", SourceUnavailableError, "cannot be reached, or broke off (SlowDown). Run again later"),
+        (500, "Whatever", SourceUnavailableError, "cannot be reached, or broke off (Whatever). Run again later"),
+    ],
+)
+def test_listing_says_who_is_to_act_when_s3_refuses(
+    status: int, code: str, kind: type[WatermarkError], text: str
+) -> None:
+    client = boto3.client("s3", region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
+    Wire(client, (status, ERROR.format(code)))
+
+    with pytest.raises(kind) as caught:
+        rows(client, "s3://bucket/data/")
+
+    assert text in str(caught.value)
+
+
+def test_permission_of_versions_is_named_when_they_are_listed() -> None:
+    client = boto3.client("s3", region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
+    Wire(client, (403, ERROR.format("AccessDenied")))
+
+    with pytest.raises(AccessRefusedError, match="AWS refuses s3:ListBucketVersions on 's3://bucket/data/'"):
+        rows(client, "s3://bucket/data/", versioned=True)
 
 
 def test_bucket_is_listed_where_it_is_when_s3_names_its_region() -> None:
@@ -344,14 +380,12 @@ def test_key_comes_in_the_next_batch_when_it_appeared_behind_the_cursor(own_s3: 
     assert (taken, after) == (["b", "c", "d", "e"], ["a"])
 
 
-def test_listing_raises_source_error_when_s3_never_stops_to_slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_to_be_tried_again_when_s3_never_stops_to_slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     client = make_client(1)
     wire = Wire(client, *[(503, ERROR.format("SlowDown"))] * 20)
 
-    with pytest.raises(
-        SourceError, match=r"\(SlowDown\)\. Too many requests .* try again later, or with fewer workers"
-    ):
+    with pytest.raises(SourceUnavailableError, match=r"broke off \(SlowDown\)\. Run again later"):
         rows(client, "s3://bucket/data/")
 
     assert len(wire.requests) == 10

@@ -14,11 +14,20 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.stub import Stubber
 
 from scripts.helpers import file_ledger
-from scripts.helpers.errors import InvalidValueError, LedgerError, TooLargeError
+from scripts.helpers.errors import (
+    CredentialsError,
+    InvalidValueError,
+    LedgerError,
+    SourceUnavailableError,
+    TooLargeError,
+    WatermarkError,
+)
 from scripts.helpers.file_segments import checksum
 from scripts.helpers.identities import LEDGER
+from scripts.helpers.ledger_files import LedgerFiles
 from tests.doubles.buckets import SOURCE, Bucket, Job, keys_of
 
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
@@ -376,6 +385,25 @@ def test_ledger_error_names_the_right_when_the_bucket_of_the_ledger_is_not_there
         job.take()
 
     assert job.state is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [(400, "ExpiredToken", CredentialsError), (503, "SlowDown", SourceUnavailableError)],
+    ids=["login", "load"],
+)
+@pytest.mark.parametrize("act", ["put", "get"])
+def test_ledger_is_not_to_blame_when_login_or_load_is_the_reason(
+    act: str, status: int, code: str, kind: type[WatermarkError]
+) -> None:
+    client = boto3.client("s3", region_name="eu-west-2")
+    files = LedgerFiles("s3://bucket/ledger/", client)
+    acts = {"put": lambda: files.put(LEDGER.empty_table()), "get": lambda: files.get({"file": "a", "length": 0})}
+
+    with Stubber(client) as stub:
+        stub.add_client_error(f"{act}_object", code, http_status_code=status)
+        with pytest.raises(kind, match=code):
+            acts[act]()
 
 
 def test_ledger_error_names_the_file_when_a_folder_cannot_be_made(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
+from tests.docs.pages import run_command, shell_commands
 
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -33,7 +34,12 @@ def test_readme_examples_work_when_run_in_order(
     for block in examples:
         exec(compile(block, "README.md", "exec"), names)
     report = run_doctest(looked_up.replace("…", "..."), names)
+    monkeypatch.chdir(tmp_path)
+    commands = [command for command in shell_commands("README.md") if command.startswith("watermarks ")]
+    _, planned, written = [run_command("README.md", command) for command in commands]
 
+    assert "would take, as version" in planned
+    assert written == "Wrote jobs.html.\n"
     assert len(examples) == 2
     assert report.attempted == 6
     assert report.failed == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from scripts.helpers.backfill import Backfill
@@ -837,6 +838,18 @@ def test_context_is_unknown_when_it_is_not_of_rows(world: World, ask: str) -> No
 
     with pytest.raises(UnknownContextError, match=r"context 'latest_data'\. It has: repairs\."):
         getattr(world.watermarks, ask)(JOB, "latest_data")
+
+
+def test_slice_takes_its_rows_when_they_are_of_pandas(watermarks: Watermarks, clock: Any, tmp_path: Path) -> None:
+    watermarks.set_watermark(JOB, STATE | {"value": 9}, context=CONTEXT, why="start from here")
+    frame = pd.DataFrame({"id": range(1, 10)})
+
+    with Backfill(watermarks, JOB, transformation_ctx=CONTEXT, low=3, high=6, clock=clock) as backfill:
+        written = backfill.write(backfill.rows(frame, "id"), str(tmp_path))
+
+    assert written == 3
+    assert sorted(pd.read_parquet(next(tmp_path.glob("batch_id=*")))["id"]) == [3, 4, 5]
+    assert watermarks.gaps(JOB, CONTEXT) == [(None, 3), (6, 9)]
 
 
 def test_backfill_is_refused_when_it_is_used_outside_the_with_statement(world: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
+import json
 import signal
 import subprocess
 import sys
@@ -12,15 +14,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.errors import ChangedObjectError, FencedError, InvalidValueError, UnknownJobError
+from scripts.helpers.embedded_metrics import EmbeddedMetrics
+from scripts.helpers.errors import (
+    ChangedObjectError,
+    CommitUnknownError,
+    FencedError,
+    InvalidValueError,
+    UnknownJobError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_report import JobReport
 from scripts.helpers.object_listing import Listing, Location
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
+from tests.integration.faults import ONE_ATTEMPT, Faults, head_write, read
 
 
 class Told:
@@ -51,7 +62,7 @@ def start(watermarks: Watermarks, clock: Clock, tmp_path: Path, told: Told) -> C
     for name in ("1.csv", "2.csv"):
         (tmp_path / name).write_text("a,b\n")
 
-    def make(run_id: str, **options: Any) -> IncrementalJob:
+    def make(run_id: str, *, watermarks: Watermarks = watermarks, **options: Any) -> IncrementalJob:
         return IncrementalJob(watermarks, "parking", run_id, **({"clock": clock, "reporters": [told]} | options))
 
     return make
@@ -99,6 +110,29 @@ def test_fenced_run_is_told_as_fenced_when_another_one_took_over(
 
     assert [report.outcome for report in told.reports] == ["fenced"]
     assert told.reports[0].values["Fenced"] == 1
+
+
+def test_outcome_is_unknown_when_the_answer_to_the_commit_is_lost(
+    start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, endpoint: str
+) -> None:
+    client, written = boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT), io.StringIO()
+    hooked, faults = Watermarks(watermarks.table_name, client, clock=watermarks._clock), Faults(client)
+    hooked._store.sleep = lambda _: None
+
+    with pytest.raises(CommitUnknownError, match="did not say whether run 'jr_1' of job 'parking' was committed"):
+        with start("jr_1", watermarks=hooked, reporters=[told, EmbeddedMetrics(written)]) as job:
+            job.new_files(f"{tmp_path}/")
+            job.freeze()
+            faults.reply_lost(head_write)
+            faults.drop(read, times=99)
+
+    [report], line = told.reports, json.loads(written.getvalue())
+    outcomes = {"Committed", "Failed", "Fenced", "Unknown"}
+    assert report.outcome == line["Outcome"] == "unknown"
+    assert {name: value for name, value in report.values.items() if name in outcomes} == {"Unknown": 1}
+    assert {name: value for name, value in line.items() if name in outcomes} == {"Unknown": 1}
+    assert "Files" not in report.values
+    assert watermarks.latest("parking").version == 1
 
 
 def test_refused_commit_is_told_as_failed_when_a_file_changed(

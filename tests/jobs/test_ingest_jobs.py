@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from scripts.demo.local_s3 import find_jars, spark_conf
+from scripts.helpers.job_runs import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, session
 from tests.conftest import REPOSITORY, missing_component
+from tests.runs.conftest import Parked
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SCHEMA = "id BIGINT, name STRING"
@@ -66,6 +70,15 @@ def land(s3: Any, bucket: str, name: str, *rows: dict[str, Any]) -> None:
 def reports(done: Any) -> list[dict[str, Any]]:
     """Return what a job said of its batches; Spark 3.3 logs to standard output as well."""
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def started_without_end(watermarks: Watermarks, job: str) -> str:
+    """Start a run through the Job Runs API, without anything that carries it out."""
+    jobs = JobRuns(watermarks, SparkSubmit("nowhere"))
+    jobs._service._scheduler.engine = Parked()
+    jobs.create_job(Name=job, Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
+    run_id: str = jobs.start_job_run(JobName=job)["JobRunId"]
+    return run_id
 
 
 @pytest.mark.parametrize("module", ["ingest_files", "ingest_table"])
@@ -152,10 +165,13 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
     land(s3, bucket, "1.json", {"id": 1, "name": "one"})
     script = tmp_path / "ingest_files.py"
     script.write_text((REPOSITORY / "scripts/jobs/ingest_files.py").read_text())
+    package = shutil.copy(
+        wheel, tmp_path / "glue_watermarks.zip"
+    )  # Spark puts no file on the path that is called .whl.
     submit = Path(sys.executable).parent / "spark-submit"
     *own, _, settings = arguments
     conf = [part for name, value in json.loads(settings).items() for part in ("--conf", f"{name}={value}")]
-    command = [str(submit), *conf, "--py-files", str(wheel), str(script), *own]
+    command = [str(submit), *conf, "--py-files", str(package), str(script), *own]
 
     done = subprocess.run(
         [*command, "--schema", SCHEMA],
@@ -189,6 +205,8 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
             "Missing option or value for --job-bookmark-from",
         ),
         (["--BOOKMARK_CONTEXT", "a*"], session.BAD_DATA, "Job name 'a*'"),
+        (["--events-queue", "q", "--max-bytes", "1"], 2, "--max-bytes cannot go with --events-queue"),
+        (["--events-queue", "q", "--source", "/tmp/landing/"], session.BAD_DATA, "a local directory has no events"),
     ],
 )
 def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
@@ -295,11 +313,64 @@ def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
         land(s3, bucket, f"{number}.json", {"id": number, "name": "x"})
         if number < 4:
             ingest(run_id=f"jr_{number}")
+        if number == 1:
+            failed = started_without_end(live, "parking")
 
     assert ingest(*pause, run_id="jr_p") == [1]
     assert ingest("--continuation-option", "continuation-readonly", run_id="jr_p") == [1]
     assert ingest(*pause, "--job-bookmark-from", "jr_1", "--job-bookmark-to", "jr_3", run_id="jr_p") == [2]
+    assert ingest(*pause, "--job-bookmark-from", failed, "--job-bookmark-to", "jr_2", run_id="jr_p") == [1]
     assert ingest("--job-bookmark-option", "job-bookmark-disable", "--max-files", "3", run_id="jr_d") == [3]
     assert ingest("--BOOKMARK_CONTEXT", "north", run_id="jr_n") == [4]
     assert ingest("--job-bookmark-option", "job-bookmark-enable", run_id="jr_4") == [1]
     assert (live.latest("parking").version, live.latest("parking@@north").version) == (4, 1)
+
+
+@pytest.fixture
+def queue(s3: Any, bucket: str, endpoint: str) -> str:
+    """Return the URL of a queue that is told of new objects of the landing folder."""
+    sqs = boto3.client("sqs", endpoint_url=endpoint)
+    url: str = sqs.create_queue(QueueName=bucket)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    folder = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "landing/"}]}}
+    told = {"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": folder}
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={"QueueConfigurations": [told]})
+    return url
+
+
+def test_queue_is_drained_in_batches_when_files_are_ingested_by_events(
+    live: Watermarks,
+    arguments: list[str],
+    s3: Any,
+    bucket: str,
+    endpoint: str,
+    queue: str,
+    spark: Any,
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    options = [*arguments, "--schema", SCHEMA, "--max-files", "2", "--events-queue"]
+
+    def ingest(url: str) -> list[int]:
+        assert ingest_files.main([*options, url]) == session.OK
+        lines = capsys.readouterr().out.splitlines()
+        return [json.loads(line)["files_read"] for line in lines if line.startswith("{")]
+
+    def left() -> int:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        sqs = boto3.client("sqs", endpoint_url=endpoint)
+        found = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
+        return sum(map(int, found.values()))
+
+    for name in ("_hidden-0", "_hidden-1", "_hidden-2", "0", "1", "2"):
+        land(s3, bucket, f"{name}.json", {"id": int(name[-1]), "name": "x"})
+    told = left()
+    batches, after = ingest(queue), left()
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
+    land(s3, bucket, "lost.json", {"id": 9, "name": "x"})
+    by_events, by_listing = ingest(queue), ingest("none")
+
+    assert (told, after) == (7, 0)  # S3 sends a message of its own first, to try the queue.
+    assert batches == [0, 0, 2, 1]  # A batch in which nothing is new does not end the run while there are messages.
+    assert (by_events, by_listing) == ([0], [1])

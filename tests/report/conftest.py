@@ -22,6 +22,10 @@ FLAGS = (
 )  # fmt: skip
 
 
+TOOK = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+"""What a page took until it was loaded, in milliseconds, as a script."""
+
+
 class Page:
     """One page in the browser, and what it asked for and complained of."""
 

@@ -15,8 +15,9 @@ import boto3
 import pytest
 from markupsafe import Markup
 
+from scripts.helpers import items
 from scripts.helpers.errors import InvalidValueError, TableNotFoundError
-from scripts.helpers.records import Change, Head
+from scripts.helpers.records import Change, Head, LogEntry
 from scripts.helpers.runs.run_record import RunRecord
 from scripts.helpers.runs.run_store import RunStore
 from scripts.helpers.watermarks import Watermarks
@@ -27,7 +28,8 @@ from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
 from tests.conftest import Clock
 from tests.report.conftest import World
-from tests.report.many import facts_of
+from tests.report.listed_histories import ListedHistories
+from tests.report.many import NOW, facts_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, commit, hourly, rows_state
 
 
@@ -200,6 +202,31 @@ def test_history_is_read_page_by_page_when_it_is_long(watermarks: Watermarks, cl
     facts = [read_facts(watermarks, job, clock.now, most=most) for most in (5, 7, 9)]
 
     assert [(len(one.entries), one.is_whole) for one in facts] == [(5, False), (7, True), (7, True)]
+
+
+def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made of the answers is not what is counted, so each of them is read once, and rendered as nothing."""
+    client, read = ListedHistories(500, 1_000), dict[int, LogEntry]()
+    log_from_item = items.log_from_item
+    seen: list[int] = []
+
+    def read_once(item: items.Item) -> LogEntry:
+        if id(item) not in read:
+            read[id(item)] = log_from_item(item)
+        return read[id(item)]
+
+    def entry(facts: JobFacts, *_: Any) -> Entry:
+        seen.append(len(facts.entries))
+        return Entry(replace(facts, entries=()), len(facts.entries), 0, Markup(""), "")
+
+    monkeypatch.setattr("scripts.helpers.lookups.items.log_from_item", read_once)
+    monkeypatch.setattr("scripts.report.page.make_entry", entry)
+
+    html = build_report(Watermarks("table", client), now=NOW)  # type: ignore[arg-type]
+
+    assert (len(names_of(html)), set(seen)) == (500, {1_000})
+    assert (client.calls["get_item"], client.calls["query"]) == (3 * 500, 2 * 500)
+    assert client.calls["scan"] < 20
 
 
 # --- periods ------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report import serve
 from scripts.report.server import PageServer, make_server
 from tests.conftest import Clock
-from tests.report.conftest import Page, World
+from tests.report.conftest import TOOK, Page, World
+from tests.report.listed_histories import ListedHistories
+from tests.report.many import NOW
 from tests.report.test_report import names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, commit, rows_state
 
@@ -55,6 +57,20 @@ def test_live_page_shows_all_jobs_when_asked(server: PageServer) -> None:
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert len(names_of(html)) == JOBS
     assert str(SECRET) not in html
+
+
+def test_live_page_opens_when_there_are_500_jobs_of_1000_versions(page: Page) -> None:
+    client = ListedHistories(500, 1_000)
+    watermarks = Watermarks("table", client)  # type: ignore[arg-type]
+
+    for server in running(make_server(watermarks, port=0, clock=lambda: NOW)):
+        page.open(server.url)
+        shown, answered = page.visible_jobs(), page.run(f"return {TOOK}")
+
+    assert len(shown) == 500
+    assert answered < 30_000
+    assert (client.calls["get_item"], client.calls["query"]) == (3 * 500, 500)
+    assert page.complaints() == []
 
 
 def test_live_page_is_new_when_it_is_reloaded(watermarks: Watermarks, clock: Clock) -> None:

@@ -1,0 +1,251 @@
+"""`watermarks backfill`: the commands that read what was never read, and the end of a slice that nobody will finish."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.deciding import decide, deciding, previewed, read_job
+from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.looking import state_in
+from scripts.cli.progress import progress
+from scripts.cli.ranges import BEGINNING, END, bound_given, span_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.cli.texts import bound_text, head_json, printable, state_of
+from scripts.helpers.coverage import types_of
+from scripts.helpers.cursors import as_list
+from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
+from scripts.helpers.intervals import Span
+from scripts.helpers.namespaces import SEPARATOR
+from scripts.helpers.records import Head
+from scripts.helpers.slices import slices
+
+PROGRAM = ("python", "-m", "scripts.jobs.ingest_table")
+NEEDED = ("--source", "--target")
+DEFAULT_NAME = "backfill"
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A slice that is begun and not done."""
+
+    job_id: str
+    name: str
+    bounds: Span
+    head: Head
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        low, high = self.bounds
+        state = state_of(self.head, now)
+        return {
+            "job": self.job_id, "name": self.name, "low": low, "high": high, "state": state,
+            "head": head_json(self.head, now),
+        }  # fmt: skip
+
+
+@command("backfill")
+@job_argument
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
+@context_option
+@click.option("--from", "start", metavar="VALUE", help="Look from here on.")
+@click.option("--slices", "number", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Cut each gap in N.")
+@click.option("--abandon", metavar="SLICE", help="Take back a slice that is begun: the job that is shown for it.")
+@deciding(why_needed=False, why="The reason; --abandon needs it and keeps it in the history of the slice.")
+def backfill(
+    around: Surroundings,
+    job: str,
+    arguments: Sequence[str],
+    context: str | None,
+    start: str | None,
+    number: int,
+    abandon: str | None,
+    why: str | None,
+    who: str | None,
+    yes: bool,
+) -> None:
+    """Show what a backfill has to read, or write the commands that read it.
+
+    With "-- --source URI --target URI" it writes a command of scripts.jobs.ingest_table for each
+    slice, first for those that are begun and not done. Further ARGUMENTS of that job, such as
+    --jdbc-table, go into each command. The commands may run at the same time, and again.
+
+    Nothing is changed but with --abandon. It takes back a slice that is begun: what it wrote stays
+    at the target, so delete that first. Then its rows are a gap like others.
+    """
+    if abandon is not None:
+        if not why:
+            raise click.UsageError("--abandon needs --why.")
+        _abandon(around, job, context, abandon, why=why, who=who, yes=yes)
+        return
+    if arguments and (missing := [option for option in NEEDED if not _is_given(option, arguments)]):
+        raise click.UsageError(f"{' and '.join(missing)} of the job that reads is missing. Give it after --.")
+    with progress(around, f"looking for gaps of {printable(job)}"):
+        name, state = state_in(around, job, context, "rows")
+        begun = _begun(around, job, name)
+        taken = {one.bounds for one in begun}
+        gaps = [gap for gap in around.watermarks.gaps(job, name, bound_given(state, start)) if gap not in taken]
+    planned = [piece for gap in gaps for piece in _cut(gap, number)]
+    if around.is_json:
+        _emit(around, job, name, state, begun, planned, arguments)
+    elif arguments:
+        _write_commands(around, job, name, state, begun, planned, arguments)
+    else:
+        _show(around, job, begun, planned)
+
+
+def _is_given(option: str, arguments: Sequence[str]) -> bool:
+    return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
+
+
+def _begun(around: Surroundings, job: str, context: str) -> list[_Begun]:
+    """Return the slices that own rows: those that ended before they planned anything are gaps like others."""
+    found = []
+    for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
+        try:
+            head = around.watermarks.latest(slice_job)
+        except UnknownJobError:
+            continue
+        if head.claim is not None or head.plan is not None or context in head.watermarks:
+            found.append(_Begun(slice_job, name, bounds, head))
+    return found
+
+
+def _cut(gap: Span, number: int) -> list[Span]:
+    """Cut a gap in slices; one that has no beginning, or values that cannot be cut, stays whole."""
+    if number == 1 or gap[0] is None or gap[1] is None:
+        return [gap]
+    try:
+        return list(slices(gap[0], gap[1], number))
+    except BoundsError:
+        return [gap]
+
+
+def _abandon(
+    around: Surroundings, job: str, context: str | None, slice_job: str, *, why: str, who: str | None, yes: bool
+) -> None:
+    """Reset the job of a slice, so that its rows are free for others."""
+    with progress(around, f"reading slices of {printable(job)}"):
+        name, _ = state_in(around, job, context, "rows")
+        known = [one.job_id for one in _begun(around, job, name)]
+    if slice_job not in known:
+        raise InvalidValueError(
+            f"Job {job!r} has no slice {slice_job!r} that is begun and not done. It has: {', '.join(known) or 'none'}."
+        )
+    before = read_job(around, slice_job)
+    decide(
+        around,
+        before,
+        before.reset(previewed(around, why, who)),
+        lambda: around.watermarks.reset(slice_job, why=why, who=who, expected=before),
+        yes=yes,
+    )
+
+
+# --- how it is shown ----------------------------------------------------------------------------
+
+
+def _show(around: Surroundings, job: str, begun: Sequence[_Begun], planned: Sequence[Span]) -> None:
+    if begun:
+        around.out.print("Begun and not done:")
+        rows: list[Sequence[Cell]] = [
+            [printable(one.name), bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
+             state_of(one.head, around.now()), printable(one.job_id)]
+            for one in begun
+        ]  # fmt: skip
+        show_rows(around.out, ("name", "low", "high (not included)", "state", "job of the slice"), rows)
+        around.out.print()
+    if planned:
+        around.out.print("To read:")
+        show_rows(around.out, ("low", "high (not included)"), span_rows(planned))
+    elif not begun:
+        around.out.print("No gap is left to read.")
+    if begun or planned:
+        asked = f"watermarks backfill {shlex.quote(printable(job))} -- --source URI --target URI"
+        around.out.print(f"Commands that read them: {asked}", style="dim")
+
+
+def _write_commands(
+    around: Surroundings,
+    job: str,
+    context: str,
+    state: Mapping[str, Any],
+    begun: Sequence[_Begun],
+    planned: Sequence[Span],
+    arguments: Sequence[str],
+) -> None:
+    """Write one command a line, and nothing else, to standard output."""
+    now = around.now()
+    for one in begun:
+        if one.head.claim is not None and state_of(one.head, now) == "at work":
+            run = printable(one.head.claim.run_id)
+            around.err.print(f"Slice {printable(one.job_id)} is left out: run {run} is at work on it.", style="yellow")
+            continue
+        click.echo(shlex.join(_command(around, job, context, state, one.bounds, arguments, one.name)))
+    for bounds in planned:
+        click.echo(shlex.join(_command(around, job, context, state, bounds, arguments)))
+    if not begun and not planned:
+        around.err.print("No gap is left to read.")
+
+
+def _emit(
+    around: Surroundings,
+    job: str,
+    context: str,
+    state: Mapping[str, Any],
+    begun: Sequence[_Begun],
+    planned: Sequence[Span],
+    arguments: Sequence[str],
+) -> None:
+    def with_command(facts: dict[str, Any], bounds: Span, name: str | None = None) -> dict[str, Any]:
+        if not arguments:
+            return facts
+        return facts | {"command": _command(around, job, context, state, bounds, arguments, name)}
+
+    now = around.now()
+    emit(
+        {
+            "job": job,
+            "context": context,
+            "begun": [with_command(one.as_json(now), one.bounds, one.name) for one in begun],
+            "slices": [with_command({"low": low, "high": high}, (low, high)) for low, high in planned],
+        }
+    )
+
+
+def _command(
+    around: Surroundings,
+    job: str,
+    context: str,
+    state: Mapping[str, Any],
+    bounds: Span,
+    arguments: Sequence[str],
+    name: str | None = None,
+) -> list[str]:
+    """Return the command that reads one slice."""
+    job_name, _, namespace = job.partition(SEPARATOR)
+    types = types_of(state)
+    words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={around.table}", f"--context={context}"]
+    words += [f"--BOOKMARK_CONTEXT={namespace}"] if namespace else []
+    words += [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
+    words += ["--strings"] if "string" in types else []
+    words += [f"--backfill-name={name}"] if name not in (None, DEFAULT_NAME) else []
+    for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
+        values = [value for value in as_list(bound) if value is not None]
+        words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]
+    return [*words, *arguments]
+
+
+def _text(value: Any, kind: str) -> str:
+    """Write a cursor as `CursorColumn.from_text` reads it."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=None) if kind == "timestamp_ntz" else value).isoformat()
+    return str(value)
+
+
+COMMANDS = [backfill]

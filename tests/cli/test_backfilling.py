@@ -1,0 +1,260 @@
+"""`watermarks backfill`: what it shows, that its commands run and fill every gap, and how a slice is taken back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.cli import deciding
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.coverage import with_coverage
+from scripts.helpers.cursors import CursorColumn
+from scripts.helpers.intervals import point
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs import ingest_table
+from scripts.jobs.session import BAD_DATA
+from tests.cli.conftest import NOW, Command, document
+from tests.conftest import Clock
+from tests.doubles.listed_rows import ListedRows
+
+JOB, CONTEXT = "loans", "rows"
+FEBRUARY = datetime(2026, 2, 1, tzinfo=timezone.utc)
+READ = ["python", "-m", "scripts.jobs.ingest_table"]
+
+
+def declare(
+    watermarks: Watermarks, value: Any, kind: Any = "bigint", column: Any = "id", job: str = JOB, read: Any = None
+) -> None:
+    """Declare how far a job is; `read` is what it has read until then."""
+    state: Any = {"kind": "rows", "cursor_column": column, "type": kind}
+    state["value"] = list(value) if isinstance(value, tuple) else value
+    if read is not None:
+        state = with_coverage(state, None, read, "o1")
+    watermarks.set_watermark(job, state, context=CONTEXT, why="loaded by hand")
+
+
+def begin(watermarks: Watermarks, low: int, high: int, name: str = "backfill", leave: bool = True) -> str:
+    """Plan a slice and end without a word; return its job. With `leave` the run lets go of it."""
+    source = ListedRows((CursorColumn("id", "bigint"),), [(number,) for number in range(40)])
+    slice_of = Backfill(watermarks, JOB, low=low, high=high, name=name, clock=watermarks._clock)
+    slice_of.__enter__()
+    slice_of.rows(source, "id")
+    slice_of.job.freeze()
+    if leave:
+        slice_of.run.abort()
+    else:
+        slice_of.run._stop_heartbeat()
+    return slice_of.job_id
+
+
+# --- commands that run --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ingest(spark: Any, watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
+    """Return what runs a command line that was written, in this process and its Spark session."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+    def run(line: str) -> int:
+        words = shlex.split(line)
+        assert words[:3] == READ
+        return ingest_table.main(words[3:])
+
+    return run
+
+
+def test_every_row_arrives_once_when_the_commands_are_run(
+    run: Command, make_watermarks: Callable[..., Watermarks], ingest: Callable[[str], int], spark: Any, tmp_path: Path
+) -> None:
+    live = make_watermarks(clock=lambda: datetime.now(timezone.utc))
+    source, target = f"{tmp_path}/loans here", f"{tmp_path}/raw"
+    spark.sql("SELECT id FROM range(30)").write.parquet(source)
+    declare(live, 30)
+    begun = begin(live, 4, 10, "first try")
+    options = ["--slices", "2", "--from", "4", "--", "--source", source, "--target", target]
+
+    written = run(live, "backfill", JOB, *options, now=datetime.now(timezone.utc))
+    codes = [ingest(line) for line in written.stdout.splitlines()]
+    again = run(live, "backfill", JOB, *options, now=datetime.now(timezone.utc))
+
+    lines = written.stdout.splitlines()
+    assert written.exit_code == 0, written.output
+    assert "'--backfill-name=first try' --backfill-from=4 --backfill-to=10" in lines[0]
+    assert (len(lines), codes) == (3, [0] * 3)
+    assert sorted(row.id for row in spark.read.parquet(target).collect()) == list(range(4, 30))
+    assert live.gaps(JOB, CONTEXT, 4) == []
+    assert live.latest(begun).version == 1
+    assert (again.stdout, again.stderr) == ("", "No gap is left to read.\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "first", "last"),
+    [
+        ("timestamp", "at", datetime(2026, 1, 2, 3, 4, 5, 6, timezone.utc), FEBRUARY),
+        ("timestamp_ntz", "at", datetime(2026, 1, 2, 3, tzinfo=timezone.utc), FEBRUARY),
+        ("date", "day", date(2026, 1, 1), date(2026, 2, 1)),
+        ("bigint", "id", -5, 7),
+        ("decimal(10,2)", "price", Decimal("-1.50"), Decimal("3.25")),
+        ("string", "key", "a b", "it's"),
+        (["date", "bigint"], ["day", "id"], (date(2026, 1, 1), 3), (date(2026, 2, 1), -4)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bounds_are_read_as_they_were_when_a_command_is_parsed(
+    run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch, kind: Any, column: Any, first: Any, last: Any
+) -> None:
+    for value, read in ((first, [((), point(first))]), (last, None)):
+        declare(watermarks, value, kind, column, "loans@@north", read)
+    made: list[Backfill] = []
+    monkeypatch.setattr(ingest_table.session, "run_job", lambda work, arguments, begin: made.append(
+        begin(arguments, watermarks)) or 0)  # fmt: skip
+
+    (line,) = run(watermarks, "backfill", "loans@@north", "--", "--source=s", "--target=t").stdout.splitlines()
+    ingest_table.main(shlex.split(line)[3:])
+
+    assert [made[0]._ends] == watermarks.gaps("loans@@north", CONTEXT) == [(first, last)]
+    assert made[0].live_job_id == "loans@@north"
+    assert ("--strings" in shlex.split(line)) == (kind == "string")
+
+
+def test_slice_is_left_out_when_a_run_is_at_work_on_it(run: Command, watermarks: Watermarks, clock: Clock) -> None:
+    clock.now = NOW
+    declare(watermarks, 30)
+    begun = begin(watermarks, 0, 10, leave=False)
+
+    done = run(watermarks, "backfill", JOB, "--from", "0", "--", "--source=s", "--target=t")
+    found = document(
+        run(watermarks, "backfill", JOB, "--from", "0", "--output", "json", "--", "--source=s", "--target=t")
+    )
+
+    assert f"Slice {begun} is left out: run " in done.stderr
+    assert [line.endswith("--backfill-from=10 --backfill-to=30 --source=s --target=t")
+            for line in done.stdout.splitlines()] == [True]  # fmt: skip
+    assert found["begun"][0]["command"][:3] == READ
+    assert found["slices"][0]["command"][-4:] == ["--backfill-from=10", "--backfill-to=30", "--source=s", "--target=t"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--", "--source", "s"], 2, "--target of the job that reads is missing. Give it after --."),
+        (["--", "x"], 2, "--source and --target of the job that reads is missing."),
+        (["--abandon", "x"], 2, "--abandon needs --why."),
+        (["--abandon", "x", "--why", "y", "--yes"], 65, "Job 'loans' has no slice 'x' that is begun and not done."),
+    ],
+    ids=["target", "both", "why", "slice"],
+)  # fmt: skip
+def test_backfill_is_refused_when_its_arguments_do_not_fit(
+    run: Command, watermarks: Watermarks, arguments: list[str], code: int, text: str
+) -> None:
+    declare(watermarks, 30)
+
+    done = run(watermarks, "backfill", JOB, *arguments)
+
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--high", "9"], "leave out --high"),
+        (["--initial-value", "9", "--descending"], "leave out --initial-value, --descending"),
+        (["--job-bookmark-option", "job-bookmark-pause"], "leave out --job-bookmark-option"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_job_is_refused_when_its_options_do_not_fit_a_slice(
+    options: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slice_of = ["--JOB_NAME=a", "--source=s", "--target=t", "--cursor-column=id", "--backfill-to=9"]
+
+    with pytest.raises(SystemExit) as caught:
+        ingest_table.main([*slice_of, *options])
+
+    assert caught.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        (["--backfill-to=soon"], "--backfill-to is no bigint."),
+        (["--backfill-from=1", "--backfill-from=2"], "--backfill-from is given 2 times, and the cursor has 1 columns."),
+        (["--backfill-from=1", "--backfill-to=99"], "they reach past the live watermark"),
+    ],
+    ids=["no-number", "too-many", "too-far"],
+)
+def test_slice_ends_with_bad_data_and_stores_nothing_when_its_bounds_do_not_fit(
+    watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    bounds: list[str], text: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    declare(watermarks, 30)
+
+    names = [f"--JOB_NAME={JOB}", f"--table={watermarks.table_name}", "--cursor-column=id"]
+
+    code = ingest_table.main([*names, "--source=s", "--target=t", *bounds])
+
+    assert code == BAD_DATA
+    assert text in caplog.text
+    assert [job.job_id for job in watermarks.list_jobs()] == [JOB]
+
+
+# --- slices that are begun ----------------------------------------------------------------------
+
+
+def test_slice_is_a_gap_like_others_when_it_is_abandoned(
+    run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(watermarks, 30)
+    begun = begin(watermarks, 0, 10)
+    monkeypatch.setattr(deciding, "is_asked", lambda: True)
+    abandon = ["backfill", JOB, "--abandon", begun, "--why", "another source"]
+
+    refused = run(watermarks, *abandon, input="n\n")
+    kept = watermarks.latest(begun)
+    done = run(watermarks, *abandon, "--who", "sam", input="y\n")
+    shown = run(watermarks, "backfill", JOB, "--from", "0")
+
+    assert (refused.exit_code, kept.version, kept.plan is not None) == (1, 0, True)
+    assert "The open plan is dropped (rows); what was written for it stays at the target." in done.stdout
+    assert done.exit_code == 0, done.output
+    assert watermarks.history(begun)[0].change.why == "another source"
+    assert "Begun" not in shown.stdout
+    begin(watermarks, 5, 15)
+
+
+def test_run_of_a_slice_can_commit_nothing_when_it_is_abandoned(
+    run: Command, watermarks: Watermarks, clock: Clock
+) -> None:
+    clock.now = NOW
+    declare(watermarks, 30)
+    begun = begin(watermarks, 0, 10, leave=False)
+    before = watermarks.latest(begun)
+
+    done = document(run(watermarks, "backfill", JOB, "--abandon", begun, "--why", "x", "--yes", "--output", "json"))
+
+    assert (done["before"]["state"], done["after"]["state"]) == ("at work", "idle")
+    assert watermarks.latest(begun).fence > before.fence
+    assert watermarks.coverage(JOB, CONTEXT) == []
+
+
+def test_slice_is_a_gap_when_it_ended_before_it_could_read(run: Command, watermarks: Watermarks) -> None:
+    declare(watermarks, 30)
+    slice_of = Backfill(watermarks, JOB, low=0, high=10, clock=watermarks._clock)
+    with pytest.raises(ZeroDivisionError), slice_of:
+        slice_of.rows(ListedRows((CursorColumn("id", "bigint"),), [(1,)]), "id")
+        raise ZeroDivisionError
+
+    found: Any = json.loads(run(watermarks, "backfill", JOB, "--from", "0", "--output", "json").stdout)
+
+    assert found["begun"] == []
+    assert found["slices"] == [{"low": 0, "high": 10}, {"low": 10, "high": 30}]

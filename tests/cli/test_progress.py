@@ -1,0 +1,119 @@
+"""Progress: every command that waits for AWS shows that it does, after two seconds, where somebody looks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from rich.console import Console
+
+from scripts.cli import surroundings
+from scripts.cli.main import cli
+from scripts.helpers.transfer import export_jobs
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.between import between
+from tests.cli.conftest import NOW, Command, commit, leave_open, put_legacy, rows_state
+
+SLOW = 0.04
+"""Seconds of one answer."""
+WHY = ["--why", "x", "--yes"]
+COMMANDS: dict[str, tuple[list[str], str]] = {
+    "jobs": (["jobs"], "listing jobs"),
+    "jobs-named": (["jobs", "loans"], "reading jobs"),
+    "freshness": (["freshness", "--warn", "1d"], "listing jobs"),
+    "show": (["show", "loans"], "reading loans"),
+    "history": (["history", "loans"], "reading versions"),
+    "diff": (["diff", "loans"], "reading versions of loans"),
+    "explain": (["explain", "files", "1.csv"], "reading files"),
+    "plan": (["plan", "loans"], "reading loans"),
+    "doctor": (["doctor", "loans"], "examining loans"),
+    "coverage": (["coverage", "loans"], "reading what was covered"),
+    "gaps": (["gaps", "loans"], "looking for gaps"),
+    "backfill": (["backfill", "loans"], "looking for gaps of loans"),
+    "abandon": (["backfill", "loans", "--abandon", "x", *WHY], "reading slices of loans"),
+    "runs": (["runs", "loans"], "reading runs of loans"),
+    "runs-glue": (["runs", "slow", "--glue"], "asking Glue for runs of slow"),
+    "rewind": (["rewind", "loans", "--to-version", "1", *WHY], "reading loans"),
+    "reset": (["reset", "loans", *WHY], "changing loans"),
+    "set": (["set", "loans", "seen=1", *WHY], "changing loans"),
+    "discard-plan": (["discard-plan", "open", *WHY], "changing open"),
+    "adopt": (["adopt", "old", "--run", "jr_1", *WHY], "changing old"),
+    "adopt-glue": (["adopt", "older", "--glue", "--glue-job", "slow", *WHY], "asking Glue for runs of slow"),
+    "export": (["export", "loans", "--file", "jobs.jsonl"], "exporting"),
+    "import": (["import", "exported.jsonl", "--yes"], "checking the file"),
+    "report": (["report", "--html", "page.html"], "reading jobs"),
+    "create-table": (["create-table"], "creating the table"),
+    "unknown": (["show", "loan"], "looking for names"),
+}
+
+
+@pytest.fixture(scope="session")
+def slow(dynamodb: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Watermarks, str, Path]:
+    """Return a table, the URL of its server, and a folder with an export."""
+    made = Watermarks("slow", dynamodb, clock=lambda: NOW)
+    made.create_table()
+    for number in (10, 20):
+        commit(made, "loans", f"jr_{number}", {"rows": rows_state(number, "bigint")})
+    leave_open(made, "open", "jr_1", NOW, NOW)
+    for job in ("old", "older"):
+        for run_id in ("jr_1", "jr_2"):
+            put_legacy(dynamodb, "slow", job, run_id)
+    glue = boto3.client("glue", endpoint_url=endpoint)
+    glue.create_job(Name="slow", Role="r", Command={"Name": "glueetl"})
+    folder = tmp_path_factory.mktemp("slow")
+    with (folder / "exported.jsonl").open("wb") as file:
+        export_jobs(made._store, ["loans"], file, NOW)
+    return made, endpoint, folder
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command take its streams for terminals."""
+
+    def console(stream: Any) -> Console:
+        return Console(file=stream, width=100, force_terminal=True, color_system=None, highlight=False, markup=False)
+
+    monkeypatch.setattr(surroundings, "_console", console)
+
+
+def test_every_command_is_tried_when_there_are_some() -> None:
+    asking = set(cli.commands) - {"completion", "serve"}
+
+    assert {arguments[0] for arguments, _ in COMMANDS.values()} == asking
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_progress_is_shown_when_aws_takes_its_time(
+    run: Command, slow: tuple[Watermarks, str, Path], terminal: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    watermarks, endpoint, folder = slow
+    arguments, text = COMMANDS[name]
+    monkeypatch.chdir(folder)
+
+    with between(endpoint, {}, seconds=SLOW) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", url)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", url)
+        done = run(watermarks, "--progress-after", "0", *arguments)
+
+    assert text in done.stderr, done.output
+
+
+def test_progress_waits_for_two_seconds_when_nothing_else_is_said(
+    run: Command, slow: tuple[Watermarks, str, Path], terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+
+    class Timer(threading.Timer):
+        def __init__(self, interval: float, function: Any) -> None:
+            waited.append(interval)
+            super().__init__(interval, function)
+
+    monkeypatch.setattr("scripts.cli.progress.threading.Timer", Timer)
+
+    done = run(slow[0], "show", "loans")
+
+    assert waited == [2.0]
+    assert "reading loans" not in done.stderr

@@ -1,0 +1,148 @@
+"""A job that is not there: every command that takes one says so, offers names like it, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import click
+import pytest
+
+from scripts.cli.commands import Job
+from scripts.cli.main import cli
+from scripts.helpers import items
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.conftest import Command, commit
+from tests.cli.test_moving import stored
+
+NAME, SAID = "parking-permit", "Table 'council' holds nothing for job 'parking-permit'."
+WHY = ["--why", "x", "--yes"]
+COMMANDS: dict[str, list[str]] = {
+    "jobs": ["jobs", NAME],
+    "freshness": ["freshness", NAME, "--error", "1h"],
+    "show": ["show", NAME],
+    "history": ["history", NAME],
+    "diff": ["diff", NAME],
+    "explain": ["explain", NAME, "1.csv"],
+    "plan": ["plan", NAME],
+    "doctor": ["doctor", NAME],
+    "doctor-repair": ["doctor", NAME, "--repair", "--yes"],
+    "coverage": ["coverage", NAME],
+    "gaps": ["gaps", NAME],
+    "backfill": ["backfill", NAME],
+    "runs": ["runs", NAME],
+    "rewind": ["rewind", NAME, "--to-version", "1", *WHY],
+    "reset": ["reset", NAME, *WHY],
+    "discard-plan": ["discard-plan", NAME, *WHY],
+    "set": ["set", NAME, "n=5", *WHY],
+    "adopt": ["adopt", NAME, "--run", "jr_1", "--yes"],
+    "adopt-glue": ["adopt", NAME, "--glue", "--yes"],
+    "export": ["export", NAME, "--file", "jobs.jsonl"],
+    "report": ["report", NAME, "--html", "page.html"],
+}
+
+
+def test_every_command_that_takes_a_job_is_tried_when_there_are_some() -> None:
+    taking = {
+        name for name, command in cli.commands.items()
+        if any(isinstance(parameter.type, Job) for parameter in command.params if isinstance(parameter, click.Argument))
+    }  # fmt: skip
+
+    assert {arguments[0] for arguments in COMMANDS.values()} == taking
+
+
+@pytest.mark.parametrize(
+    ("name", "output"), [*((name, "text") for name in COMMANDS), ("runs", "json"), ("set", "json"), ("report", "json")]
+)
+def test_nearest_names_are_offered_and_nothing_is_written_when_a_job_is_unknown(
+    run: Command, world: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = stored(world)
+
+    done = run(world, *COMMANDS[name], "--output", output)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    if output == "json":
+        said = json.loads(done.stderr)
+        assert said["error"] == "UnknownJobError"
+        text = f"{said['message']} {said['hint']}"
+    else:
+        text = done.stderr
+    assert SAID in text
+    assert "Did you mean parking-permits?" in text
+    assert ("--new" in text) == (name == "set")
+    assert stored(world) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["runs", "old-jobs", "--glue"],
+                                       ["adopt", "old", "--glue", "--glue-job", "old-jobs", "--yes"]],
+                         ids=lambda value: value[0])  # fmt: skip
+def test_names_of_glue_are_offered_when_glue_has_no_such_job(
+    run: Command, watermarks: Watermarks, endpoint: str, arguments: list[str]
+) -> None:
+    glue = boto3.client("glue", region_name="eu-north-1", endpoint_url=endpoint)
+    if "old-job" not in glue.list_jobs()["JobNames"]:
+        glue.create_job(Name="old-job", Role="r", Command={"Name": "glueetl"})
+    there = Watermarks("far", boto3.client("dynamodb", region_name="eu-north-1", endpoint_url=endpoint))
+    if not there.exists():
+        there.create_table()
+        for run_id in ("jr_1", "jr_2"):
+            item = items.key("old", run_id) | {"watermarks": {"M": {"n": {"N": "1"}}}}
+            there._store.client.put_item(TableName="far", Item=item)
+
+    done = run("far", *arguments, "--region", "eu-north-1")
+
+    assert done.exit_code == 1
+    assert "Glue has no job 'old-jobs' in region 'eu-north-1'. Check the name and the region." in done.stderr
+    assert "hint: Did you mean old-job?" in done.stderr
+
+
+def test_jobs_are_known_when_they_are_only_defined_or_of_the_original_class(
+    run: Command, world: Watermarks, watermarks: Watermarks
+) -> None:
+    watermarks._store.put(items.key("defined", items.JOB_RECORD_KEY) | {"token": {"S": "t"}})
+
+    legacy, defined = run(world, "runs", "libraries"), run(watermarks, "show", "defined")
+
+    assert (legacy.exit_code, legacy.stdout) == (0, "No run is on record.\n")
+    assert "hint: It is defined, and none of its runs has begun. See: watermarks runs defined" in defined.stderr
+
+
+def test_page_has_the_others_when_one_of_the_named_jobs_is_unknown(
+    run: Command, world: Watermarks, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+
+    done = run(world, "report", "rents", NAME, "--html", str(path))
+    again = run(world, "report", "rents", NAME, "--html", str(path), "--force", "--output", "json")
+
+    assert done.exit_code == again.exit_code == 1
+    assert f"hint: {NAME}: Did you mean parking-permits?" in done.stderr
+    assert json.loads(again.stdout)["unknown"] == [NAME]
+    assert 'data-name="rents"' in path.read_text()
+
+
+@pytest.mark.parametrize("arguments", [["jobs"], ["freshness", "--error", "1d"]], ids=lambda value: value[0])
+def test_nearest_names_are_offered_when_one_of_several_jobs_is_unknown(
+    run: Command, world: Watermarks, arguments: list[str]
+) -> None:
+    done = run(world, *arguments, "rents", NAME)
+
+    assert done.exit_code == 1
+    assert "rents" in done.stdout
+    assert f"hint: {NAME}: Did you mean parking-permits?" in done.stderr
+
+
+def test_job_is_not_changed_when_it_is_declared_as_new_and_is_there(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "rents", "jr_1", {"seen": 1})
+    before: Any = watermarks.latest("rents")
+
+    done = run(watermarks, "set", "rents", "seen=2", "--new", *WHY)
+
+    assert done.exit_code == 65
+    assert "Job 'rents' is there already, at version 1. Leave --new out." in done.stderr
+    assert watermarks.latest("rents") == before
