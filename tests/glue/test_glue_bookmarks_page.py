@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from scripts.helpers.glue.path_hashes import path_hash
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, REPOSITORY
+from tests.conftest import REPOSITORY
 from tests.integration.test_readme import run_doctest
 
 PAGE = (REPOSITORY / "docs" / "glue-bookmarks.md").read_text()
@@ -28,13 +28,12 @@ def commit(watermarks: Watermarks, run_id: str, value: int) -> None:
     run.commit()
 
 
-def stubbed_glue(s3: Any, answers: int) -> Any:
+def stubbed_glue(s3: Any, bucket: str, answers: int) -> Any:
     """Return a client for Glue with a bookmark that has read two of three files, and rows up to id 5."""
-    s3.create_bucket(Bucket="landing", CreateBucketConfiguration={"LocationConstraint": REGION})
     for name in "abc":
-        s3.put_object(Bucket="landing", Key=f"parking/{name}.csv", Body=b"id\n1\n")
-    objects = s3.list_objects_v2(Bucket="landing")["Contents"]
-    hashes = [path_hash(f"s3://landing/{found['Key']}", found["LastModified"]) for found in objects[:2]]
+        s3.put_object(Bucket=bucket, Key=f"parking/{name}.csv", Body=b"id\n1\n")
+    objects = s3.list_objects_v2(Bucket=bucket)["Contents"]
+    hashes = [path_hash(f"s3://{bucket}/{found['Key']}", found["LastModified"]) for found in objects[:2]]
     started = max(found["LastModified"] for found in objects) + timedelta(seconds=1)
     stamps = {
         "RUN": "2", "HIGH_BAND": "900000", "CURR_LATEST_PARTITION": "0", "CURR_LATEST_PARTITIONS": "",
@@ -54,16 +53,16 @@ def stubbed_glue(s3: Any, answers: int) -> Any:
 
 
 def test_examples_of_the_page_work_when_run_in_order(
-    watermarks: Watermarks, s3: Any, endpoint: str, monkeypatch: Any
+    watermarks: Watermarks, s3: Any, bucket: str, endpoint: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    glue = stubbed_glue(s3, answers=2)
+    glue = stubbed_glue(s3, bucket, answers=2)
     commit(watermarks, "jr_1", 7)
     watermarks.begin("parking", "jr_2").abort()
     commit(watermarks, "jr_3", 42)
     names: dict[str, Any] = {"watermarks": watermarks, "glue": glue, "IncrementalJob": IncrementalJob}
 
-    report = run_doctest("\n".join(BLOCKS), names)
+    report = run_doctest("\n".join(BLOCKS).replace("s3://landing/", f"s3://{bucket}/"), names)
 
     assert (len(BLOCKS), report.attempted, report.failed) == (3, 14, 0)
     assert watermarks.get_watermark_values(ON_GLUE)["repairs"]["value"] == 6
