@@ -213,6 +213,7 @@ def spark(endpoint: str) -> Iterator[Any]:
     settings |= {
         "spark.executorEnv.AWS_ENDPOINT_URL": endpoint,
         "spark.ui.enabled": "false",
+        "spark.python.daemon.module": "tests.doubles.spark_daemon",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
