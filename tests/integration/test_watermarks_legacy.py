@@ -198,7 +198,7 @@ def test_call_names_the_runs_and_the_remedy_when_there_are_several_items(
     assert "jr_a, jr_b, jr_c" in text
     assert "get_job_runs shows start times" in text
     assert "adopt(job_id, run_id=...)" in text
-    assert "808" not in text
+    assert "808" not in text.replace(job_id, "")  # A random name may hold it.
     assert stored() == before
 
 
