@@ -23,7 +23,7 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
-from scripts.demo.local_s3 import SHORT_LIVED, find_jars, spark_conf
+from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.doubles.moto_server import MotoServer, OneAtATime
 
@@ -111,7 +111,7 @@ def aws_environment() -> Iterator[None]:
     patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     patch.setenv("PYSPARK_PYTHON", sys.executable)
-    patch.setenv("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+    patch.setenv("SPARK_SUBMIT_OPTS", short_lived())
     yield
     patch.undo()
 

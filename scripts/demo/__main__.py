@@ -28,7 +28,7 @@ from rich.table import Table
 
 from scripts.demo import dataset
 from scripts.demo.compare import Month, compare
-from scripts.demo.local_s3 import SHORT_LIVED, find_jars, spark_conf
+from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.ids import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import TRY_LATER
@@ -263,7 +263,7 @@ def main() -> None:
         "AWS_SECRET_ACCESS_KEY": "demo",
         "AWS_DEFAULT_REGION": "eu-west-2",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": SHORT_LIVED,
+        "SPARK_SUBMIT_OPTS": short_lived(),
     }
     os.environ.update(local)
     os.environ.pop("AWS_PROFILE", None)

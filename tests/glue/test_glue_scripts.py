@@ -44,7 +44,11 @@ def on_glue(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
         name: value
         for name, value in spark.sparkContext.getConf().getAll()
         if name.startswith(("spark.hadoop", "spark.sql"))
-    } | {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.jars": spark.conf.get("spark.jars")}
+    } | {
+        "spark.master": "local[1]",
+        "spark.ui.enabled": "false",
+        "spark.jars": spark.sparkContext.getConf().get("spark.jars"),
+    }
     bookmarks = tmp_path_factory.mktemp("standin") / "bookmarks.json"
     environment = os.environ | {
         "AWS_ENDPOINT_URL": endpoint,
