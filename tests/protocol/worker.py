@@ -33,7 +33,7 @@ from tests.conftest import REGION
 
 JOB = "shared"
 BATCH_ROWS = 50
-STALLS = 0.15
+STALLS = 0.3
 """How often a run pauses for longer than most leases, so that others take over and it comes late."""
 SPILLING = 70_000
 """So many characters in a plan that it does not fit into the head."""
