@@ -22,7 +22,7 @@ from scripts.helpers.coverage import types_of
 from scripts.helpers.cursors import as_list
 from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
 from scripts.helpers.intervals import Span
-from scripts.helpers.namespaces import SEPARATOR
+from scripts.helpers.namespaces import split_name
 from scripts.helpers.records import Head
 from scripts.helpers.slices import slices
 
@@ -90,13 +90,13 @@ def backfill(
         begun = _begun(around, job, name)
         taken = {one.bounds for one in begun}
         gaps = [gap for gap in around.watermarks.gaps(job, name, bound_given(state, start)) if gap not in taken]
-    planned = [piece for gap in gaps for piece in _cut(gap, number)]
+    work = _Work(around, job, name, state, begun, [piece for gap in gaps for piece in _cut(gap, number)], arguments)
     if around.is_json:
-        _emit(around, job, name, state, begun, planned, arguments)
+        work.emit()
     elif arguments:
-        _write_commands(around, job, name, state, begun, planned, arguments)
+        work.write_commands()
     else:
-        _show(around, job, begun, planned)
+        work.show()
 
 
 def _is_given(option: str, arguments: Sequence[str]) -> bool:
@@ -150,95 +150,79 @@ def _abandon(
 # --- how it is shown ----------------------------------------------------------------------------
 
 
-def _show(around: Surroundings, job: str, begun: Sequence[_Begun], planned: Sequence[Span]) -> None:
-    if begun:
-        around.out.print("Begun and not done:")
-        rows: list[Sequence[Cell]] = [
-            [printable(one.name), bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
-             state_of(one.head, around.now()), printable(one.job_id)]
-            for one in begun
-        ]  # fmt: skip
-        show_rows(around.out, ("name", "low", "high (not included)", "state", "job of the slice"), rows)
-        around.out.print()
-    if planned:
-        around.out.print("To read:")
-        show_rows(around.out, ("low", "high (not included)"), span_rows(planned))
-    elif not begun:
-        around.out.print("No gap is left to read.")
-    if begun or planned:
-        asked = f"watermarks backfill {shlex.quote(printable(job))} -- --source URI --target URI"
-        around.out.print(f"Commands that read them: {asked}", style="dim")
+@dataclass(frozen=True)
+class _Work:
+    """What a backfill of one context has to read: slices that are begun, and slices to begin."""
 
+    around: Surroundings
+    job: str
+    context: str
+    state: Mapping[str, Any]
+    begun: Sequence[_Begun]
+    planned: Sequence[Span]
+    arguments: Sequence[str]
 
-def _write_commands(
-    around: Surroundings,
-    job: str,
-    context: str,
-    state: Mapping[str, Any],
-    begun: Sequence[_Begun],
-    planned: Sequence[Span],
-    arguments: Sequence[str],
-) -> None:
-    """Write one command a line, and nothing else, to standard output."""
-    now = around.now()
-    for one in begun:
-        if one.head.claim is not None and state_of(one.head, now) == "at work":
-            run = printable(one.head.claim.run_id)
-            around.err.print(f"Slice {printable(one.job_id)} is left out: run {run} is at work on it.", style="yellow")
-            continue
-        click.echo(shlex.join(_command(around, job, context, state, one.bounds, arguments, one.name)))
-    for bounds in planned:
-        click.echo(shlex.join(_command(around, job, context, state, bounds, arguments)))
-    if not begun and not planned:
-        around.err.print("No gap is left to read.")
+    def show(self) -> None:
+        out = self.around.out
+        if self.begun:
+            out.print("Begun and not done:")
+            rows: list[Sequence[Cell]] = [
+                [printable(one.name), bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
+                 state_of(one.head, self.around.now()), printable(one.job_id)]
+                for one in self.begun
+            ]  # fmt: skip
+            show_rows(out, ("name", "low", "high (not included)", "state", "job of the slice"), rows)
+            out.print()
+        if self.planned:
+            out.print("To read:")
+            show_rows(out, ("low", "high (not included)"), span_rows(self.planned))
+        elif not self.begun:
+            out.print("No gap is left to read.")
+        if self.begun or self.planned:
+            asked = f"watermarks backfill {shlex.quote(printable(self.job))} -- --source URI --target URI"
+            out.print(f"Commands that read them: {asked}", style="dim")
 
+    def write_commands(self) -> None:
+        """Write one command a line, and nothing else, to standard output."""
+        err, now = self.around.err, self.around.now()
+        for one in self.begun:
+            if one.head.claim is not None and state_of(one.head, now) == "at work":
+                run = printable(one.head.claim.run_id)
+                err.print(f"Slice {printable(one.job_id)} is left out: run {run} is at work on it.", style="yellow")
+                continue
+            click.echo(shlex.join(self._command(one.bounds, one.name)))
+        for bounds in self.planned:
+            click.echo(shlex.join(self._command(bounds)))
+        if not self.begun and not self.planned:
+            err.print("No gap is left to read.")
 
-def _emit(
-    around: Surroundings,
-    job: str,
-    context: str,
-    state: Mapping[str, Any],
-    begun: Sequence[_Begun],
-    planned: Sequence[Span],
-    arguments: Sequence[str],
-) -> None:
-    def with_command(facts: dict[str, Any], bounds: Span, name: str | None = None) -> dict[str, Any]:
-        if not arguments:
-            return facts
-        return facts | {"command": _command(around, job, context, state, bounds, arguments, name)}
+    def emit(self) -> None:
+        def with_command(facts: dict[str, Any], bounds: Span, name: str | None = None) -> dict[str, Any]:
+            return facts | {"command": self._command(bounds, name)} if self.arguments else facts
 
-    now = around.now()
-    emit(
-        {
-            "job": job,
-            "context": context,
-            "begun": [with_command(one.as_json(now), one.bounds, one.name) for one in begun],
-            "slices": [with_command({"low": low, "high": high}, (low, high)) for low, high in planned],
-        }
-    )
+        now = self.around.now()
+        emit(
+            {
+                "job": self.job,
+                "context": self.context,
+                "begun": [with_command(one.as_json(now), one.bounds, one.name) for one in self.begun],
+                "slices": [with_command({"low": low, "high": high}, (low, high)) for low, high in self.planned],
+            }
+        )
 
-
-def _command(
-    around: Surroundings,
-    job: str,
-    context: str,
-    state: Mapping[str, Any],
-    bounds: Span,
-    arguments: Sequence[str],
-    name: str | None = None,
-) -> list[str]:
-    """Return the command that reads one slice."""
-    job_name, _, namespace = job.partition(SEPARATOR)
-    types = types_of(state)
-    words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={around.table}", f"--context={context}"]
-    words += [f"--BOOKMARK_CONTEXT={namespace}"] if namespace else []
-    words += [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
-    words += ["--strings"] if "string" in types else []
-    words += [f"--backfill-name={name}"] if name not in (None, DEFAULT_NAME) else []
-    for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
-        values = [value for value in as_list(bound) if value is not None]
-        words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]
-    return [*words, *arguments]
+    def _command(self, bounds: Span, name: str | None = None) -> list[str]:
+        """Return the command that reads one slice."""
+        job_name, namespace = split_name(self.job)
+        types = types_of(self.state)
+        words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={self.around.table}", f"--context={self.context}"]
+        words += [f"--BOOKMARK_CONTEXT={namespace}"] if namespace else []
+        words += [f"--cursor-column={column}" for column in as_list(self.state.get("cursor_column"))]
+        words += ["--strings"] if "string" in types else []
+        words += [f"--backfill-name={name}"] if name not in (None, DEFAULT_NAME) else []
+        for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
+            values = [value for value in as_list(bound) if value is not None]
+            words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]
+        return [*words, *self.arguments]
 
 
 def _text(value: Any, kind: str) -> str:

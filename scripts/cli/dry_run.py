@@ -141,7 +141,7 @@ def _kind(state: Any) -> str:
 
 
 def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """List the source and compare it with what is known; no ledger is written, unlike by `new_files`."""
+    """List the source and compare it with what is known; no ledger is written."""
     bookmark_of = file_bookmark()
     bookmark = bookmark_of(state["source"], state=state, context=name, mode=state["mode"], saves=False, **given)
     delta = bookmark.new_files()

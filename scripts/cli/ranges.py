@@ -13,8 +13,8 @@ from scripts.cli.looking import state_in
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text
-from scripts.helpers.coverage import types_of
-from scripts.helpers.cursors import CursorColumn, as_list
+from scripts.helpers.coverage import columns_of
+from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import InvalidValueError
 
 BEGINNING, END = "the very beginning", "the very end"
@@ -47,8 +47,7 @@ def bound_given(state: Any, text: str | None) -> Any:
     """Read a bound as the first cursor column is."""
     if text is None:
         return None
-    name = as_list(state.get("cursor_column"))[0]
-    return cursor_value(CursorColumn(str(name), types_of(state)[0]), text)
+    return cursor_value(columns_of(state)[0], text)
 
 
 def cursor_value(column: CursorColumn, text: str) -> Any:

@@ -18,8 +18,8 @@ from scripts.cli.progress import progress
 from scripts.cli.ranges import cursor_value
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import printable
-from scripts.helpers.coverage import is_rows, types_of
-from scripts.helpers.cursors import CursorColumn, as_list
+from scripts.helpers.coverage import columns_of, is_rows
+from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import InvalidValueError, UnknownJobError
 from scripts.helpers.records import Head, Order
 from scripts.helpers.values import Spilled
@@ -125,8 +125,7 @@ def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _cursor(text: str, state: Mapping[str, Any]) -> Any:
     """Read the cursor of a rows context as its columns are; several are parted by commas."""
-    names, types = as_list(state.get("cursor_column")), types_of(state)
-    columns = [CursorColumn(str(name), kind) for name, kind in zip(names, types, strict=True)]
+    columns = columns_of(state)
     if len(columns) == 1:
         return cursor_value(columns[0], text)
     parts = text.split(",")

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from scripts.helpers.freshness import age, failed_since, lag
-from scripts.helpers.records import Change, Head, LogEntry
+from scripts.helpers.records import SUCCESS, Change, Head, LogEntry
 from scripts.helpers.spill import Blob
 from scripts.helpers.units import duration_text, size_text, time_text
 from scripts.helpers.units import printable as printable
@@ -114,7 +114,7 @@ def last_run(head: Head) -> tuple[str, datetime] | None:
     """
     if head.claim is not None:
         return head.claim.run_id, head.claim.since
-    if head.last is not None and head.last.op in ("COMMIT", "IMPORT") and head.last.run_id is not None:
+    if head.last is not None and head.last.op in SUCCESS and head.last.run_id is not None:
         return head.last.run_id, head.last.at
     return None
 

@@ -17,7 +17,7 @@ from scripts.helpers.ids import BatchId, check_context, new_run_id
 from scripts.helpers.job_metrics import METRICS, files_read, fitting
 from scripts.helpers.job_report import Reporter
 from scripts.helpers.modes import Mode
-from scripts.helpers.namespaces import name_in_table, without_namespace
+from scripts.helpers.namespaces import name_in_table, split_name
 from scripts.helpers.pandas_rows import is_pandas
 from scripts.helpers.row_counts import RowCounts, bytes_below
 from scripts.helpers.run import Run
@@ -123,7 +123,7 @@ class Batch:
             if self.mode.saves:
                 self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
             else:
-                in_glue = runs_on_glue(without_namespace(self.job_id), (self.mode.from_run, self.mode.to_run))
+                in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
                 known = chain(self._job_runs, in_glue)
                 self._run = UnsavedRun(self._watermarks, self.job_id, self.run_id, self.mode, known)
             self._run.__enter__()

@@ -121,6 +121,12 @@ def fitting(state: Mapping[str, Any], bound: Any, what: str) -> Point:
         raise CursorError(str(names), f"{what} is outside the years 1 to 9999 in UTC. Give a nearer one.") from None
 
 
+def columns_of(state: Mapping[str, Any]) -> list[CursorColumn]:
+    """Return the cursor columns of a state."""
+    names = as_list(state.get("cursor_column"))
+    return [CursorColumn(str(name), kind) for name, kind in zip(names, types_of(state), strict=True)]
+
+
 def types_of(state: Mapping[str, Any]) -> list[str]:
     """Return the types of a state's cursor columns."""
     return [str(kind) for kind in as_list(state.get("type"))]

@@ -10,10 +10,9 @@ from scripts.helpers import items
 from scripts.helpers.errors import InvalidValueError, UnknownRunError, UnplacedRunError
 from scripts.helpers.ids import check_run_id
 from scripts.helpers.lookups import Lookups
-from scripts.helpers.namespaces import without_namespace
-from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.namespaces import split_name
+from scripts.helpers.records import SUCCESS, Head, LogEntry
 
-SUCCESS = ("COMMIT", "IMPORT")
 PAGE = 100
 
 
@@ -93,7 +92,8 @@ def _history(watermarks: Lookups, job_id: str, below: int | None = None) -> Iter
 def _started(watermarks: Lookups, head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
     if head.claim is not None and head.claim.run_id == run_id:
         return head.claim.since
-    record = watermarks._store.read(without_namespace(head.job_id), items.run_record_key(run_id))
+    own_name, _ = split_name(head.job_id)
+    record = watermarks._store.read(own_name, items.run_record_key(run_id))
     if record is not None:
         return items.start_of_run(record)
     for job_run in job_runs:

@@ -9,13 +9,14 @@ from scripts.helpers.ids import check_job_id
 SEPARATOR = "@@"
 
 
-def without_namespace(name: str) -> str:
-    """Return the job's own name of its name in the table.
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return the job's own name and its namespace of its name in the table.
 
-    >>> without_namespace("repairs@@north")
-    'repairs'
+    >>> split_name("repairs@@north"), split_name("repairs")
+    (('repairs', 'north'), ('repairs', None))
     """
-    return name.partition(SEPARATOR)[0]
+    job_id, _, namespace = name.partition(SEPARATOR)
+    return job_id, namespace or None
 
 
 def name_in_table(job_id: str, namespace: str | None) -> str:

@@ -21,6 +21,9 @@ from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInPro
 from scripts.helpers.ids import BatchId, new_epoch, same_run
 from scripts.helpers.units import printable
 
+SUCCESS = ("COMMIT", "IMPORT")
+"""What a change is called when it ends a run well; a run item is kept for each."""
+
 
 @dataclass(frozen=True)
 class Claim:

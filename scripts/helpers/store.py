@@ -36,7 +36,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.items import Item
-from scripts.helpers.records import Head, LogEntry
+from scripts.helpers.records import SUCCESS, Head, LogEntry
 from scripts.helpers.spill import check, join
 from scripts.helpers.values import Spilled
 
@@ -229,7 +229,7 @@ class Store:
 
         The log entry comes last: where it is, the run item is too.
         """
-        if entry.change.run_id is not None and entry.change.op in ("COMMIT", "IMPORT"):
+        if entry.change.run_id is not None and entry.change.op in SUCCESS:
             self._put(requests.put_run(self.table_name, entry))
         self._put(requests.put_log(self.table_name, entry))
 

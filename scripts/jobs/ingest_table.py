@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.coverage import types_of
-from scripts.helpers.cursors import CursorColumn, as_list
+from scripts.helpers.coverage import columns_of
+from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.dataframe_rows import DataFrameRows
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.jdbc_rows import JdbcTable
@@ -165,10 +165,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
     """Return the slice of a backfill that the arguments name, not yet begun."""
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
     state = watermarks.rows_state(job_id, arguments.context)
-    columns = [
-        CursorColumn(str(name), kind)
-        for name, kind in zip(as_list(state.get("cursor_column")), types_of(state), strict=True)
-    ]
+    columns = columns_of(state)
     low, high = (bound_of(columns, arguments, name) for name in ("backfill_from", "backfill_to"))
     return Backfill(
         watermarks,

@@ -9,14 +9,13 @@ from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.connection_options import TableRequest
 from scripts.helpers.jdbc_errors import typed_errors
 from scripts.helpers.jdbc_rows import database_of
+from scripts.helpers.sql_databases import MySQL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
-DATABASES_WITHOUT_SCHEMAS = ("jdbc:mysql:", "jdbc:mariadb:")
-"""Where what stands before a table's name is a database, which JDBC calls a catalogue."""
 REMEDY = "name columns that only grow, or better one that also grows when a row is changed."
 
 
@@ -54,7 +53,7 @@ def _primary_key(spark: SparkSession, request: TableRequest) -> list[str]:
     connection = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(request.url).createConnectionFactory(options).apply(-1)
     try:
         *above, table = request.table.split(".")
-        if request.url.lower().startswith(DATABASES_WITHOUT_SCHEMAS):
+        if isinstance(database_of(request.url), MySQL):  # What stands before a name is a database, to JDBC a catalogue.
             catalog, schema = (above[-1] if above else connection.getCatalog()), None
         else:
             catalog = above[-2] if len(above) > 1 else connection.getCatalog()
