@@ -200,6 +200,17 @@ def watermarks(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
     return make_watermarks()
 
 
+@pytest.fixture
+def default_table(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watermarks]:
+    """Return the table that `Watermarks()` means, for this test alone, in a region of its own."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
+    made = Watermarks()
+    made.create_table()
+    yield made
+    made._store.client.delete_table(TableName=made.table_name)
+
+
 @pytest.fixture(scope="session")
 def spark(endpoint: str) -> Iterator[Any]:
     """Return a Spark session whose s3:// and s3a:// are the moto server."""

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.watermarks import Watermarks
+import pytest
+
 from tests.conftest import REPOSITORY
 from tests.docs.pages import run_command, shell_commands
 
@@ -16,11 +17,8 @@ README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_readme_examples_work_when_run_in_order(
-    endpoint: str, spark: Any, tmp_path: Path, monkeypatch: Any, dynamodb: Any
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    Watermarks("glue-watermarks", dynamodb).create_table()
+@pytest.mark.usefixtures("default_table")
+def test_readme_examples_work_when_run_in_order(spark: Any, tmp_path: Path, monkeypatch: Any) -> None:
     rows = spark.createDataFrame([(1, "2026-01-01"), (2, "2026-01-02")], "id BIGINT, day STRING")
     rows.selectExpr("id", "cast(day as timestamp) as last_modified").write.parquet(f"{tmp_path}/repairs")
     landing = tmp_path / "landing" / "parking"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from tests.conftest import REPOSITORY
 from tests.protocol.worker import JOB, Folder, Worker, checksum
 
 WORKERS = 5
+PAUSES = 0.1
+"""How often a process that has a plan in hand is stopped."""
 SKEWS = (0.0, 0.0, 0.0, -2.0, 2.0, -86_400.0, 86_400.0)
 IN_HAND = ("frozen", "wrote")
 """Last steps of a process that died between freeze and commit."""
@@ -40,6 +43,8 @@ class Crowd:
         self._settings = {"table": watermarks.table_name, "url": url, "folder": str(root), "forgetful": forgetful}
         self._root, self._random = root, random.Random(seed)
         self._processes: list[tuple[subprocess.Popen[bytes], str]] = []
+        self._paused: tuple[subprocess.Popen[bytes], str] | None = None
+        self._fence, self._woken = 0, ""
         self._started, self._wish = 0, 1.0
         self._last_run: str | None = None
         self.folder.grow(0)
@@ -51,12 +56,14 @@ class Crowd:
             while time.monotonic() < deadline:
                 self.folder.grow(self.folder.rows() + self._random.randint(0, 8))
                 self._drop_ended()
+                self._pause_one()
                 while len(self._processes) < WORKERS:
                     self._start()
                 if time.monotonic() >= next_kill and self._kill_some():
                     next_kill = time.monotonic() + self._random.uniform(0.3, 1.3)
                 time.sleep(0.05)
         finally:
+            self._wake()
             while self._processes:
                 self._kill(0)
 
@@ -81,10 +88,28 @@ class Crowd:
         with (self._root / f"{seed}.log").open("wb") as log:
             self._processes.append((subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log), seed))
 
+    def _pause_one(self) -> None:
+        """Stop one that has a plan in hand, as a machine that sleeps does, until another has taken the job over."""
+        if self._paused is not None:
+            if self.watermarks.latest(JOB).fence > self._fence:
+                self._wake()
+            return
+        for index in range(len(self._processes)):
+            last = self._last_step(index)
+            if last["step"] in IN_HAND and self._random.random() < PAUSES:
+                self._paused, self._fence = self._processes.pop(index), last["fence"]
+                self._paused[0].send_signal(signal.SIGSTOP)
+                return
+
+    def _wake(self) -> None:
+        if self._paused is not None:
+            self._paused[0].send_signal(signal.SIGCONT)
+            self._processes.append(self._paused)
+            self._paused, self._woken = None, self._paused[1]
+
     def _kill_some(self) -> bool:
         """Kill one that has a plan in hand, or any one, or all as a power cut does; False if there was none."""
-        steps = [self._last_step(index)["step"] for index in range(WORKERS)]
-        fit = [index for index, step in enumerate(steps) if step in IN_HAND or (self._wish < 0.4 and step != "nothing")]
+        fit = [index for index in range(len(self._processes)) if self._is_fit(index)]
         if not fit:
             return False
         self._kill(self._random.choice(fit))
@@ -92,6 +117,13 @@ class Crowd:
             self._kill(0)
         self._wish = self._random.random()
         return True
+
+    def _is_fit(self, index: int) -> bool:
+        """Tell whether one may be killed now; one that was woken may first try to go on."""
+        step = self._last_step(index)["step"]
+        if step in IN_HAND:
+            return self._processes[index][1] != self._woken
+        return self._wish < 0.4 and step != "nothing"
 
     def _kill(self, index: int) -> None:
         self._processes[index][0].kill()

@@ -17,7 +17,7 @@ from tests.protocol.worker import JOB
 
 SECONDS = 240 if is_long() else 25
 ROUND_SECONDS = 8
-MORE_ROUNDS = 20
+MORE_ROUNDS = 8
 """On a slow machine a run goes on until it has tried what it must."""
 LEAST = {
     "killed": 5,

@@ -33,8 +33,8 @@ from tests.conftest import REGION
 
 JOB = "shared"
 BATCH_ROWS = 50
-STALLS = 0.3
-"""How often a run pauses for longer than most leases, so that others take over and it comes late."""
+STALLS = 0.1
+"""How often a run pauses for longer than most leases, so that others may take over and it comes late."""
 SPILLING = 70_000
 """So many characters in a plan that it does not fit into the head."""
 
@@ -146,7 +146,7 @@ class Worker:
         batch = run.planned("batch")
         if run.replay and self._forgetful:
             batch = self._new_batch(batch["low"], batch["high"])
-        self.note("frozen", run=run.run_id, batch=str(run.batch_id))
+        self.note("frozen", run=run.run_id, batch=str(run.batch_id), fence=run.fence)
         self._pause(0.3)
         self._write(run, batch)
         self._pause(3 if self._random.random() < STALLS else 0.3)
@@ -169,7 +169,7 @@ class Worker:
         batch_id = str(run.batch_id)
         content = {"rows": list(range(batch["low"], batch["high"])), "mark": checksum(batch["mark"])}
         text = json.dumps(content)
-        self.note("wrote", run=run.run_id, batch=batch_id, checksum=checksum(text))
+        self.note("wrote", run=run.run_id, batch=batch_id, fence=run.fence, checksum=checksum(text))
         target = self.folder.sink / batch_id
         if target.exists() and target.read_text() != text:
             self.note("failure", run=run.run_id, batch=batch_id, error="the sink holds another content for this batch")

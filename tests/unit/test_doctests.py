@@ -7,7 +7,6 @@ import importlib
 import inspect
 import json
 import pkgutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ FOR_USERS = (
 """Modules whose classes users call."""
 ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame", "glue.importing.import_bookmark")
 """What users call of modules that have more than that."""
-ELSEWHERE = "eu-west-3"
-"""A region of its own, so that the examples' table is no other test's."""
 
 
 def load(module: str) -> Any:
@@ -76,22 +73,15 @@ def glue_with_bookmark() -> Any:
 
 
 @pytest.fixture
-def names(
-    endpoint: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, Any]]:
+def names(default_table: Watermarks, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what an example may use: a directory `landing` of two files, and the table of the playbook."""
     for number in (1, 2):
         (tmp_path / f"{number}.csv").write_text("id\n123")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", ELSEWHERE)
-    watermarks = Watermarks("glue-watermarks", region_name=ELSEWHERE)
-    watermarks.create_table()
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "hello.py").write_text("print('hello')")
     jobs = {"script": str(folder / "hello.py"), "logs": str(folder / "logs"), "SparkSubmit": SparkSubmit}
-    more = {"watermarks": watermarks, "glue": glue_with_bookmark(), "landing": str(tmp_path)}
-    yield {"FileBookmark": FileBookmark} | jobs | more
-    watermarks._store.client.delete_table(TableName="glue-watermarks")
+    more = {"watermarks": default_table, "glue": glue_with_bookmark(), "landing": str(tmp_path)}
+    return {"FileBookmark": FileBookmark} | jobs | more
 
 
 @pytest.mark.parametrize(
