@@ -122,7 +122,7 @@ class Fetching:
         """Turn packed plans into records, for Spark's `mapInArrow`: record, path, folder values."""
         try:
             yield from self._records(planned for batch in batches for planned in _unpacked(batch))
-        except SourceError as error:
+        except WatermarkError as error:
             raise RuntimeError(marked(error)) from error
 
     def _records(self, planned: Iterator[Planned]) -> Iterator[pa.RecordBatch]:

@@ -70,6 +70,8 @@ class ObjectFetcher:
         ------
         ChangedObjectError
             It was overwritten or deleted.
+        CredentialsError, SourceUnavailableError
+            The login has ended, or S3 cannot be reached or refuses for load.
         SourceError
             It cannot be read for another reason, which is named.
         """
@@ -98,6 +100,8 @@ class ObjectFetcher:
     def _by_obstore(self, get: Callable[..., Any], planned: Planned) -> bytes:
         from obstore import exceptions
 
+        from scripts.helpers.s3_errors import login_or_load_of_obstore, obstore_code
+
         condition: dict[str, str] = {}
         if planned.etag:
             condition["if_match"] = f'"{planned.etag}"'
@@ -112,11 +116,13 @@ class ObjectFetcher:
                 raise self._unreadable(planned, "NoSuchBucket") from None
             raise self._deleted(planned) from None
         except exceptions.BaseError as error:
-            code = re.search(r"<Code>([\w.]+)</Code>", str(error))
-            raise self._unreadable(planned, code[1] if code else type(error).__name__, str(error)) from error
+            told = login_or_load_of_obstore(str(self._location), error)
+            raise told or self._unreadable(planned, obstore_code(error), str(error)) from error
 
     def _call(self, operation: str, planned: Planned) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
+
+        from scripts.helpers.s3_errors import code_of, login_or_load
 
         asked = {"Bucket": self._location.bucket, "Key": self._location.prefix + planned.key, **self._payer}
         if planned.etag:
@@ -125,15 +131,13 @@ class ObjectFetcher:
             asked["VersionId"] = planned.version_id
         try:
             return getattr(self._client, operation)(**asked)
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
+        except (ClientError, BotoCoreError) as error:
+            code, text = code_of(error), str(error)
             if code in ("PreconditionFailed", "412"):
                 raise self._changed(planned) from None
             if code in ("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"):
                 raise self._deleted(planned) from None
-            raise self._unreadable(planned, code, error.response["Error"].get("Message", "")) from error
-        except BotoCoreError as error:
-            raise self._unreadable(planned, type(error).__name__) from error
+            raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
 
     def _read_file(self, planned: Planned) -> bytes:
         path = self._location.prefix + planned.key

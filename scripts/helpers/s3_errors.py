@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -38,19 +40,43 @@ _NO_LOGIN = (
 
 
 def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return what an error of S3 means for the caller; None where neither login nor load is the reason."""
+    """Return what an error of botocore means for the caller; None where neither login nor load is the reason."""
     if isinstance(error, _NO_LOGIN):
-        return CredentialsError(f"The AWS credentials for S3 cannot be used ({type(error).__name__}). Renew them.")
+        return _no_login(error)
     if isinstance(error, _BROKEN):
         return SourceUnavailableError(source, type(error).__name__)
     if not isinstance(error, ClientError):
         return None
-    code = code_of(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return _by_code(source, code_of(error), status)
+
+
+def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
+    """Return the same for an error of obstore, which tells most of it as text only."""
+    if type(error).__name__ == "UnauthenticatedError":
+        return _no_login(error)
+    text = str(error)
+    if status := re.search(r"status code: (\d{3})", text):
+        return _by_code(source, obstore_code(error), int(status[1]))
+    return SourceUnavailableError(source, "HTTP error") if "HTTP error" in text else None
+
+
+def _no_login(error: Exception) -> CredentialsError:
+    return CredentialsError(f"The AWS credentials for S3 cannot be used ({type(error).__name__}). Renew them.")
+
+
+def _by_code(source: str, code: str, status: int) -> CredentialsError | SourceUnavailableError | None:
     if code in _LOGIN:
         return CredentialsError(f"S3 does not accept the credentials ({code}). Renew them.")
-    if code in _LATER or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+    if code in _LATER or status >= 500:
         return SourceUnavailableError(source, code)
     return None
+
+
+def obstore_code(error: Exception) -> str:
+    """Return S3's code within an error of obstore, or what kind of error it is."""
+    code = re.search(r"<Code>([\w.]+)</Code>", str(error))
+    return code[1] if code else type(error).__name__
 
 
 def code_of(error: ClientError | BotoCoreError | OSError) -> str:

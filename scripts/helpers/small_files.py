@@ -107,7 +107,7 @@ def read_small_files(
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Turn what executors of `read_small_files` raise inside Spark's errors into ChangedObjectError or SourceError.
+    """Turn what executors of `read_small_files` raise inside Spark's errors into our own, such as ChangedObjectError.
 
     Examples
     --------
