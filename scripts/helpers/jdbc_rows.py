@@ -14,6 +14,7 @@ from dateutil.parser import isoparse
 from scripts.helpers.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.errors import SourceError
 from scripts.helpers.jdbc_errors import typed_errors
+from scripts.helpers.jdbc_queries import ask
 from scripts.helpers.row_sources import Facts, named_zone
 from scripts.helpers.row_window import RowWindow, check_types
 from scripts.helpers.slices import slices
@@ -315,11 +316,8 @@ class JdbcTable:
         return row
 
     def _query(self, query: str, names: Sequence[str]) -> list[Any]:
-        """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression."""
-        schema = ", ".join(f"{name} STRING" for name in names)
-        reader = self._spark.read.format("jdbc").options(**self._options, query=query, customSchema=schema)
         with self.typed_errors():
-            return reader.load().collect()
+            return ask(self._spark, self._options, query, names)
 
 
 def database_of(url: str) -> Database:

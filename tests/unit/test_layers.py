@@ -39,7 +39,7 @@ SOURCES = [
 ROWS = [
     *GROUND, {"cursors"}, {"intervals"}, {"packed_intervals"}, {"coverage"},
     {"slices", "backfill_record", "sql_dialects"},
-    {"row_window", "date_partitions", "sql_databases", "jdbc_errors"},
+    {"row_window", "date_partitions", "sql_databases", "jdbc_errors", "jdbc_queries"},
     {"row_sources", "row_options", "row_counts", "sql_enterprise", "sql_sqlite"},
     {"row_plan", "dataframe_rows", "jdbc_rows", "pandas_rows"},
     {"row_range", "missing_keys", "postgres_snapshot", "slice_source"},

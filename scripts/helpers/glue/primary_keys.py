@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.connection_options import TableRequest
 from scripts.helpers.jdbc_errors import typed_errors
+from scripts.helpers.jdbc_queries import jdbc_connection
 from scripts.helpers.jdbc_rows import database_of
 from scripts.helpers.sql_databases import MySQL
 
@@ -43,17 +44,13 @@ def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> st
 
 
 def _primary_key(spark: SparkSession, request: TableRequest) -> list[str]:
-    """Ask JDBC's own metadata, by a connection as Spark makes it."""
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:  # Spark Connect has no connection to offer.
-        return []
-    properties = {"driver": database_of(request.url).driver, **request.properties}
-    parameters = jvm.PythonUtils.toScalaMap(properties)
-    options = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(request.url, request.table, parameters)
-    connection = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(request.url).createConnectionFactory(options).apply(-1)
-    try:
+    """Ask JDBC's own metadata."""
+    database = database_of(request.url)
+    with jdbc_connection(spark, {"driver": database.driver, **request.properties, "url": request.url}) as connection:
+        if connection is None:
+            return []
         *above, table = request.table.split(".")
-        if isinstance(database_of(request.url), MySQL):  # What stands before a name is a database, to JDBC a catalogue.
+        if isinstance(database, MySQL):  # What stands before a name is a database, to JDBC a catalogue.
             catalog, schema = (above[-1] if above else connection.getCatalog()), None
         else:
             catalog = above[-2] if len(above) > 1 else connection.getCatalog()
@@ -63,5 +60,3 @@ def _primary_key(spark: SparkSession, request: TableRequest) -> list[str]:
         while rows.next():
             found.append(str(rows.getString("COLUMN_NAME")))
         return found
-    finally:
-        connection.close()
