@@ -38,8 +38,8 @@ DATABASES: dict[str, Database] = {
 }
 MANY = 100_000
 """A window of more rows is read by several queries; a smaller one costs less in one."""
-PER_CORE, MAX_PARTITIONS = 4, 128
-"""Ranges are of equal width, not of equal count: several for each core even out what skew there is."""
+PER_CORE, MAX_PARTITIONS = 2, 128
+"""Ranges are of equal width, not of equal count: more of them even out skew, and cost each an index scan of its own."""
 FETCH_SIZE = 10_000
 """Rows that a driver takes at a time; some take all at once unless told."""
 
@@ -74,7 +74,7 @@ class JdbcTable:
         Of the connection, such as ``user`` and ``password``; options of Spark's reader as well.
     partitions
         Ranges that a large window is cut into, and so connections at a time, up to the number of
-        cores. By default four for each core; 1 for a single query. Give more where a few rows
+        cores. By default two for each core; 1 for a single query. Give more where a few rows
         lie far from the others, such as at a stamp of 1970.
     zone
         Zone whose wall clock the columns without zone are stamped with.

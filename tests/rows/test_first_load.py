@@ -72,13 +72,13 @@ def test_ties_stay_together_when_cursor_is_compound(postgres: Any, table_in: Mak
 @pytest.mark.parametrize(
     ("options", "at", "kind", "queries"),
     [
-        ({}, "n", "int", 8),
+        ({}, "n", "int", 4),
         ({"partitions": 1}, "n", "int", 1),
         ({"partitions": 5}, "n % 2", "int", 1),
         ({"partitions": 5}, "7", "int", 1),
         ({"partitions": 5}, "n::text", "text", 1),
     ],
-    ids=["four_for_each_core", "one_is_asked_for", "two_values", "one_value", "texts"],
+    ids=["two_for_each_core", "one_is_asked_for", "two_values", "one_value", "texts"],
 )
 def test_number_of_queries_is_bounded_when_the_window_is_large(
     postgres: Any, table_in: Maker, options: Any, at: str, kind: str, queries: int
