@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STANDIN = REPOSITORY / "tests" / "doubles" / "awsglue_standin"
-HERE, ON_GLUE = "eu-central-1", "eu-central-2"
+HERE, ON_GLUE = "ap-southeast-1", "ap-southeast-2"
 """Regions of their own: scripts use the table of the default name."""
 Run = Callable[..., None]
 
