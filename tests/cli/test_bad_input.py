@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ def test_who_is_to_act_is_told_when_s3_refuses(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch, arguments: list[str],
     status: int, code: str, exit_code: int, said: list[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
     text = "User: sam is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::landing because of nothing"
     before = world.latest("parking-fines")
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -313,7 +314,7 @@ def test_listing_is_complete_when_s3_asks_to_slow_down_at_first(
     put(s3, bucket, "d/one", "d/two")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     pauses: list[float] = []
-    monkeypatch.setattr("botocore.endpoint.time.sleep", pauses.append)
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=pauses.append))
     client = make_client(1)
     wire = Wire(client, *[(status, ERROR.format("SlowDown"))] * 3)
 
@@ -331,7 +332,7 @@ def test_listing_is_complete_when_s3_asks_to_slow_down_at_the_second_page(
     put(s3, bucket, *(f"d/{key}" for key in keys))
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     pauses: list[float] = []
-    monkeypatch.setattr("botocore.endpoint.time.sleep", pauses.append)
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=pauses.append))
     client = make_client(1)
     small_pages(client, 6)
     slow_down = (503, ERROR.format("SlowDown"))
@@ -381,7 +382,7 @@ def test_key_comes_in_the_next_batch_when_it_appeared_behind_the_cursor(own_s3: 
 
 
 def test_listing_is_to_be_tried_again_when_s3_never_stops_to_slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
     client = make_client(1)
     wire = Wire(client, *[(503, ERROR.format("SlowDown"))] * 20)
 

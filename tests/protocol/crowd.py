@@ -9,9 +9,12 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from scripts.helpers.errors import FencedError
 from scripts.helpers.records import LogEntry
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
@@ -23,6 +26,8 @@ PAUSES = 0.1
 SKEWS = (0.0, 0.0, 0.0, -2.0, 2.0, -86_400.0, 86_400.0)
 IN_HAND = ("frozen", "wrote")
 """Last steps of a process that died between freeze and commit."""
+ENDED = ("fenced", "committed", "aborted", "unanswered", "failure")
+"""Last step of a run."""
 
 
 class Crowd:
@@ -44,7 +49,7 @@ class Crowd:
         self._root, self._random = root, random.Random(seed)
         self._processes: list[tuple[subprocess.Popen[bytes], str]] = []
         self._paused: tuple[subprocess.Popen[bytes], str] | None = None
-        self._fence, self._woken = 0, ""
+        self._fence, self._woken, self._taken = 0, ("", ""), 0
         self._started, self._wish = 0, 1.0
         self._last_run: str | None = None
         self.folder.grow(0)
@@ -66,6 +71,30 @@ class Crowd:
             self._wake()
             while self._processes:
                 self._kill(0)
+
+    def be_late(self) -> None:
+        """Stop one worker that has a plan in hand, take the job over, and let the worker go on: now it is late."""
+        self._start()
+        process, seed = self._processes[-1]
+        try:
+            self._wait_for(lambda: self._last_step(-1)["step"] in IN_HAND)
+            process.send_signal(signal.SIGSTOP)
+            name = f"{process.pid}-{seed}"
+            before = len(self._noted(name))
+            run = self.watermarks.begin(JOB, f"jr_late-{seed}", take_over=True)
+            self._taken += 1
+            process.send_signal(signal.SIGCONT)
+            self._wait_for(lambda: any(fact["step"] in ENDED for fact in self._noted(name)[before:]))
+            with suppress(FencedError):  # The worker may have taken it back.
+                run.abort()
+        finally:
+            self._kill(-1)
+
+    def _wait_for(self, happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not happened() and time.monotonic() < deadline:
+            self.folder.grow(self.folder.rows() + 1)
+            time.sleep(0.005)
 
     def drain(self) -> None:
         """Let one clean worker take what is left."""
@@ -105,7 +134,7 @@ class Crowd:
         if self._paused is not None:
             self._paused[0].send_signal(signal.SIGCONT)
             self._processes.append(self._paused)
-            self._paused, self._woken = None, self._paused[1]
+            self._paused, self._woken = None, (self._paused[1], self._last_step(-1)["run"])
 
     def _kill_some(self) -> bool:
         """Kill one that has a plan in hand, or any one, or all as a power cut does; False if there was none."""
@@ -119,11 +148,11 @@ class Crowd:
         return True
 
     def _is_fit(self, index: int) -> bool:
-        """Tell whether one may be killed now; one that was woken may first try to go on."""
-        step = self._last_step(index)["step"]
-        if step in IN_HAND:
-            return self._processes[index][1] != self._woken
-        return self._wish < 0.4 and step != "nothing"
+        """Tell whether one may be killed now; one that was woken may first try to end its run."""
+        last = self._last_step(index)
+        if last["step"] in IN_HAND:
+            return (self._processes[index][1], last["run"]) != self._woken
+        return self._wish < 0.4 and last["step"] != "nothing"
 
     def _kill(self, index: int) -> None:
         self._processes[index][0].kill()
@@ -168,7 +197,7 @@ class Crowd:
         return {
             "killed": sum(self.kills.values()),
             "killed between freeze and commit": sum(self.kills[step] for step in IN_HAND),
-            "taken over": sum(fact.get("taken_over", False) for fact in steps),
+            "taken over": self._taken + sum(fact.get("taken_over", False) for fact in steps),
             "replayed": sum(fact.get("replay", False) for fact in steps),
             "tried again by the same id": sum(fact.get("attempt", 1) > 1 for fact in steps),
             "late and fenced": sum(fact["step"] == "fenced" for fact in steps),

@@ -44,6 +44,7 @@ def test_every_row_is_at_the_sink_once_when_workers_are_killed_and_taken_over(
     crowd.work(SECONDS)
     for _ in range(MORE_ROUNDS):
         if crowd.lacks(LEAST):
+            crowd.be_late()
             crowd.work(ROUND_SECONDS)
     crowd.drain()
     findings = crowd.watermarks.doctor(JOB, repair=True)

@@ -104,6 +104,12 @@ def _commit_late(postgres: PostgresServer, name: str, stop: threading.Event) -> 
                 stop.wait(PAUSE)
 
 
+def with_rows(live: Watermarks) -> list[int]:
+    """Return how many rows each run wrote that wrote any."""
+    written = [int(entry.change.metrics.get("rows_written", 0)) for entry in live.history("parking")]
+    return [count for count in written if count]
+
+
 @pytest.mark.parametrize(
     ("cursor", "delay", "more"),
     [("last_modified", "2", ["--partitions", "6"]), ("changed", "0", ["--snapshot"])],
@@ -118,22 +124,24 @@ def test_sink_equals_source_and_each_version_came_once_when_rows_change_all_the_
     writer = threading.Thread(target=keep_writing, args=(postgres, parking, stop))
     writer.start()
 
+    codes: list[int] = []
     try:
-        codes = [run(*arguments, "--delay-seconds", delay) for _ in range(4)]
+        while len(codes) < 4 or (len(with_rows(live)) < 3 and len(codes) < 60):
+            codes.append(run(*arguments, "--delay-seconds", delay))
     finally:
         stop.set()
         writer.join()
     codes.append(run(*arguments, "--delay-seconds", "0"))
 
-    assert codes == [0] * 5
+    assert set(codes) == {0}
     rows = jdbc.read.parquet(str(tmp_path / "raw")).select("id", "version").collect()
     assert len(rows) == len(set(rows))
     latest: dict[int, int] = {}
     for row in rows:
         latest[row["id"]] = max(latest.get(row["id"], 0), row["version"])
     assert latest == dict(postgres.sql(f"SELECT id, version FROM {parking}"))
-    written = [entry.change.metrics.get("rows_written") for entry in live.history("parking")]
-    assert max(written) > ROWS - 5_000 and sum(int(count) > 0 for count in written) >= 3
+    assert max(with_rows(live)) > ROWS - 5_000
+    assert len(with_rows(live)) >= 3
     assert "queries=6" in caplog.text or cursor == "changed"
 
 
