@@ -21,10 +21,10 @@ from typing import Any
 import boto3
 import pyarrow as pa
 
-import scripts.helpers.file_bookmark  # noqa: F401
+import scripts.helpers.files.bookmark  # noqa: F401
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.object_listing import Listing, Location
-from scripts.helpers.store import CLIENT_CONFIG
+from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 
 SOURCE = "s3://bucket/landing/"

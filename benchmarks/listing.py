@@ -26,7 +26,7 @@ from obstore.store import S3Store
 from benchmarks.goals import Goal, judge, say
 from benchmarks.listing_server import PAGE, PREFIX
 from benchmarks.local_server import local_server
-from scripts.helpers.object_listing import Listing, ListingOptions, Location
+from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 
 FOLDERS = 16
 SAMPLE_PAGES = 100

@@ -23,10 +23,10 @@ from benchmarks.local_server import local_server
 from benchmarks.local_spark import local_spark
 from benchmarks.object_server import BUCKET, PREFIX, Objects
 from scripts.demo.local_s3 import spark_conf
-from scripts.helpers.identities import LISTED
-from scripts.helpers.object_listing import Location
-from scripts.helpers.small_files import read_small_files
-from scripts.helpers.spark_reading import read_files
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.reading.small_files import read_small_files
+from scripts.helpers.reading.spark import read_files
 
 ROWS = 20
 SCHEMA = "object long, row long, value double, at timestamp, note string"

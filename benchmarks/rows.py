@@ -27,13 +27,13 @@ from benchmarks.goals import Goal, judge, say
 from benchmarks.local_spark import local_spark
 from benchmarks.new_files import DLT_PYTHON, step
 from benchmarks.overhead import moto_server
-from scripts.helpers.dataframe_rows import DataFrameRows
-from scripts.helpers.date_partitions import DatePartitions
-from scripts.helpers.jdbc_rows import JdbcTable
+from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.date_partitions import DatePartitions
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import find_jdbc_jars
-from tests.rows.servers import PostgresServer
+from tests.support.databases import PostgresServer
 
 CHANGED = 1_000
 CURSOR = "last_modified"

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.file_steps import SOURCE, peak_mb
 from benchmarks.landing_server import arrive
 from benchmarks.local_spark import local_spark
-from scripts.helpers.spark_bookmark import SparkFileBookmark
+from scripts.helpers.files.spark import SparkFileBookmark
 
 
 def heap_mb(spark: Any) -> float:

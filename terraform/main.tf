@@ -1,4 +1,4 @@
-# The names and types below are those of scripts/helpers/items.py; a test compares them.
+# The names and types below are those of scripts/helpers/protocol/items.py; a test compares them.
 resource "aws_dynamodb_table" "watermarks" {
   # checkov:skip=CKV_AWS_119: A key of your own is a choice (create_kms_key, kms_key_arn); it costs money and can be lost. Without one the AWS managed key is used.
 

@@ -25,7 +25,9 @@ from moto import mock_aws
 
 from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
-from tests.doubles.moto_server import MotoServer, OneAtATime
+from tests.support.moto_server import MotoServer, OneAtATime
+
+pytest_plugins = ["tests.support.table_fixtures", "tests.support.database_fixtures"]
 
 REPOSITORY = Path(__file__).parent.parent
 REGION = "eu-west-2"
@@ -224,7 +226,7 @@ def spark(endpoint: str) -> Iterator[Any]:
     settings |= {
         "spark.executorEnv.AWS_ENDPOINT_URL": endpoint,
         "spark.ui.enabled": "false",
-        "spark.python.daemon.module": "tests.doubles.spark_daemon",
+        "spark.python.daemon.module": "tests.support.spark_daemon",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
@@ -244,7 +246,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the wheel, built from a copy of the source without network."""
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     shutil.copytree(REPOSITORY / "scripts", source / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(REPOSITORY / "tests" / "unit", source / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "tests" / "house", source / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "setup.py", "README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"):
         if (REPOSITORY / name).exists():
             shutil.copy(REPOSITORY / name, source / name)

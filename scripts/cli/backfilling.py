@@ -18,13 +18,13 @@ from scripts.cli.progress import progress
 from scripts.cli.ranges import BEGINNING, END, bound_given, span_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text, head_json, printable, state_of
-from scripts.helpers.coverage import types_of
-from scripts.helpers.cursors import as_list
 from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
-from scripts.helpers.intervals import Span
-from scripts.helpers.namespaces import split_name
-from scripts.helpers.records import Head
-from scripts.helpers.slices import slices
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.names import split_name
+from scripts.helpers.rows.coverage import types_of
+from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.rows.intervals import Span
+from scripts.helpers.rows.slicing import slices
 
 PROGRAM = ("python", "-m", "scripts.jobs.ingest_table")
 NEEDED = ("--source", "--target")

@@ -13,8 +13,8 @@ import click
 from scripts.cli.failures import told
 from scripts.cli.surroundings import DEFAULT_TABLE, Surroundings
 from scripts.helpers.errors import InvalidValueError, WatermarkError
-from scripts.helpers.freshness import duration
-from scripts.helpers.job_list import list_jobs
+from scripts.helpers.metrics.freshness import duration
+from scripts.helpers.protocol.jobs import list_jobs
 
 COMPLETE_JOBS = "WATERMARKS_COMPLETE_JOBS"
 """Environment variable: complete names of jobs too, which asks AWS at each press of the key."""

@@ -17,9 +17,9 @@ from scripts.cli.layout import emit, show_rows
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.cli.texts import head_json, moment, printable, state_of, state_text
-from scripts.helpers.adoption import ADOPTED, ADOPTED_BY_HAND
+from scripts.helpers.decisions.adoption import ADOPTED, ADOPTED_BY_HAND
 from scripts.helpers.errors import AmbiguousHistoryError, InvalidValueError, PlanConflictError
-from scripts.helpers.records import Head, Order
+from scripts.helpers.protocol.head import Head, Order
 from scripts.jobs.exit_codes import FAILED
 
 KEPT = "The reason; kept in the history."

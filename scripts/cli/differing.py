@@ -11,10 +11,10 @@ from rich.console import Console
 from scripts.cli.layout import Cell, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, known_files, printable, state_text, value_text
+from scripts.helpers.display.units import duration_text
 from scripts.helpers.errors import UnknownVersionError
-from scripts.helpers.records import Head, LogEntry
-from scripts.helpers.units import duration_text
-from scripts.helpers.values import same_values
+from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.values import same_values
 
 
 def entry_of(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:

@@ -18,11 +18,11 @@ from scripts.cli.looking import file_bookmark, file_options
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text, count_of, planned_text, printable, state_of
-from scripts.helpers.cursors import as_list
+from scripts.helpers.display.units import size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
-from scripts.helpers.records import Head
-from scripts.helpers.row_options import DEFAULT_DELAY
-from scripts.helpers.units import size_text
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.rows.options import DEFAULT_DELAY
 
 LISTED = 10
 
@@ -171,7 +171,7 @@ def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dic
 
 def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> tuple[Any, Any, int]:
     """Plan a window as a job does and count its rows, through Spark."""
-    from scripts.helpers.row_plan import plan_window
+    from scripts.helpers.rows.plan import plan_window
     from scripts.jobs import session
     from scripts.jobs.ingest_table import source_of
 

@@ -30,7 +30,7 @@ from scripts.helpers.errors import (
     UnknownVersionError,
     WatermarkError,
 )
-from scripts.helpers.job_list import JobList, list_jobs
+from scripts.helpers.protocol.jobs import JobList, list_jobs
 from scripts.jobs.exit_codes import BAD_SET_UP, FAILED, TRY_LATER, exit_code
 
 _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")

@@ -17,10 +17,10 @@ from scripts.cli.layout import Cell, emit, show_rows
 from scripts.cli.listing import UNKNOWN, found_jobs
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, printable
-from scripts.helpers.coverage import served_by
-from scripts.helpers.embedded_metrics import EmbeddedMetrics
+from scripts.helpers.display.units import duration_text
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.freshness import (
+from scripts.helpers.metrics.embedded import EmbeddedMetrics
+from scripts.helpers.metrics.freshness import (
     RANK,
     Freshness,
     Measure,
@@ -31,10 +31,10 @@ from scripts.helpers.freshness import (
     threshold_of,
     thresholds,
 )
-from scripts.helpers.job_list import ListedJob
-from scripts.helpers.job_report import JobReport
-from scripts.helpers.records import Head
-from scripts.helpers.units import duration_text
+from scripts.helpers.metrics.report import JobReport
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 MISSING = "not in the table; check the name in the thresholds"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scripts.cli.texts import NONE, as_json
-from scripts.helpers.units import printable
+from scripts.helpers.display.units import printable
 
 GAP = 2
 Cell = str | Text

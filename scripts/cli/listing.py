@@ -14,12 +14,12 @@ from scripts.cli.layout import Cell, emit, show_folded, show_rows
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, count_of, head_json, last_run, printable, state_of
-from scripts.helpers.coverage import served_by
+from scripts.helpers.display.units import duration_text, id_text
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.freshness import age, failed_since, lag, open_plan_age
-from scripts.helpers.job_list import ListCost, ListedJob, list_jobs
-from scripts.helpers.records import Change
-from scripts.helpers.units import duration_text, id_text
+from scripts.helpers.metrics.freshness import age, failed_since, lag, open_plan_age
+from scripts.helpers.protocol.head import Change
+from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
+from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")

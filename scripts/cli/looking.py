@@ -27,12 +27,12 @@ from scripts.cli.texts import (
     state_of,
     state_text,
 )
+from scripts.helpers.display.units import count_text, duration_text, id_text, size_text
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
-from scripts.helpers.freshness import age, lag
-from scripts.helpers.looked_up import BYTES, FILES, ROWS, counted
-from scripts.helpers.records import Head, LogEntry
-from scripts.helpers.units import count_text, duration_text, id_text, size_text
-from scripts.helpers.values import Spilled
+from scripts.helpers.metrics.freshness import age, lag
+from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
+from scripts.helpers.protocol.values import Spilled
 
 FILE_OPTIONS = [
     click.option("--include", multiple=True, metavar="GLOB", help="As the job gives it; again for more."),
@@ -212,7 +212,7 @@ def explain(around: Surroundings, job: str, key: str, context: str | None, **opt
 def file_bookmark() -> Any:
     """Import the class that lists sources of files; ConfigurationError where what it needs is not installed."""
     try:
-        from scripts.helpers.file_bookmark import FileBookmark
+        from scripts.helpers.files.bookmark import FileBookmark
     except ImportError as error:
         raise ConfigurationError(
             f"Looking at files needs {error.name}. Install it: pip install 'glue-watermarks[files]'."

@@ -18,10 +18,10 @@ from scripts.cli.layout import Cell, emit, show_rows
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, count_of, printable
-from scripts.helpers.decisions import make_order
+from scripts.helpers.decisions.decisions import make_order
+from scripts.helpers.decisions.transfer import ImportPlan, export_jobs, import_jobs, plan_import
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.job_list import list_jobs
-from scripts.helpers.transfer import ImportPlan, export_jobs, import_jobs, plan_import
+from scripts.helpers.protocol.jobs import list_jobs
 
 STANDARD = "-"
 SHOWN = 20

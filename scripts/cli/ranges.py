@@ -13,9 +13,9 @@ from scripts.cli.looking import state_in
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import bound_text
-from scripts.helpers.coverage import columns_of
-from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.cursors import CursorColumn
 
 BEGINNING, END = "the very beginning", "the very end"
 

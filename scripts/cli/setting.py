@@ -18,11 +18,11 @@ from scripts.cli.progress import progress
 from scripts.cli.ranges import cursor_value
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import printable
-from scripts.helpers.coverage import columns_of, is_rows
-from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import InvalidValueError, UnknownJobError
-from scripts.helpers.records import Head, Order
-from scripts.helpers.values import Spilled
+from scripts.helpers.protocol.head import Head, Order
+from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.rows.coverage import columns_of, is_rows
+from scripts.helpers.rows.cursors import CursorColumn
 
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
 _ASSIGNMENT = re.compile(r"([^=]+?)(?::(\w+))?=(.*)", re.DOTALL)

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError
 from rich.console import Console
 
 from scripts.helpers.errors import CredentialsError
-from scripts.helpers.store import Store, make_client
+from scripts.helpers.protocol.store import Store, make_client
 from scripts.helpers.watermarks import Watermarks
 
 DEFAULT_TABLE = "glue-watermarks"

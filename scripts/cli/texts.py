@@ -9,12 +9,12 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.freshness import age, failed_since, lag
-from scripts.helpers.records import SUCCESS, Change, Head, LogEntry
-from scripts.helpers.spill import Blob
-from scripts.helpers.units import duration_text, size_text, time_text
-from scripts.helpers.units import printable as printable
-from scripts.helpers.values import Spilled, to_utc_string
+from scripts.helpers.display.units import duration_text, size_text, time_text
+from scripts.helpers.display.units import printable as printable
+from scripts.helpers.metrics.freshness import age, failed_since, lag
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.head import SUCCESS, Change, Head, LogEntry
+from scripts.helpers.protocol.values import Spilled, to_utc_string
 
 NONE = "-"
 

@@ -20,8 +20,8 @@ from scripts.cli.moving import may_write
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.texts import NONE, moment, printable
+from scripts.helpers.display.units import duration_text, id_text
 from scripts.helpers.errors import AmbiguousHistoryError, ConfigurationError, CorruptItemError, NewerFormatError
-from scripts.helpers.units import duration_text, id_text
 from scripts.jobs.exit_codes import FAILED
 
 STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red", "EXPIRED": "red", "LOST": "red"}
@@ -51,7 +51,7 @@ def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str,
 
     UnknownJobError where the table holds neither runs, nor a definition, nor watermarks of the job.
     """
-    from scripts.helpers.runs.run_store import RunStore
+    from scripts.helpers.job_runs.run_store import RunStore
 
     now, store = around.now(), RunStore(around.store)
     with progress(around, f"reading runs of {printable(job)}"):

@@ -29,7 +29,7 @@ from rich.table import Table
 from scripts.demo import dataset
 from scripts.demo.compare import Month, compare
 from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
-from scripts.helpers.ids import new_run_id
+from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import TRY_LATER
 

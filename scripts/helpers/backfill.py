@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
-from scripts.helpers.backfill_record import BackfillRecord
-from scripts.helpers.coverage import covered_by, fitting, origin_of, record_id, region
 from scripts.helpers.errors import BoundsError, InvalidValueError, NothingThereError, PlanConflictError, UnknownJobError
-from scripts.helpers.ids import BatchId, new_run_id
-from scripts.helpers.intervals import Interval, missing, overlap
 from scripts.helpers.job import IncrementalJob, as_rows
-from scripts.helpers.records import Head
-from scripts.helpers.row_options import DEFAULT_DELAY, Sink
-from scripts.helpers.row_window import check_source, check_types
-from scripts.helpers.slice_source import SliceSource
-from scripts.helpers.slices import given, slice_id
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.names import BatchId, new_run_id
+from scripts.helpers.rows.backfill_record import BackfillRecord
+from scripts.helpers.rows.coverage import covered_by, fitting, origin_of, record_id, region
+from scripts.helpers.rows.intervals import Interval, missing, overlap
+from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
+from scripts.helpers.rows.slice_source import SliceSource
+from scripts.helpers.rows.slicing import given, slice_id
+from scripts.helpers.rows.window import check_source, check_types
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:

@@ -448,3 +448,7 @@ class StoreUnavailableError(WatermarkError):
     def __init__(self, table_name: str, action: str, reason: str) -> None:
         self.table_name, self.action, self.reason = table_name, action, reason
         super().__init__(f"{action} on table {table_name!r} failed: {reason}. Try again later.")
+
+
+class JobArgumentError(WatermarkError, RuntimeError):
+    """Job arguments that Glue keeps for itself, or that do not go together; awsglue raises a RuntimeError."""

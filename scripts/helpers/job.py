@@ -7,27 +7,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers import coverage
-from scripts.helpers.batch import NOTHING
-from scripts.helpers.dataframe_rows import as_source
+from scripts.helpers.batch.batch import NOTHING
+from scripts.helpers.batch.files import FileBatch
+from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.errors import PlanConflictError
-from scripts.helpers.file_batch import FileBatch
-from scripts.helpers.id_blocks import KIND, IdBlock
-from scripts.helpers.ids import new_token
-from scripts.helpers.modes import Mode, ModeName
-from scripts.helpers.pandas_rows import PandasRows, is_pandas
-from scripts.helpers.row_options import DEFAULTS, RowOptions, shown
-from scripts.helpers.row_plan import plan_window
-from scripts.helpers.row_range import whole_window, window_between
-from scripts.helpers.row_window import RowWindow
+from scripts.helpers.protocol.names import new_token
+from scripts.helpers.relational.ids import KIND, IdBlock
+from scripts.helpers.rows import coverage
+from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
+from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
+from scripts.helpers.rows.plan import plan_window, whole_window, window_between
+from scripts.helpers.rows.spark_frames import as_source
+from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
 
-    from scripts.helpers.job_report import Reporter
-    from scripts.helpers.row_sources import RowSource
+    from scripts.helpers.metrics.report import Reporter
+    from scripts.helpers.rows.sources import RowSource
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +231,7 @@ class IncrementalJob(FileBatch):
         SourceChangedError, InvalidValueError, TooManyIdsError
             See `id_blocks.IdBlock`.
         """
-        from scripts.helpers.relationalize import Relations
+        from scripts.helpers.relational.relations import Relations
 
         relations = Relations(df, root, self._id_block(transformation_ctx))
         self._sources.append(relations)

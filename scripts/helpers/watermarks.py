@@ -9,16 +9,15 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers import items, requests
-from scripts.helpers.administration import Administration
-from scripts.helpers.coverage import served_by
+from scripts.helpers.decisions.administration import Administration
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
-from scripts.helpers.ids import JOB_ID_RULE, check_run_id, new_token
-from scripts.helpers.records import Head, Plan
-from scripts.helpers.retention import expire_version
-from scripts.helpers.run import Run
-from scripts.helpers.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store, make_client
-from scripts.helpers.values import as_stored, encode, same_values
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.head import Head, Plan
+from scripts.helpers.protocol.names import JOB_ID_RULE, check_run_id, new_token, served_by
+from scripts.helpers.protocol.retention import expire_version
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store, make_client
+from scripts.helpers.protocol.values import as_stored, encode, same_values
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

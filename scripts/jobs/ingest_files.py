@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.spark_paths import suffix
+from scripts.helpers.listing.paths import suffix
 from scripts.jobs import session
 
 if TYPE_CHECKING:
-    from scripts.helpers.s3_events import S3EventQueue
+    from scripts.helpers.listing.events import S3EventQueue
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri")
@@ -90,7 +90,7 @@ def events_of(arguments: argparse.Namespace) -> S3EventQueue | None:
     """Return the queue, which gives no more messages than a batch takes files: others stay for the next batch."""
     if arguments.events_queue in (None, LIST):
         return None
-    from scripts.helpers.s3_events import S3EventQueue
+    from scripts.helpers.listing.events import S3EventQueue
 
     most = min(MOST_MESSAGES, arguments.max_files or MOST_MESSAGES)
     return S3EventQueue(arguments.events_queue, max_messages=most)

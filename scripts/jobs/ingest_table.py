@@ -9,18 +9,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.coverage import columns_of
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.dataframe_rows import DataFrameRows
+from scripts.helpers.batch.modes import Mode
+from scripts.helpers.databases.snapshot import PostgresSnapshot
+from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
-from scripts.helpers.jdbc_rows import JdbcTable
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.modes import Mode
-from scripts.helpers.namespaces import name_in_table
-from scripts.helpers.postgres_snapshot import PostgresSnapshot
-from scripts.helpers.row_options import DEFAULT_DELAY, Sink
-from scripts.helpers.row_sources import RowSource
-from scripts.helpers.row_window import Nulls
+from scripts.helpers.protocol.names import name_in_table
+from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
+from scripts.helpers.rows.sources import RowSource
+from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.rows.window import Nulls
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 

@@ -15,14 +15,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.embedded_metrics import EmbeddedMetrics
-from scripts.helpers.errors import InvalidValueError, WatermarkError
+from scripts.helpers.batch.modes import PREFIX, Mode, ModeName
+from scripts.helpers.errors import InvalidValueError, JobArgumentError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
 from scripts.helpers.glue.runtime import glue_session
-from scripts.helpers.glue_errors import JobArgumentError
-from scripts.helpers.glue_runs import on_glue
+from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.modes import PREFIX, Mode, ModeName
+from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, OK, STOPPED, TRY_LATER, exit_code  # noqa: F401
 

@@ -9,12 +9,12 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, Literal
 
-from scripts.helpers import freshness
-from scripts.helpers.coverage import is_rows
-from scripts.helpers.cursors import as_list
-from scripts.helpers.intervals import Span
-from scripts.helpers.records import Claim, Head, LogEntry
-from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.metrics import freshness
+from scripts.helpers.protocol.head import Claim, Head, LogEntry
+from scripts.helpers.rows.coverage import is_rows
+from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.rows.intervals import Span
 
 State = Literal["idle", "running", "waiting", "abandoned", "new", "unreadable"]
 

@@ -17,12 +17,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from scripts.helpers.display.units import count_text, duration_text, id_text, size_text, time_text
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.intervals import Span
-from scripts.helpers.job_list import ListedJob
-from scripts.helpers.looked_up import BYTES, FILES, ROWS, counted
-from scripts.helpers.records import LogEntry
-from scripts.helpers.units import count_text, duration_text, id_text, size_text, time_text
+from scripts.helpers.protocol.head import LogEntry
+from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
+from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.rows.intervals import Span
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts

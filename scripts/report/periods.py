@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from scripts.helpers.looked_up import BYTES, FILES, ROWS, counted
+from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
 from scripts.report.facts import JobFacts
 
 MOST = 60

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from scripts.helpers.coverage import is_rows, served_by
 from scripts.helpers.errors import (
     AmbiguousHistoryError,
     CorruptItemError,
@@ -15,12 +14,14 @@ from scripts.helpers.errors import (
     NewerFormatError,
     NothingThereError,
 )
-from scripts.helpers.intervals import Span
-from scripts.helpers.job_list import ListedJob
-from scripts.helpers.records import LogEntry
-from scripts.helpers.runs.run_record import RunRecord
-from scripts.helpers.runs.run_store import RunStore
-from scripts.helpers.values import Spilled
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.protocol.head import LogEntry
+from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.names import served_by
+from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.rows.coverage import is_rows
+from scripts.helpers.rows.intervals import Span
 from scripts.helpers.watermarks import Watermarks
 from scripts.report.facts import JobFacts
 

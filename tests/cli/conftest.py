@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from scripts.cli.main import cli
-from scripts.helpers import items
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 

@@ -10,7 +10,7 @@ from math import ceil
 from types import SimpleNamespace
 from typing import Any
 
-from scripts.helpers import items
+from scripts.helpers.protocol import items
 
 UNIT, PAGE_BYTES, SMALL = 4_096, 1024 * 1024, 600
 """An item without a chunk is taken to have 600 bytes."""

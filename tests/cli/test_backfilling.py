@@ -14,15 +14,15 @@ import pytest
 
 from scripts.cli import deciding
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.coverage import with_coverage
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.intervals import point
+from scripts.helpers.rows.coverage import with_coverage
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.intervals import point
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table
 from scripts.jobs.session import BAD_DATA
 from tests.cli.conftest import NOW, Command, document
 from tests.conftest import Clock
-from tests.doubles.listed_rows import ListedRows
+from tests.support.listed_rows import ListedRows
 
 JOB, CONTEXT = "loans", "rows"
 FEBRUARY = datetime(2026, 2, 1, tzinfo=timezone.utc)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import items
-from scripts.helpers.records import Claim, Head, Plan
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, Command, commit, rows_state
 from tests.conftest import REPOSITORY

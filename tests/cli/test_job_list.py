@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import items
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.job_list import ListCost, list_jobs
-from scripts.helpers.records import Change, Head
-from scripts.helpers.store import Store
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import Change, Head
+from scripts.helpers.protocol.jobs import ListCost, list_jobs
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import put_legacy, put_newer
 from tests.cli.scanned_table import ScannedTable

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from scripts.cli import surroundings
 from scripts.cli.progress import progress
-from scripts.helpers import items
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.dataframe_rows import DataFrameRows
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.protocol import items
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, Command, commit, document, land, rows_state
 from tests.cli.scanned_table import ScannedTable
@@ -134,7 +134,7 @@ def test_jobs_are_chosen_when_options_say_which(
 def test_named_jobs_are_read_without_a_scan_when_given(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scripts.helpers.store import Store
+    from scripts.helpers.protocol.store import Store
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("scanned")

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import items
+from scripts.helpers.decisions.export_lines import item_line
+from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
 from scripts.helpers.errors import StaleError, UnknownJobError
-from scripts.helpers.export_lines import item_line
-from scripts.helpers.records import Order
-from scripts.helpers.store import Store
-from scripts.helpers.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import Order
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, Command, commit, document, leave_open, put_legacy, rows_state
 from tests.conftest import Clock
@@ -204,7 +204,7 @@ def test_import_goes_on_when_an_earlier_one_died_half_way(
             raise KeyboardInterrupt
         return put(self, item, **options)
 
-    monkeypatch.setattr("scripts.helpers.transfer.JOBS_AT_ONCE", 1)
+    monkeypatch.setattr("scripts.helpers.decisions.transfer.JOBS_AT_ONCE", 1)
     monkeypatch.setattr(Store, "put", dying)
     with pytest.raises(KeyboardInterrupt):
         import_jobs(target._store, plan_import(target._store, file), ORDER)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from scripts.cli import deciding
-from scripts.helpers import items
+from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
 from scripts.helpers.errors import ExportFileError
-from scripts.helpers.store import Store
-from scripts.helpers.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import NOW, Command, commit, document, leave_open
 from tests.cli.test_moving import ORDER, put_runs, stored
@@ -204,7 +204,7 @@ def test_jobs_before_are_counted_when_the_file_changes_half_way(
     path = exported(watermarks, tmp_path, "a", "b")
     plan = plan_import(target._store, path)
     plan.exported.jobs["b"].clear()
-    monkeypatch.setattr("scripts.helpers.transfer.JOBS_AT_ONCE", 1)
+    monkeypatch.setattr("scripts.helpers.decisions.transfer.JOBS_AT_ONCE", 1)
 
     with pytest.raises(ExportFileError, match="1 jobs before it were imported"):
         import_jobs(target._store, plan, ORDER)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.unit.test_layers import DYNAMODB_CALLS, S3_CALLS, calls_of, own_imports, packages_of, parse
+from tests.house.test_rooms import DYNAMODB_CALLS, S3_CALLS, calls_of, own_imports, packages_of, parse
 
 FILES = sorted((REPOSITORY / "scripts" / "cli").glob("*.py"))
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

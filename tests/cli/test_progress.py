@@ -12,7 +12,7 @@ from rich.console import Console
 
 from scripts.cli import surroundings
 from scripts.cli.main import cli
-from scripts.helpers.transfer import export_jobs
+from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between
 from tests.cli.conftest import NOW, Command, commit, leave_open, put_legacy, rows_state

@@ -14,15 +14,15 @@ import pytest
 
 from scripts.cli.main import cli
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.coverage import with_coverage
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.transfer import export_jobs
+from scripts.helpers.decisions.transfer import export_jobs
+from scripts.helpers.rows.coverage import with_coverage
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between, denied
 from tests.cli.conftest import NOW, commit, commit_rows, leave_open, put_legacy, rows_state
 from tests.cli.terminal import check_screen, in_terminal
 from tests.conftest import REPOSITORY, Clock
-from tests.doubles.listed_rows import ListedRows
+from tests.support.listed_rows import ListedRows
 
 LOOKS = {
     "jobs": ["jobs"],

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.cli.commands import Job
 from scripts.cli.main import cli
-from scripts.helpers import items
+from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.conftest import Command, commit
 from tests.cli.test_moving import stored

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 
 from scripts.cli.main import cli
-from scripts.helpers.file_rules import FileOptions
+from scripts.helpers.files.rules import FileOptions
 from tests.docs.pages import text_of
 
 WITHOUT_EFFECT = {"mode", "workers"}

@@ -12,16 +12,16 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers import run
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.heartbeat import Heartbeat
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol import run
+from scripts.helpers.protocol.heartbeat import Heartbeat
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.docs.pages import run_page, text_of
-from tests.doubles.listed_rows import ListedRows
-from tests.integration.faults import Wire
 from tests.protocol.capacity import Meter
+from tests.support.faults import Wire
+from tests.support.listed_rows import ListedRows
 
 HOURS_A_YEAR = 8_760
 KNOWN = 10_000

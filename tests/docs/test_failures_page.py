@@ -14,7 +14,7 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
-from tests.integration.faults import ONE_ATTEMPT, Faults, Request, after, anything, head_write
+from tests.support.faults import ONE_ATTEMPT, Faults, Request, after, anything, head_write
 
 BLOCKS = 31
 

@@ -11,16 +11,16 @@ from tests.conftest import REPOSITORY
 from tests.docs.pages import PAGES, SHELLS, fences, is_test, shell_commands, text_of
 
 RUN = {
-    ("README.md", "python"): "integration/test_readme.py::test_readme_examples_work",
+    ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",
     ("command-line.md", "console"): "cli/test_page.py::test_output_is_that_of_the_page",
     ("cost.md", "python"): "docs/test_cost_page.py::test_units_and_dollars_are_those_of_the_page",
     ("failures.md", "console"): "docs/test_failures_page.py::test_stories_happen_as_they_are_told",
     ("failures.md", "python"): "docs/test_failures_page.py::test_stories_happen_as_they_are_told",
-    ("files.md", "python"): "integration/test_files_page.py::test_examples_of_the_page_work",
+    ("files.md", "python"): "docs/test_files_page.py::test_examples_of_the_page_work",
     ("glue-bookmarks.md", "python"): "glue/test_glue_bookmarks_page.py::test_examples_of_the_page_work",
     ("glue.md", "python"): "glue/test_glue_page.py::test_example_takes_each_file_once",
-    ("job-runs.md", "python"): "runs/test_job_runs_page.py::test_examples_of_the_page_work",
-    ("job-runs.md", "mermaid"): "runs/test_job_runs_page.py::test_page_is_short_and_draws_legal_moves_only",
+    ("job-runs.md", "python"): "job_runs/test_job_runs_page.py::test_examples_of_the_page_work",
+    ("job-runs.md", "mermaid"): "job_runs/test_job_runs_page.py::test_page_is_short_and_draws_legal_moves_only",
     ("metrics.md", "console"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("metrics.md", "python"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("migrate.md", "python"): "docs/test_migrate_page.py::test_jobs_move_as_told",
@@ -30,7 +30,7 @@ RUN = {
     ("protocol.md", "python"): "protocol/test_protocol_page.py::test_delta_takes_a_batch_once",
     ("relationalize.md", "python"): "jobs/test_relationalize.py::test_examples_of_the_page_work",
     ("report.md", "python"): "report/test_report_page.py::test_examples_of_the_page_work",
-    ("rows.md", "python"): "rows/test_rows_page.py::test_examples_of_the_page_work",
+    ("rows.md", "python"): "docs/test_rows_page.py::test_examples_of_the_page_work",
     ("run-on.md", "python"): "docs/test_run_on_page.py::test_retry_enters_at_once",
     ("run-on.md", "json"): "docs/test_run_on_page.py::test_setting_of_emr_names_the_python_that_is_installed",
     ("sinks.md", "python"): "docs/test_sinks_page.py::test_batch_is_there_once",
@@ -48,7 +48,7 @@ NOT_RUN = {
 }
 SHELL = {
     r"make [a-z-]+": "docs/test_fences.py::test_make_knows_the_target",
-    r"watermarks .*": "integration/test_readme.py::test_readme_examples_work",
+    r"watermarks .*": "docs/test_readme.py::test_readme_examples_work",
     r"pip install '\..*": "docs/test_fences.py::test_install_has_what_the_page_shows_next",
     r"moto_server .*": "docs/test_start_page.py::test_first_five_minutes_go_as_told",
     r"export AWS_.*": "docs/test_start_page.py::test_first_five_minutes_go_as_told",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.pages import run_page, shell_commands
 from tests.protocol.conftest import served
-from tests.rows.servers import free_port
+from tests.support.databases import free_port
 
 
 def test_first_five_minutes_go_as_told_when_the_page_is_followed(

@@ -14,9 +14,6 @@ import pytest
 
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.watermarks import Watermarks
-from tests.rows.conftest import jdbc, maria, postgres
-
-__all__ = ["jdbc", "maria", "postgres"]
 
 ENABLE, PAUSE, DISABLE = ({"job_bookmark_option": f"job-bookmark-{name}"} for name in ("enable", "pause", "disable"))
 Put = Callable[..., None]

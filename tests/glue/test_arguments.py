@@ -14,8 +14,8 @@ from scripts.helpers import glue
 from scripts.helpers.errors import WatermarkError
 from scripts.helpers.glue import arguments
 from scripts.helpers.glue.arguments import getResolvedOptions
-from scripts.helpers.glue_errors import GlueArgumentError
-from scripts.helpers.glue_runs import on_glue
+from scripts.helpers.glue_api.errors import GlueArgumentError
+from scripts.helpers.glue_api.runs import on_glue
 
 ALWAYS = {
     "job_bookmark_option", "job_bookmark_from", "job_bookmark_to", "JOB_ID", "JOB_RUN_ID", "SECURITY_CONFIGURATION",

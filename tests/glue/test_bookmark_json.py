@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.glue.bookmark_json import job_bookmark
-from scripts.helpers.spill import Blob
-from scripts.helpers.values import Spilled
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.values import Spilled
 
 NOON = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
 REFERENCE = Spilled("s#t-0", 3, 900_000, "0" * 64)

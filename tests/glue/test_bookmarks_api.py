@@ -13,10 +13,10 @@ from botocore.exceptions import EndpointConnectionError, OperationNotPageableErr
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
-from scripts.helpers import glue_errors
 from scripts.helpers.errors import FencedError, StoreUnavailableError, TableNotFoundError
 from scripts.helpers.glue.bookmarks import JobBookmarks
-from scripts.helpers.glue_errors import (
+from scripts.helpers.glue_api import errors
+from scripts.helpers.glue_api.errors import (
     EntityNotFoundException,
     GlueApiError,
     InternalServiceException,
@@ -26,7 +26,7 @@ from scripts.helpers.glue_errors import (
 )
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.integration.faults import ONE_ATTEMPT, Wire
+from tests.support.faults import ONE_ATTEMPT, Wire
 
 MODEL = get_session().get_service_model("glue")
 JOB = "parking"
@@ -418,4 +418,4 @@ def test_history_stays_whole_when_log_entries_have_expired(
 def test_exceptions_hold_every_error_of_the_model_when_looked_up_as_on_a_client(bookmarks: JobBookmarks) -> None:
     for operation in ("GetJobBookmark", "ResetJobBookmark", "StartJobRun", "GetJobRuns", "BatchStopJobRun"):
         for shape in MODEL.operation_model(operation).error_shapes:
-            assert issubclass(getattr(bookmarks.exceptions, shape.name), glue_errors.GlueApiError)
+            assert issubclass(getattr(bookmarks.exceptions, shape.name), errors.GlueApiError)

@@ -18,14 +18,14 @@ from scripts.helpers import glue
 from scripts.helpers.errors import (
     FencedError,
     GlueOptionError,
+    JobArgumentError,
     NotOffGlueError,
     PlanConflictError,
     RunInProgressError,
     UnknownJobError,
 )
 from scripts.helpers.glue import DynamicFrame, GlueContext, Job, VersionMismatchException
-from scripts.helpers.glue_errors import JobArgumentError
-from scripts.helpers.job_report import JobReport
+from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.glue.conftest import DISABLE, ENABLE, PAUSE, Put

@@ -20,10 +20,10 @@ from scripts.helpers.glue.import_report import ImportReport
 from scripts.helpers.glue.importing import FilesAt, RowsBy, import_bookmark
 from scripts.helpers.glue.path_hashes import match, path_hash
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.object_listing import Location
+from scripts.helpers.listing.listing import Location
 from scripts.helpers.watermarks import Watermarks
-from tests.doubles import published_bookmark
-from tests.doubles.buckets import NOON, SOURCE, Bucket
+from tests.support import published_bookmark
+from tests.support.buckets import NOON, SOURCE, Bucket
 
 JOB = "parking"
 RUN = "jr_" + "a" * 64

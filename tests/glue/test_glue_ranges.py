@@ -12,9 +12,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from botocore.stub import Stubber
 
-from scripts.helpers import glue_runs
 from scripts.helpers.errors import AccessRefusedError, UnplacedRunError
 from scripts.helpers.glue import GlueContext, Job
+from scripts.helpers.glue_api import runs
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.conftest import ENABLE, PAUSE, Put
@@ -54,7 +54,7 @@ def failed(endpoint: str, monkeypatch: pytest.MonkeyPatch, take: Take, put: Put)
         put(name)
         take(f"jr_{number}")
     put("d")
-    monkeypatch.setattr(glue_runs, "on_glue", lambda: True)
+    monkeypatch.setattr(runs, "on_glue", lambda: True)
     yield run_id
     glue.delete_job(JobName=JOB)
 
@@ -101,7 +101,7 @@ def test_glue_is_not_asked_when_both_runs_have_committed(asked: Stubber, take: T
 def test_glue_is_not_asked_when_this_is_no_glue_job(
     asked: Stubber, failed: str, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glue_runs, "on_glue", lambda: False)
+    monkeypatch.setattr(runs, "on_glue", lambda: False)
 
     with pytest.raises(UnplacedRunError, match=f"Run '{failed}' of job 'between' never committed"):
         take("jr_p", **between(failed, "jr_2"))
@@ -142,7 +142,7 @@ def test_range_is_refused_and_the_reason_logged_when_glue_does_not_tell(
     with caplog.at_level(logging.WARNING), pytest.raises(UnplacedRunError, match="nothing tells which success"):
         take("jr_p", **between("jr_x", "jr_2"))
 
-    (first, _) = [record.message for record in caplog.records if record.name == glue_runs.__name__]
+    (first, _) = [record.message for record in caplog.records if record.name == runs.__name__]
     expected = {"unknown": "glue_does_not_tell", "no network": "glue_not_asked"}[fault]
     assert f"event={expected} job=between run=jr_x error=" in first
     assert live.latest(JOB).version == 3

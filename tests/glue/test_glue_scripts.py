@@ -19,7 +19,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 
 SCRIPTS = Path(__file__).parent / "scripts"
-STANDIN = REPOSITORY / "tests" / "doubles" / "awsglue_standin"
+STANDIN = REPOSITORY / "tests" / "support" / "awsglue_standin"
 HERE, ON_GLUE = "ap-southeast-1", "ap-southeast-2"
 """Regions of their own: scripts use the table of the default name."""
 Run = Callable[..., None]

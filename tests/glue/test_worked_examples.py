@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.bucket_pages import BucketPages
 from scripts.helpers.errors import GlueOptionError, SourceError
-from scripts.helpers.file_ledger import FileLedger
+from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.glue import ApplyMapping, GlueContext, Job
+from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.conftest import PAUSE, Put
 

@@ -18,8 +18,8 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, REPOSITORY, missing_component
-from tests.doubles.guarded_server import GuardedServer
 from tests.infra.roles import BUCKET, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
+from tests.support.guarded_server import GuardedServer
 
 TERRAFORM_FOLDER = REPOSITORY / "terraform"
 PROVIDERS = "registry.terraform.io"  # the folder that Terraform's own layout of unpacked providers begins with

@@ -8,8 +8,8 @@ import boto3
 
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from tests.doubles.guarded_server import GuardedServer
-from tests.doubles.iam_requests import ACCOUNT
+from tests.support.guarded_server import GuardedServer
+from tests.support.iam_requests import ACCOUNT
 
 HERE = "eu-west-1"
 TABLE = "glue-watermarks"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.iam_policies import Request, is_allowed
-from tests.doubles.iam_requests import asked
+from tests.support.iam_policies import Request, is_allowed
+from tests.support.iam_requests import asked
 
 TABLE = "arn:aws:dynamodb:eu-west-2:123456789012:table/glue-watermarks"
 LEADING = "dynamodb:LeadingKeys"

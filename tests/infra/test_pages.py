@@ -10,7 +10,7 @@ from typing import Any
 import hcl2
 import pytest
 
-from scripts.helpers import job_report
+from scripts.helpers.metrics import report
 from tests.conftest import REPOSITORY
 from tests.infra.conftest import TERRAFORM_FOLDER, Terraform
 
@@ -53,7 +53,7 @@ def test_readme_has_every_variable_and_output_when_the_files_are_parsed() -> Non
 
 @pytest.mark.parametrize("name", ["AgeSeconds", "LagSeconds", "OpenPlanAgeSeconds", "Fenced", "Unknown"])
 def test_page_names_the_metrics_that_jobs_print_when_alarms_watch_them(name: str) -> None:
-    assert name in job_report.UNITS
+    assert name in report.UNITS
     assert f"`{name}`" in DEPLOY
 
 

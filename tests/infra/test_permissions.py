@@ -13,17 +13,17 @@ import botocore.session
 import pytest
 
 from scripts.helpers.errors import AccessRefusedError
-from scripts.helpers.glue_errors import GlueApiError
-from scripts.helpers.job_list import list_jobs
-from scripts.helpers.job_runs import JobRuns
+from scripts.helpers.glue_api.errors import GlueApiError
+from scripts.helpers.job_runs.client import JobRuns
+from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.doubles.guarded_server import GuardedServer
-from tests.doubles.iam_policies import Request, is_allowed
+from tests.docs.test_readme import run_doctest
 from tests.infra.conftest import Terraform
 from tests.infra.roles import FOREIGN, HERE, OWN, TABLE, TABLE_ARN, client, read_folder, watermarks_of
 from tests.infra.work import FILES, FIRST, WORK, prepare, store_of
-from tests.integration.test_readme import run_doctest
+from tests.support.guarded_server import GuardedServer
+from tests.support.iam_policies import Request, is_allowed
 
 PAGE = (REPOSITORY / "docs" / "permissions.md").read_text(encoding="utf-8")
 LEADING = "dynamodb:LeadingKeys"

@@ -13,20 +13,15 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
-from scripts.helpers import unchanged
 from scripts.helpers.errors import AccessRefusedError, LedgerError, SourceError
+from scripts.helpers.files import unchanged
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.glue.importing import import_bookmark
-from scripts.helpers.job_runs import Glue, JobRuns
-from scripts.helpers.object_listing import Location
-from scripts.helpers.s3_events import S3EventQueue
-from scripts.helpers.s3_inventory import S3Inventory
+from scripts.helpers.job_runs.client import Glue, JobRuns
+from scripts.helpers.listing.events import S3EventQueue
+from scripts.helpers.listing.inventory import S3Inventory
+from scripts.helpers.listing.listing import Location
 from tests.conftest import REPOSITORY
-from tests.doubles.event_bodies import notification, record
-from tests.doubles.guarded_server import GuardedServer
-from tests.doubles.iam_policies import Request, is_allowed
-from tests.doubles.iam_requests import ACCOUNT
-from tests.doubles.inventories import Reports, inventory_row
 from tests.infra.roles import (
     BUCKET,
     CONNECTION,
@@ -41,6 +36,11 @@ from tests.infra.roles import (
     read_folder,
     watermarks_of,
 )
+from tests.support.event_bodies import notification, record
+from tests.support.guarded_server import GuardedServer
+from tests.support.iam_policies import Request, is_allowed
+from tests.support.iam_requests import ACCOUNT
+from tests.support.inventories import Reports, inventory_row
 
 PAGE = (REPOSITORY / "docs" / "permissions.md").read_text(encoding="utf-8")
 LEDGER_URI = f"s3://{LEDGER}/marks/"

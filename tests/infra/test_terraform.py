@@ -16,19 +16,21 @@ import hcl2
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from scripts.helpers import embedded_metrics, items, job_report
-from scripts.helpers.object_listing import Location
-from scripts.helpers.s3_events import S3EventQueue
+from scripts.helpers.listing.events import S3EventQueue
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.metrics import embedded
+from scripts.helpers.metrics import report as job_report
+from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
 from tests.conftest import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
-from tests.doubles.iam_policies import Request, is_allowed
 from tests.infra.conftest import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
+from tests.support.iam_policies import Request, is_allowed
 
-OF_THE_TABLE = "watermarks and not spill and not doctor and not crash and not faults"
+SUITE = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+WHOLE = ("tests/watermarks", "tests/decisions", "-k", "not spill and not doctor and not crash and not faults")
 """What the table has a part in; the rest would be the same on any."""
-SUITE = [sys.executable, "-m", "pytest", "tests/integration", "-k", OF_THE_TABLE, "-q", "-p", "no:cacheprovider"]
-ON_THIS_TABLE = ("-k", " or ".join(f"test_watermarks_{part}" for part in ("playbook", "runs", "fence", "retention")))
+ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("playbook", "runs", "fence", "retention"))
 """Every kind of request; all of the suite runs on MiniStack's table, whose keys are the same."""
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
 
@@ -456,15 +458,15 @@ def test_alarms_of_the_example_watch_what_jobs_print_when_applied(example: Terra
             if "MetricStat" in part
         ),
     ]
-    of_jobs = [one for one in series if one.get("Namespace") == embedded_metrics.NAMESPACE]
+    of_jobs = [one for one in series if one.get("Namespace") == embedded.NAMESPACE]
     assert len(names) == len(alarms) == 11
     assert sorted(one["MetricName"] for one in of_jobs) == sorted(
         ["AgeSeconds", "LagSeconds", *("Fenced", "OpenPlanAgeSeconds", "Unknown") * 2]
     )
     assert {one["MetricName"] for one in of_jobs} <= job_report.UNITS.keys()
     assert {(d["Name"], d["Value"]) for one in of_jobs for d in one["Dimensions"]} == {
-        (embedded_metrics.DIMENSION, "parking-files"),
-        (embedded_metrics.DIMENSION, "parking-rows"),
+        (embedded.DIMENSION, "parking-files"),
+        (embedded.DIMENSION, "parking-rows"),
     }
     assert all(action.endswith(":glue-watermarks-alarms") for alarm in alarms for action in alarm["AlarmActions"])
 

@@ -12,18 +12,18 @@ from typing import Any
 from click.testing import CliRunner
 
 from scripts.cli.main import cli
-from scripts.helpers import items
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.job_list import list_jobs
-from scripts.helpers.job_runs import JobRuns, SparkSubmit
-from scripts.helpers.store import Store
-from scripts.helpers.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
+from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.jobs import list_jobs
+from scripts.helpers.protocol.store import Store
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
-from tests.doubles.listed_rows import ListedRows
 from tests.infra.roles import BUCKET, FOREIGN, OWN, TABLE
-from tests.runs.conftest import gone, process_of
+from tests.job_runs.conftest import gone, process_of
+from tests.support.listed_rows import ListedRows
 
 ROWS, OLD, FILES = "parking-rows", "parking-old", "parking-viewed"
 FIRST, SECOND, TRIGGER = "parking-first", "parking-second", "parking-after-first"

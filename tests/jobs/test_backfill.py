@@ -14,9 +14,6 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.backfill_record import BackfillRecord
-from scripts.helpers.coverage import record_id, with_coverage
-from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import (
     BoundsError,
     CursorError,
@@ -29,11 +26,14 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.slices import MAX_SLICES, slices
-from scripts.helpers.values import Spilled
+from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.rows.backfill_record import BackfillRecord
+from scripts.helpers.rows.coverage import record_id, with_coverage
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.slicing import MAX_SLICES, slices
 from scripts.helpers.watermarks import Watermarks
-from tests.doubles.dynamodb import FakeDynamoDB
-from tests.doubles.listed_rows import ListedRows
+from tests.support.dynamodb import FakeDynamoDB
+from tests.support.listed_rows import ListedRows
 
 JOB, CONTEXT = "parking", "repairs"
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint"}
@@ -156,7 +156,7 @@ def test_coverage_is_forgotten_with_its_backfills_when_the_job_is_reset(world: W
 def test_everything_below_counts_as_covered_when_the_state_is_from_before_coverage_was_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.administration.kept", lambda values, *_: dict(values))
+    monkeypatch.setattr("scripts.helpers.decisions.administration.kept", lambda values, *_: dict(values))
     world.declare(10)
     monkeypatch.undo()
 
@@ -719,7 +719,7 @@ def test_gap_without_an_end_is_filled_when_there_is_no_row(watermarks: Watermark
 def test_everything_above_counts_as_covered_when_a_descending_state_is_from_before_coverage_was_kept(
     watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.administration.kept", lambda values, *_: dict(values))
+    monkeypatch.setattr("scripts.helpers.decisions.administration.kept", lambda values, *_: dict(values))
     listed = Listed(watermarks)
     listed.declare(5, descending=True)
     monkeypatch.undo()
@@ -766,7 +766,7 @@ def test_log_does_not_say_that_everything_is_read_when_a_slice_begins(
 def test_state_is_refused_when_somebody_altered_its_value(
     watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch, ask: str
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.administration.kept", lambda values, *_: dict(values))
+    monkeypatch.setattr("scripts.helpers.decisions.administration.kept", lambda values, *_: dict(values))
     watermarks.set_watermark(JOB, STATE | {"value": "x"}, context=CONTEXT, why="a test")
 
     with pytest.raises(CursorError, match=r"Reset the watermark by hand\."):

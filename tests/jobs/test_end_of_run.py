@@ -18,7 +18,6 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.embedded_metrics import EmbeddedMetrics
 from scripts.helpers.errors import (
     ChangedObjectError,
     CommitUnknownError,
@@ -27,11 +26,12 @@ from scripts.helpers.errors import (
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.job_report import JobReport
-from scripts.helpers.object_listing import Listing, Location
+from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.metrics.embedded import EmbeddedMetrics
+from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
-from tests.integration.faults import ONE_ATTEMPT, Faults, head_write, read
+from tests.support.faults import ONE_ATTEMPT, Faults, head_write, read
 
 
 class Told:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.file_delta import FileDelta
-from scripts.helpers.spark_paths import folder_columns, is_hidden
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.listing.paths import folder_columns, is_hidden
 
 STRANGE_NAMES = [
     "a b.json",

@@ -19,9 +19,9 @@ from scripts.helpers.errors import (
     SourceChangedError,
     UnknownJobError,
 )
-from scripts.helpers.ids import BatchId
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.job_metrics import METRICS
+from scripts.helpers.metrics.saved import METRICS
+from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.watermarks import Watermarks
 
 JOB = "parking"

@@ -18,11 +18,11 @@ import boto3
 import pytest
 
 from scripts.demo.local_s3 import find_jars, spark_conf
-from scripts.helpers.job_runs import JobRuns, SparkSubmit
+from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, session
 from tests.conftest import REPOSITORY, missing_component
-from tests.runs.conftest import Parked
+from tests.job_runs.conftest import Parked
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SCHEMA = "id BIGINT, name STRING"

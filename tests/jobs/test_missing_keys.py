@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import KeyColumnError
-from scripts.helpers.missing_keys import missing_keys
+from scripts.helpers.rows.missing import missing_keys
 
 
 def frame(spark: Any, rows: list[tuple[Any, ...]], schema: str = "id int, site string") -> Any:

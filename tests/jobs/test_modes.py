@@ -22,16 +22,21 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.errors import InvalidIdError, PlanConflictError, RunClosedError, RunInProgressError
-from scripts.helpers.glue_errors import JobArgumentError
+from scripts.helpers.errors import (
+    InvalidIdError,
+    JobArgumentError,
+    PlanConflictError,
+    RunClosedError,
+    RunInProgressError,
+)
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.object_listing import Listing, Location
+from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
-from tests.doubles.listed_rows import ListedRows
-from tests.integration.faults import Wire
-from tests.integration.test_readme import run_doctest
+from tests.docs.test_readme import run_doctest
+from tests.support.faults import Wire
+from tests.support.listed_rows import ListedRows
 
 JOB = "parking"
 ID = CursorColumn("id", "bigint")

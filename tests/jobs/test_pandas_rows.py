@@ -22,7 +22,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import (
     ChangedObjectError,
     CursorError,
@@ -31,13 +30,14 @@ from scripts.helpers.errors import (
     ReservedNameError,
     SourceError,
 )
-from scripts.helpers.file_bookmark import FileBookmark
+from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.pandas_rows import PandasRows
-from scripts.helpers.row_window import RowWindow
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.doubles.listed_rows import ListedRows
+from tests.support.listed_rows import ListedRows
 
 JOB = "shell job"
 NOON = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)

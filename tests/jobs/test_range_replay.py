@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import (
     ArchivedObjectError,
     CursorError,
@@ -23,9 +22,10 @@ from scripts.helpers.errors import (
     UnplacedRunError,
 )
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.doubles.listed_rows import ListedRows
+from tests.support.listed_rows import ListedRows
 
 JOB = "parking"
 ID = CursorColumn("id", "bigint")

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from scripts.helpers import relationalize
 from scripts.helpers.errors import (
     FieldTypeError,
     InvalidValueError,
@@ -22,12 +21,13 @@ from scripts.helpers.errors import (
     SourceChangedError,
     TooManyIdsError,
 )
-from scripts.helpers.id_blocks import BLOCK, STRIDE
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.nested_order import check_order
+from scripts.helpers.relational import relations
+from scripts.helpers.relational.ids import BLOCK, STRIDE
+from scripts.helpers.relational.order import check_order
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.integration.test_readme import run_doctest
+from tests.docs.test_readme import run_doctest
 
 JOB = "people"
 SCHEMA = "name string, phones array<struct<kind:string, calls:array<int>>>, tags map<string, double>"
@@ -449,7 +449,7 @@ def test_ids_are_refused_when_the_inherited_plan_has_none(spark: Any, watermarks
 def test_write_fails_and_nothing_is_committed_when_a_bucket_of_ids_is_full(
     spark: Any, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relationalize, "RANK_BITS", 1)
+    monkeypatch.setattr(relations, "RANK_BITS", 1)
 
     with pytest.raises(TooManyIdsError) as caught, IncrementalJob(watermarks, JOB) as job:
         tables = job.relationalize(people(spark), "root", transformation_ctx="ids")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import row_counts
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows import counts
 from scripts.helpers.watermarks import Watermarks
 
 JOB = "parking"
@@ -226,7 +226,7 @@ def test_run_commits_when_spark_has_no_way_to_count(world: World, monkeypatch: p
     def refuse(*_: object) -> None:
         raise TypeError("no such thing here")
 
-    monkeypatch.setattr(row_counts.RowCounts, "_observed", refuse)
+    monkeypatch.setattr(counts.RowCounts, "_observed", refuse)
 
     metrics = world.act(world.ids(3), lambda rows: rows.collect())
 
@@ -268,7 +268,7 @@ def test_history_prints_counts_and_no_cursor_when_shown(world: World) -> None:
 
 
 def test_bytes_are_left_out_when_the_file_system_does_not_tell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.helpers.batch.bytes_below", lambda *_: None)
+    monkeypatch.setattr("scripts.helpers.batch.batch.bytes_below", lambda *_: None)
 
     counted = world.write(world.ids(3))
 

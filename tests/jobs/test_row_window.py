@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.dataframe_rows import DataFrameRows
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
-from scripts.helpers.row_plan import plan_window
-from scripts.helpers.row_window import RowWindow
-from scripts.helpers.values import decode, encode
+from scripts.helpers.protocol.values import decode, encode
+from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.rows.window import RowWindow
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 NO_DELAY = timedelta(0)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.cursors import CursorColumn
-from scripts.helpers.dataframe_rows import DataFrameRows
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.row_options import shown
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.options import shown
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
-from tests.doubles.listed_rows import ListedRows
+from tests.support.listed_rows import ListedRows
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 AT, ID = CursorColumn("at", "timestamp"), CursorColumn("id", "bigint")

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import ChangedObjectError, SourceError
-from scripts.helpers.identities import LISTED
-from scripts.helpers.object_listing import Listing
-from scripts.helpers.small_files import read_small_files, typed_errors
-from scripts.helpers.spark_reading import read_files
-from tests.doubles.landing import Landing
+from scripts.helpers.listing.listing import Listing
+from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.reading.small_files import read_small_files, typed_errors
+from scripts.helpers.reading.spark import read_files
+from tests.support.landing import Landing
 
 JSON = "id long, name string, tags array<string>, nested struct<a: int, b: date>"
 BODIES = {

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moto.s3.models import S3Backend
 
-from scripts.helpers import spark_bookmark
 from scripts.helpers.errors import (
     ChangedObjectError,
     InvalidValueError,
@@ -26,11 +25,12 @@ from scripts.helpers.errors import (
     SourceChangedError,
     SourceError,
 )
-from scripts.helpers.file_bookmark import FileBookmark
+from scripts.helpers.files import spark as spark_bookmark
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.spark import SparkFileBookmark
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.s3_client import make_client
-from scripts.helpers.small_files import typed_errors
-from scripts.helpers.spark_bookmark import SparkFileBookmark
+from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.reading.small_files import typed_errors
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import missing_component, spark_conf
 

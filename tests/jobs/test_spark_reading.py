@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.file_delta import FileDelta
-from scripts.helpers.object_listing import Location
-from scripts.helpers.spark_reading import LISTING_TASKS, TASKS_PER_SLOT, check_folders, read_files
-from tests.doubles.landing import Landing
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.reading.spark import LISTING_TASKS, TASKS_PER_SLOT, check_folders, read_files
+from tests.support.landing import Landing
 
 STRANGE = [
     "a b", "100%25", "50%", "%41", "x+y", "%2B", "[z]", "s*", "{k,l}", "q?", "h#1", "🎉", "é", "back\\slash", "a&b=c",

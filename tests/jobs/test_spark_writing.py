@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.spark_writing import timestamps_with_statistics
+from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 from scripts.helpers.watermarks import Watermarks
 
 SETTING = "spark.sql.parquet.outputTimestampType"

@@ -8,15 +8,11 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from scripts.helpers.errors import (
-    CommitUnknownError,
-    StoreUnavailableError,
-    WatermarkError,
-)
-from scripts.helpers.run import Run
+from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError, WatermarkError
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
-from tests.doubles.dynamodb import Died
 from tests.protocol.model import Frozen, Intent, Model, State
+from tests.support.dynamodb import Died
 
 LEASE = timedelta(minutes=15)
 CONTEXTS = ("rows", "files")

@@ -68,7 +68,7 @@ def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def moto_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the URL of a moto server in a process of its own, one request at a time."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.doubles.moto_server", str(port)]
+    command = [sys.executable, "-m", "tests.support.moto_server", str(port)]
     with served(command, port, tmp_path_factory.mktemp("moto"), {}) as url:
         yield url
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.helpers.errors import FencedError
-from scripts.helpers.records import LogEntry
+from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.protocol.worker import JOB, Folder, Worker, checksum

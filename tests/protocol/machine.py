@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from scripts.helpers import spill
+from scripts.helpers.protocol import chunks
 from tests.protocol.actors import CONTEXTS, Handle, Trouble
 from tests.protocol.world import World
 
@@ -46,8 +46,8 @@ class Protocol(RuleBasedStateMachine):
     )
     def start(self, skew: int, retention: timedelta | None, head_bytes: int | None, commits: int) -> None:
         if head_bytes is not None:
-            self.patch.setattr(spill, "MAX_BYTES", head_bytes)
-            self.patch.setattr(spill, "WORTH_BYTES", 0)
+            self.patch.setattr(chunks, "MAX_BYTES", head_bytes)
+            self.patch.setattr(chunks, "WORTH_BYTES", 0)
         self.world = World(retention)
         self.world.skew["b"] = timedelta(minutes=skew)
         for number in range(commits):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from scripts.helpers import items
-from scripts.helpers.spill import join, references
-from scripts.helpers.values import Spilled
-from tests.doubles.dynamodb import HASH, RANGE, TTL, FakeDynamoDB, Item, Key
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import join, references
+from scripts.helpers.protocol.values import Spilled
+from tests.support.dynamodb import HASH, RANGE, TTL, FakeDynamoDB, Item, Key
 
 JOB = "parking"
 

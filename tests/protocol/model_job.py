@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from scripts.helpers import items, requests
 from scripts.helpers.errors import FencedError, PlanConflictError, RunClosedError
-from scripts.helpers.run import Run
-from scripts.helpers.values import Spilled, decode
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
 
 CONTEXT = "repairs"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import items, requests, retention, values
-from scripts.helpers.lookups import Lookups
-from scripts.helpers.records import Head, LogEntry, Order, Plan
-from scripts.helpers.run import Run
-from scripts.helpers.spill import references
-from scripts.helpers.store import Store
+from scripts.helpers.protocol import items, requests, retention, values
+from scripts.helpers.protocol.chunks import references
+from scripts.helpers.protocol.head import Head, LogEntry, Order, Plan
+from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.store import Store
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

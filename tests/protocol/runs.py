@@ -13,11 +13,11 @@ from scripts.helpers.errors import (
     RunClosedError,
     RunInProgressError,
 )
-from scripts.helpers.items import log_key
-from scripts.helpers.run import Run
-from tests.doubles.dynamodb import Died
+from scripts.helpers.protocol.items import log_key
+from scripts.helpers.protocol.run import Run
 from tests.protocol.actors import LEASE, Actors, Handle, Outcome, Trouble, mark, nothing, position, rows_of
 from tests.protocol.model import JOB, Frozen, Intent, State, canonical
+from tests.support.dynamodb import Died
 
 
 class Runs(Actors):

@@ -11,10 +11,10 @@ import boto3
 import pytest
 
 from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError, WatermarkError
-from scripts.helpers.store import ATTEMPTS, BUDGET_SECONDS, CLIENT_CONFIG
+from scripts.helpers.protocol.store import ATTEMPTS, BUDGET_SECONDS, CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, Clock
-from tests.integration.faults import ONE_ATTEMPT, Faults, Wire, anything, head_write
+from tests.support.faults import ONE_ATTEMPT, Faults, Wire, anything, head_write
 
 JOB, ALWAYS = "parking", 10_000
 

@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 
 from scripts.helpers.errors import RunInProgressError
-from scripts.helpers.store import CLIENT_CONFIG
+from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 
 THREADS = 50

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import spill
 from scripts.helpers.errors import PlanConflictError, StoreUnavailableError, WatermarkError
+from scripts.helpers.protocol import chunks
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.doubles.dynamodb import Died, FakeDynamoDB
 from tests.protocol.fault_plan import FAULTS, FaultAt
 from tests.protocol.model_job import CONTEXT, PAD_BYTES, Sink, Source, check_table, drain, padding, work
+from tests.support.dynamodb import Died, FakeDynamoDB
 
 JOB = "parking"
 DEAD, ONE_SHOT, LEGACY = "r-dead", "r-shot", "jr_legacy"
@@ -26,8 +26,8 @@ WHY = {"why": "a test", "who": "tester"}
 def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Spill early and into two chunks; keep thousands of expected warnings out of a failure's report."""
     caplog.set_level(logging.ERROR, logger="scripts")
-    monkeypatch.setattr(spill, "MAX_BYTES", PAD_BYTES)
-    monkeypatch.setattr(spill, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
+    monkeypatch.setattr(chunks, "MAX_BYTES", PAD_BYTES)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers import spill
 from scripts.helpers.errors import RunInProgressError, WatermarkError
-from scripts.helpers.run import Run
+from scripts.helpers.protocol import chunks
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.doubles.dynamodb import Died, FakeDynamoDB
 from tests.protocol.fault_plan import FAULTS, FaultAt
 from tests.protocol.model_job import (
     PAD_BYTES,
@@ -28,6 +27,7 @@ from tests.protocol.model_job import (
     drain,
     work,
 )
+from tests.support.dynamodb import Died, FakeDynamoDB
 
 JOB = "parking"
 COMMITS = (0, 1, 2)
@@ -56,8 +56,8 @@ CLEAN_RUNS = {
 def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Spill early and into two chunks, so that a crash may come between them; the real limits are only slower."""
     caplog.set_level(logging.ERROR, logger="scripts")
-    monkeypatch.setattr(spill, "MAX_BYTES", PAD_BYTES)
-    monkeypatch.setattr(spill, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
+    monkeypatch.setattr(chunks, "MAX_BYTES", PAD_BYTES)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
 
 
 class JobError(Exception):

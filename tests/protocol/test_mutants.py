@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from scripts.helpers import spill
+from scripts.helpers.protocol import chunks
 from tests.protocol import mutants
 from tests.protocol.actors import Trouble
 from tests.protocol.machine import Protocol
@@ -83,8 +83,8 @@ SCENARIOS = (
 @pytest.fixture
 def spilled_world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Return a world whose states are all in chunks, and whose old versions expire."""
-    monkeypatch.setattr(spill, "MAX_BYTES", 0)
-    monkeypatch.setattr(spill, "WORTH_BYTES", 0)
+    monkeypatch.setattr(chunks, "MAX_BYTES", 0)
+    monkeypatch.setattr(chunks, "WORTH_BYTES", 0)
     world = World(retention=timedelta(minutes=20))
     world.source.update(rows=50, files=50)
     return world

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from scripts.helpers.ids import BatchId
+from scripts.helpers.protocol.names import BatchId
 from tests.conftest import REPOSITORY, missing_component
 
 PAGE = (REPOSITORY / "docs" / "protocol.md").read_text()

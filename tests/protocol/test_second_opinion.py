@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.infra.test_terraform import run_watermarks_suite
+from tests.infra.test_terraform import WHOLE, run_watermarks_suite
 
 ONLY_MOTO = (
     # MiniStack does not end a page of a query after 1 MB, as DynamoDB and moto do.
-    "tests/integration/test_watermarks_history.py::test_page_stays_one_request_when_its_entries_are_more_than_a_megabyte",
+    "tests/watermarks/test_history.py::test_page_stays_one_request_when_its_entries_are_more_than_a_megabyte",
 )
 
 
@@ -20,7 +20,7 @@ ONLY_MOTO = (
 def test_watermarks_suite_passes_when_run_on_ministack(ministack: str, make_table: Callable[..., Watermarks]) -> None:
     table = make_table(ministack)
 
-    done = run_watermarks_suite(ministack, table.table_name, *(f"--deselect={test}" for test in ONLY_MOTO))
+    done = run_watermarks_suite(ministack, table.table_name, *WHOLE, *(f"--deselect={test}" for test in ONLY_MOTO))
 
     text = done.stdout + done.stderr
     assert done.returncode == 0, text

@@ -10,12 +10,12 @@ import boto3
 import pytest
 
 from scripts.helpers.errors import WatermarkError
-from scripts.helpers.run import Run
-from scripts.helpers.store import CLIENT_CONFIG
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.integration.faults import ONE_ATTEMPT, Wire
 from tests.protocol.capacity import Meter
+from tests.support.faults import ONE_ATTEMPT, Wire
 
 JOB, LEGACY_JOB = "parking", "parking-legacy"
 FIRST, SECOND, THIRD, FOURTH = (f"jr_{digit * 64}" for digit in "1234")

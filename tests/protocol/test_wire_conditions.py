@@ -9,12 +9,12 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers import items
 from scripts.helpers.errors import NothingThereError, PlanConflictError, RunInProgressError, WatermarkError
-from scripts.helpers.store import CLIENT_CONFIG
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.integration.faults import ONE_ATTEMPT, Request, Wire
+from tests.support.faults import ONE_ATTEMPT, Request, Wire
 
 JOB, NEW, OLD, LEGACY = "parking", "parking-new", "parking-old", "parking-legacy"
 WHY = {"why": "a test", "who": "tester"}

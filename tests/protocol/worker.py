@@ -20,14 +20,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.errors import (
-    CommitUnknownError,
-    FencedError,
-    RunInProgressError,
-    StoreUnavailableError,
-)
-from scripts.helpers.ids import new_run_id
-from scripts.helpers.run import Run
+from scripts.helpers.errors import CommitUnknownError, FencedError, RunInProgressError, StoreUnavailableError
+from scripts.helpers.protocol.names import new_run_id
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
 

@@ -14,7 +14,7 @@ from scripts.helpers.errors import (
     UnknownJobError,
     UnknownVersionError,
 )
-from scripts.helpers.items import HEAD_KEY, log_key
+from scripts.helpers.protocol.items import HEAD_KEY, log_key
 from tests.protocol.actors import CONTEXTS, DECISIONS, Outcome, Trouble, mark, nothing, position, rows_of
 from tests.protocol.model import JOB, Intent, State, canonical
 from tests.protocol.runs import Runs

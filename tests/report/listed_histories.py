@@ -10,7 +10,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from scripts.helpers import items
+from scripts.helpers.protocol import items
 from tests.report.many import facts_of, job_name
 
 PAGE_BYTES = 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from scripts.helpers.records import Change, Claim, Head, LogEntry, Plan
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
 from scripts.report.facts import JobFacts
 from scripts.report.page import MOST_ROWS, make_entry, render
 

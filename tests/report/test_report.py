@@ -15,11 +15,11 @@ import boto3
 import pytest
 from markupsafe import Markup
 
-from scripts.helpers import items
 from scripts.helpers.errors import InvalidValueError, TableNotFoundError
-from scripts.helpers.records import Change, Head, LogEntry
-from scripts.helpers.runs.run_record import RunRecord
-from scripts.helpers.runs.run_store import RunStore
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import Change, Head, LogEntry
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.facts import JobFacts
@@ -219,7 +219,7 @@ def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: p
         seen.append(len(facts.entries))
         return Entry(replace(facts, entries=()), len(facts.entries), 0, Markup(""), "")
 
-    monkeypatch.setattr("scripts.helpers.lookups.items.log_from_item", read_once)
+    monkeypatch.setattr("scripts.helpers.protocol.lookups.items.log_from_item", read_once)
     monkeypatch.setattr("scripts.report.page.make_entry", entry)
 
     html = build_report(Watermarks("table", client), now=NOW)  # type: ignore[arg-type]

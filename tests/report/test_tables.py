@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.errors import ConfigurationError
-from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.file_delta import FileDelta
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.looked_up import History
-from scripts.helpers.tables import Column, Table
+from scripts.helpers.protocol.history import History
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.report.conftest import World
@@ -193,7 +193,7 @@ def test_gaps_keep_their_values_when_they_become_a_dataframe(world: World) -> No
 def test_remedy_is_named_when_pandas_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Path], Any]
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.tables.find_spec", lambda name: None)
+    monkeypatch.setattr("scripts.helpers.display.tables.find_spec", lambda name: None)
     shown = make(tmp_path)
 
     with pytest.raises(ConfigurationError, match=r"to_pandas needs pandas. Install it: pip install"):

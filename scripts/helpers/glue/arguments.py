@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from scripts.helpers.glue_errors import GlueArgumentError, JobArgumentError
+from scripts.helpers.errors import JobArgumentError
+from scripts.helpers.glue_api.errors import GlueArgumentError
 
 ENABLE, PAUSE, DISABLE = "job-bookmark-enable", "job-bookmark-pause", "job-bookmark-disable"
 OLD_SPELLINGS = {

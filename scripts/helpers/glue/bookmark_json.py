@@ -13,8 +13,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.spill import Blob
-from scripts.helpers.values import Spilled
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.values import Spilled
 
 
 def job_bookmark(watermarks: Mapping[str, Any]) -> str:

@@ -7,23 +7,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from scripts.helpers import glue_errors
-from scripts.helpers.errors import (
-    NothingThereError,
-    UnknownJobError,
-    WatermarkError,
-)
+from scripts.helpers.errors import NothingThereError, UnknownJobError, WatermarkError
 from scripts.helpers.glue.bookmark_json import job_bookmark
-from scripts.helpers.glue_errors import (
+from scripts.helpers.glue_api import errors
+from scripts.helpers.glue_api.errors import (
     EntityNotFoundException,
     GlueApiError,
     InvalidInputException,
     ValidationException,
     named_as_by_glue,
 )
-from scripts.helpers.pages import paginator
-from scripts.helpers.records import Head, LogEntry
-from scripts.helpers.values import Spilled
+from scripts.helpers.glue_api.pages import paginator
+from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.watermarks import Watermarks
 
 MAX_NAME_BYTES = 255
@@ -62,7 +58,7 @@ class JobBookmarks:
     Continuation for job barking not found
     """
 
-    exceptions = glue_errors
+    exceptions = errors
     """Where a boto3 client has them, so that ``except client.exceptions...`` needs no change."""
 
     def __init__(self, watermarks: Watermarks) -> None:

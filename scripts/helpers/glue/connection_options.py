@@ -13,7 +13,7 @@ from typing import Any
 
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.paths import folders
-from scripts.helpers.row_options import RowOptions
+from scripts.helpers.rows.options import RowOptions
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ def _ours(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _file_option_names() -> set[str]:
-    from scripts.helpers.file_rules import FileOptions
+    from scripts.helpers.files.rules import FileOptions
 
     reserved = {"include", "exclude", "max_files", "max_bytes"}
     return {field.name for field in fields_of(FileOptions)} - reserved

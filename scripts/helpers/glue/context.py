@@ -15,7 +15,7 @@ from scripts.helpers.glue.partitions import Partitions
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import write_files
 from scripts.helpers.glue.sources import read_files, read_table
-from scripts.helpers.glue_runs import on_glue
+from scripts.helpers.glue_api.runs import on_glue
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from scripts.helpers.object_listing import Location
+from scripts.helpers.listing.listing import Location
 
 if TYPE_CHECKING:
     from scripts.helpers.job import IncrementalJob

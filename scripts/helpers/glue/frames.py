@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.columns import expression, name_of, steps_to
 from scripts.helpers.glue.job import Job
-from scripts.helpers.relationalize import untracked
+from scripts.helpers.relational.relations import untracked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.file_sources import ListingSource
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.sources import ListingSource
 from scripts.helpers.glue.file_contexts import folder_context
 from scripts.helpers.glue.glue_states import BandState
 from scripts.helpers.glue.import_report import APPROXIMATE, EXACT, NOT_POSSIBLE, ImportedContext, TakenContext
 from scripts.helpers.glue.path_hashes import match
 from scripts.helpers.glue.paths import folders as folders_of
-from scripts.helpers.identities import LISTED, TAKEN, Interval, ledger_rows
-from scripts.helpers.object_listing import Listing, ListingOptions
+from scripts.helpers.listing.listing import Listing, ListingOptions
+from scripts.helpers.listing.objects import LISTED, TAKEN, Interval, ledger_rows
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.helpers.records import Head
+from scripts.helpers.protocol.head import Head
 
 EXACT, APPROXIMATE, NOT_POSSIBLE = "exact", "approximate", "not possible"
 SHOWN = 10

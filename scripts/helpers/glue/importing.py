@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.coverage import region, with_coverage
-from scripts.helpers.cursors import CursorColumn
 from scripts.helpers.errors import BookmarkImportError, CursorError
 from scripts.helpers.glue.glue_states import BandState, KeyState, State, read_bookmark
 from scripts.helpers.glue.import_files import FilesAt, files_context
@@ -20,8 +18,10 @@ from scripts.helpers.glue.import_report import (
     ImportReport,
     TakenContext,
 )
-from scripts.helpers.ids import new_run_id, new_token
-from scripts.helpers.row_window import RowWindow
+from scripts.helpers.protocol.names import new_run_id, new_token
+from scripts.helpers.rows.coverage import region, with_coverage
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scripts.helpers.embedded_metrics import EmbeddedMetrics
-from scripts.helpers.errors import FencedError, PlanConflictError, WatermarkError
+from scripts.helpers.errors import FencedError, JobArgumentError, PlanConflictError, WatermarkError
 from scripts.helpers.glue.arguments import DISABLE
-from scripts.helpers.glue_errors import JobArgumentError, VersionMismatchException
+from scripts.helpers.glue_api.errors import VersionMismatchException
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.job_report import Reporter
+from scripts.helpers.metrics.embedded import EmbeddedMetrics
+from scripts.helpers.metrics.report import Reporter
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.spark_paths import folder_columns
+from scripts.helpers.listing.paths import folder_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scripts.helpers.errors import GlueOptionError
-from scripts.helpers.file_rules import glob_to_regex
+from scripts.helpers.files.rules import glob_to_regex
 
 GLOB = "*?[{"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scripts.helpers.databases.connection import jdbc_connection, typed_errors
+from scripts.helpers.databases.dialects import MySQL
+from scripts.helpers.databases.table import database_of
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.connection_options import TableRequest
-from scripts.helpers.jdbc_errors import typed_errors
-from scripts.helpers.jdbc_queries import jdbc_connection
-from scripts.helpers.jdbc_rows import database_of
-from scripts.helpers.sql_databases import MySQL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

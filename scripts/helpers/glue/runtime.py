@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.glue import arguments
-from scripts.helpers.glue_errors import GlueArgumentError
-from scripts.helpers.glue_runs import on_glue
+from scripts.helpers.glue_api.errors import GlueArgumentError
+from scripts.helpers.glue_api.runs import on_glue
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError, PlanConflictError
 from scripts.helpers.glue.formats import spark_format, spark_options
-from scripts.helpers.spark_writing import timestamps_with_statistics
+from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

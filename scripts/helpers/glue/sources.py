@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from scripts.helpers.file_bookmark import FileBookmark
-from scripts.helpers.file_rules import oldest_first
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.rules import oldest_first
 from scripts.helpers.glue.connection_options import FileRequest, TableRequest
 from scripts.helpers.glue.file_contexts import folder_contexts
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.partitions import Partitions, texts_of_folders
 from scripts.helpers.glue.primary_keys import bookmark_key
-from scripts.helpers.jdbc_rows import JdbcTable
-from scripts.helpers.spark_paths import folder_columns
+from scripts.helpers.listing.paths import folder_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from scripts.helpers.file_delta import FileDelta
+    from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.job import IncrementalJob
 
 

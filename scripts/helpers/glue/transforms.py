@@ -126,10 +126,3 @@ class NotHere:
         if name.startswith("_"):
             raise AttributeError(name)
         raise NotOffGlueError(f"{self._name}.{name}", INSTEAD)
-
-
-NOT_HERE = (
-    "EvaluateDataQuality", "ErrorsAsDynamicFrame", "FillMissingValues", "FindIncrementalMatches", "FindMatches",
-    "FlatMap", "Map", "MapToCollection", "Spigot", "SplitFields", "SplitRows", "Unbox", "UnnestFrame",
-)  # fmt: skip
-"""What Glue's library has besides."""

@@ -1,0 +1,139 @@
+"""The end of a run: told once to everyone who asked, and seen to where a script forgets it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.errors import CommitUnknownError, FencedError, InvalidValueError, RunClosedError, WatermarkError
+from scripts.helpers.metrics.freshness import age, lag, open_plan_age
+from scripts.helpers.metrics.report import JobReport, Outcome, Reporter
+from scripts.helpers.protocol.run import Run
+
+logger = logging.getLogger(__name__)
+
+_COUNTED: Mapping[str, tuple[str, ...]] = {
+    "Rows": ("rows_collected", "rows_written"),
+    "Files": ("files_read",),
+    "Bytes": ("bytes_read", "bytes_written"),
+}
+"""Which of a job's counts a metric is: the first that is there."""
+_OUTCOMES: Mapping[Outcome, str] = {
+    "committed": "Committed",
+    "failed": "Failed",
+    "fenced": "Fenced",
+    "unknown": "Unknown",
+}
+
+
+class EndOfRun:
+    """Measures one run, and reports its end once.
+
+    Parameters
+    ----------
+    run
+        A run that saves nothing is reported to nobody: give it no reporters.
+    clock
+        Returns the time as an aware datetime.
+    """
+
+    def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:
+        self._run, self._reporters, self._clock = run, list(reporters), clock
+        self._started, self._process = time.monotonic(), os.getpid()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Tell whether this is a fork of the process that the run began in, which is not to end it."""
+        return os.getpid() != self._process
+
+    def watch(self, job: object) -> None:
+        """End the run once the job, or Python, is gone without a commit."""
+        weakref.finalize(job, self._forgotten)
+
+    def tell(self, error: BaseException | None, metrics: Mapping[str, Any] | None = None) -> None:
+        """Report the end: `error` is what ended the run, None for a commit. A second call does nothing.
+
+        Whatever goes wrong here is logged: it must not change how the run ends.
+        """
+        reporters, self._reporters = self._reporters, []
+        if not reporters or not isinstance(self._run, Run):
+            return
+        job_id = self._run.job_id
+        try:
+            report = self._report(self._run, outcome_of(error), metrics or {})
+        except Exception as failure:
+            logger.warning("event=report_failed job=%s error=%s", job_id, failure)
+            return
+        for reporter in reporters:
+            try:
+                reporter.report(report)
+            except Exception as failure:
+                logger.warning("event=report_failed job=%s reporter=%s error=%s", job_id, reporter, failure)
+
+    def call(self, hooks: Iterable[Callable[[], Any]]) -> None:
+        """Call what is to follow the end. What it raises is logged: the run has ended as it has."""
+        for hook in hooks:
+            try:
+                hook()
+            except Exception as failure:
+                logger.error(
+                    "event=after_commit_failed job=%s run=%s error=%s: how the run ended stays as it is",
+                    self._run.job_id, self._run.run_id, failure,
+                )  # fmt: skip
+
+    def _report(self, run: Run, outcome: Outcome, metrics: Mapping[str, Any]) -> JobReport:
+        values = {"DurationSeconds": round(time.monotonic() - self._started, 3), _OUTCOMES[outcome]: 1}
+        now = self._clock()
+        for name, found in (
+            ("AgeSeconds", age(run.head, now)),
+            ("LagSeconds", lag(run.head, now)),
+            ("OpenPlanAgeSeconds", open_plan_age(run.head, now)),
+        ):
+            if found is not None:
+                values[name] = found.total_seconds()
+        if outcome == "committed":
+            values.setdefault("OpenPlanAgeSeconds", 0)
+            values |= {name: metrics[first] for name, counts in _COUNTED.items() if (first := _first(counts, metrics))}
+        return JobReport(run.job_id, run.run_id, outcome, now, values)
+
+    def _forgotten(self) -> None:
+        """Say that a run was never committed, let go of its job, and report it."""
+        run = self._run
+        if run.closed or self.is_elsewhere:
+            return
+        logger.error(
+            "event=commit_forgotten job=%s run=%s: the run ended without commit, so nothing was saved and the next run "
+            "takes the same again. Call commit() at the end of the script", run.job_id, run.run_id,
+        )  # fmt: skip
+        try:
+            run.abort()
+        except WatermarkError as failure:
+            logger.warning("event=abort_failed job=%s run=%s error=%s", run.job_id, run.run_id, failure)
+        self.tell(RunClosedError(run.job_id, run.run_id, "aborted", "commit"))
+
+
+def check_clock(clock: Callable[[], datetime]) -> None:
+    """Raise InvalidValueError if a clock tells no time zone."""
+    if clock().utcoffset() is None:
+        raise InvalidValueError(
+            "clock returns a datetime without zone. Return an aware one, as lambda: datetime.now(timezone.utc) does."
+        )
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """Return how a run ended."""
+    if error is None:
+        return "committed"
+    if isinstance(error, FencedError):
+        return "fenced"
+    return "unknown" if isinstance(error, CommitUnknownError) else "failed"
+
+
+def _first(names: Sequence[str], metrics: Mapping[str, Any]) -> str:
+    return next((name for name in names if isinstance(metrics.get(name), int)), "")

@@ -1,0 +1,160 @@
+"""A run that saves nothing: what a job works on when it is paused or disabled, in place of a `Run`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import tee
+from typing import Any
+from urllib.parse import quote
+
+from scripts.helpers.batch.last_success import last_success
+from scripts.helpers.batch.modes import Mode
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunClosedError, UnknownJobError
+from scripts.helpers.protocol.head import Head, LogEntry, Plan
+from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.names import BatchId, check_run_id
+
+logger = logging.getLogger(__name__)
+
+
+class UnsavedRun:
+    """A run without lease, plan and commit in the table, which it only reads. Offers what a job needs of a `Run`.
+
+    Another run may hold the job meanwhile, and an open plan stays what it is: neither is looked at.
+    With mode ``disable`` the table is not asked at all.
+
+    Parameters
+    ----------
+    watermarks, job_id, run_id
+        As those of `Watermarks.begin`.
+    mode
+        One that does not save.
+    job_runs
+        Place runs that never committed in time; see `last_success.last_success`.
+
+    Raises
+    ------
+    UnplacedRunError, UnknownJobError, InvalidValueError
+        A range whose ends cannot be told, or that ends before it starts.
+    """
+
+    replay = False
+    attempt = 1
+    fence = 0
+
+    def __init__(
+        self, watermarks: Lookups, job_id: str, run_id: str, mode: Mode, job_runs: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
+        self.job_id, self.run_id, self.mode = job_id, check_run_id(run_id), mode
+        self.plan: Plan | None = None
+        self._watermarks = watermarks
+        self._closed: str | None = None
+        self._at: Head | LogEntry | None = None
+        self._until: LogEntry | None = None
+        if mode.is_range:
+            assert mode.from_run is not None
+            assert mode.to_run is not None
+            self._at, self._until = (
+                last_success(watermarks, job_id, end, known)
+                for end, known in zip((mode.from_run, mode.to_run), tee(job_runs), strict=True)
+            )
+            if self._at and self.until_version < self.version:
+                raise InvalidValueError(
+                    f"Run {mode.to_run!r} of job {job_id!r} stands for version {self.until_version} and run "
+                    f"{mode.from_run!r} for version {self.version}: the range ends before it starts. Exchange the two."
+                )
+        elif mode.name == "pause":
+            with suppress(UnknownJobError):
+                self._at = watermarks.latest(job_id)
+        if mode.name == "disable":
+            logger.warning(
+                "event=bookmark_disabled job=%s run=%s: everything is read and nothing is saved", job_id, run_id
+            )
+        elif not mode.is_range and not (self._at and self._at.watermarks):
+            logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
+        logger.info(
+            "event=not_saving job=%s run=%s mode=%s range=%s version=%d",
+            job_id, run_id, mode.name, f"({self.version},{self.until_version}]" if mode.is_range else "none",
+            self.version,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<UnsavedRun {self.run_id!r} of {self.job_id!r}: {self.mode.name}, {self._closed or 'open'}>"
+
+    @property
+    def version(self) -> int:
+        """The version that is read from: 0 where there is none, or where it is not asked."""
+        return self._at.version if self._at else 0
+
+    @property
+    def until_version(self) -> int:
+        """The version that a range ends with: 0 where nothing was processed then."""
+        return self._until.version if self._until else 0
+
+    def state(self, context: str) -> Any:
+        """Return the watermark that a context is read from; None for the very beginning."""
+        return self._watermarks.state_at(self._at, context) if self._at else None
+
+    def until(self, context: str) -> Any:
+        """Return the watermark that a range ends with; None where the range has nothing of the context."""
+        if self._until is None or self.until_version == self.version:
+            return None
+        return self._watermarks.state_at(self._until, context)
+
+    def planned(self, context: str) -> None:
+        """Return None: no plan is ever inherited."""
+
+    @property
+    def watermarks(self) -> Mapping[str, Any]:
+        """Empty: nothing follows from this run."""
+        return {}
+
+    @property
+    def batch_id(self) -> BatchId:
+        """The id to key a sink by: a retry under the same run id replaces what it wrote.
+
+        It is made of the mode, the run id, and a hash of the job's name and the range, so that runs of
+        other jobs, namespaces and ranges under that run id keep theirs.
+        """
+        if self.plan is None:
+            raise PlanConflictError(self.job_id, "there is no batch before freeze. Freeze the plan first.")
+        read = "\n".join([self.job_id, self.mode.name, self.mode.from_run or "", self.mode.to_run or ""])
+        digest = hashlib.sha256(read.encode()).hexdigest()[:12]
+        return BatchId(self.job_id, f"{self.mode.name}-{quote(self.run_id, safe='')}-{digest}", 1)
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the run has ended."""
+        return self._closed is not None
+
+    def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Fix what is taken, for this process only."""
+        if self._closed:
+            raise RunClosedError(self.job_id, self.run_id, self._closed, "freeze")
+        if self.plan is None:
+            self.plan = Plan("unsaved", dict(contexts), {})
+        return self.plan
+
+    def check(self) -> None:
+        """Raise RunClosedError if the run has ended. No run can take over what is not held."""
+        if self._closed:
+            raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
+
+    def commit(self, **metrics: Any) -> str:
+        """End the run, which saves nothing; return ``"unsaved"``."""
+        self._closed = "committed"
+        logger.info("event=not_saved job=%s run=%s mode=%s", self.job_id, self.run_id, self.mode.name)
+        return "unsaved"
+
+    def abort(self) -> None:
+        """End the run. Safe to call again."""
+        self._closed = self._closed or "aborted"
+
+    def __enter__(self) -> UnsavedRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.abort()

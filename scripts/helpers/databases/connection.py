@@ -1,0 +1,158 @@
+"""Ask a database by a connection of the driver's JVM, and say what went wrong as errors of ours.
+
+Small questions go by such a connection, since a Spark job takes three times as long. Errors are told by
+their SQLSTATE, since drivers' texts hold hosts and values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import SourceError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
+    """Open a ``java.sql.Connection`` as Spark's reader opens its own, and close it; None on Spark Connect.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    options
+        Those of Spark's reader, with ``url`` and ``driver``. A ``sessionInitStatement`` is run.
+    """
+    from py4j.protocol import Py4JError
+
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield None
+        return
+    parameters = jvm.PythonUtils.toScalaMap({"dbtable": "unused", **options})
+    found = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(parameters)
+    dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
+    connection = dialect.createConnectionFactory(found).apply(-1)
+    try:
+        if found.sessionInitStatement().isDefined():
+            connection.createStatement().execute(found.sessionInitStatement().get())
+        yield connection
+    finally:
+        with suppress(Py4JError):  # A connection that broke off says so again.
+            connection.close()
+
+
+def ask(spark: SparkSession, options: Mapping[str, str], query: str, names: Sequence[str]) -> list[Any]:
+    """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    options
+        As of `jdbc_connection`. A ``queryTimeout`` holds.
+    query
+        A SELECT whose columns have these names.
+    names
+        Its columns, in order.
+    """
+    with jdbc_connection(spark, options) as connection:
+        if connection is None:
+            schema = ", ".join(f"{name} STRING" for name in names)
+            reader = spark.read.format("jdbc").options(**options, query=query, customSchema=schema)
+            return [tuple(row) for row in reader.load().collect()]
+        statement = connection.createStatement()
+        given = {name.lower(): value for name, value in options.items()}
+        statement.setQueryTimeout(int(given.get("querytimeout", 0)))
+        found = statement.executeQuery(query)
+        rows = []
+        while found.next():
+            rows.append(tuple(found.getString(position + 1) for position in range(len(names))))
+        return rows
+
+
+TRY_LATER = ("08", "40", "53", "57", "HYT")
+"""Classes of SQLSTATE: connection, rollback (as on a busy replica), resources, operator, time-out."""
+REASONS = {
+    "28": "refuses the user or the password. Check both, and what they may read",
+    "42501": "does not let this user read it. Grant SELECT",
+    "42P01": "has no such table. Check the name and the schema",
+    "42S02": "has no such table. Check the name and the schema",
+    "42P05": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
+    "26000": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",
+    "3D": "does not exist under this name. Check the URL",
+}
+MAX_CAUSES = 20
+DRIVERS = re.compile(
+    r"\b(?:java\.sql|org\.postgresql|com\.mysql|org\.mariadb|com\.microsoft\.sqlserver|oracle|org\.sqlite)[\w.$]*Exception"
+)
+"""Exceptions of drivers, not those of Spark's own SQL."""
+
+
+@contextmanager
+def typed_errors(source: str) -> Iterator[None]:
+    """Let what a database or its driver raises come out of Spark's errors as SourceError.
+
+    The driver's own text is left out, as it may hold a host, a query or values.
+
+    Raises
+    ------
+    SourceUnavailableError
+        The database is down, too busy, or broke off: run again later.
+    SourceError
+        It refuses the user, the table or the query, or Spark has no driver for it.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = _translated(source, error)
+        if found is None:
+            raise
+        raise found from None
+
+
+def _translated(source: str, error: Exception) -> SourceError | None:
+    for cause in _causes(error):
+        kind = cause.getClass().getName()
+        if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
+            return SourceError(source, "Spark has no driver for it. Add its jar with spark.jars or --extra-jars.")
+        state = _ask(cause, "getSQLState")
+        if state is not None or DRIVERS.fullmatch(kind):
+            return _from_state(source, state, kind.rpartition(".")[2])
+    lost = DRIVERS.search(str(error))
+    return _from_state(source, None, lost[0].rpartition(".")[2]) if lost else None
+
+
+def _from_state(source: str, state: str | None, kind: str) -> SourceError:
+    shown = f"SQLSTATE {state or 'unknown'}, {kind}"
+    if state is not None and state.startswith(TRY_LATER) and state != "57014":
+        return SourceUnavailableError(source, shown)
+    for start, reason in REASONS.items():
+        if state is not None and state.startswith(start):
+            return SourceError(source, f"the database {reason} ({shown}).")
+    return SourceError(source, f"the database refused the query ({shown}). Its own log says why.")
+
+
+def _causes(error: Exception) -> Iterator[Any]:
+    """Yield the Java exceptions behind one of PySpark's, outermost first."""
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(MAX_CAUSES):
+        if cause is None:
+            return
+        yield cause
+        cause = _ask(cause, "getCause")
+
+
+def _ask(cause: Any, method: str) -> Any:
+    """Call a method of a Java object; None if it has none of that name."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return getattr(cause, method)()
+    except Py4JError:
+        return None

@@ -1,0 +1,538 @@
+"""How SQL is written for each database: names, literals, exact text, the clock, and what its catalogue knows. Pure.
+
+Values travel as text both ways, so neither a driver nor the zone of a session can change them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from types import MappingProxyType
+
+from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.cursors import Cursor, CursorColumn, Tick
+from scripts.helpers.rows.dialect import Dialect, wall_text
+
+FIRST, LAST = "0001-01-01", "9999-12-31"
+WHOLE_TYPES = ("tinyint", "smallint", "mediumint", "int", "integer")
+TEXT_TYPES = ("char", "text", "clob")
+CATALOGUE = NAME, TYPE, INDEXED, NULLABLE = "column_name", "declared", "indexed", "nullable"
+"""Columns of a catalogue query."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A declared type, taken apart: ``decimal(10,2) unsigned`` is decimal, (10, 2) and the text itself."""
+
+    base: str
+    numbers: tuple[int, ...]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Declared:
+        """Take a declared type apart."""
+        lower = text.strip().lower()
+        inside = re.search(r"\(([\d, -]+)\)", lower)
+        numbers = tuple(int(number) for number in inside[1].split(",")) if inside else ()
+        return cls(re.split(r"[\s(]", lower, maxsplit=1)[0], numbers, lower)
+
+    @property
+    def has_zone(self) -> bool:
+        """Tell whether the type is one with a time zone."""
+        return "with time zone" in self.text or "with local time zone" in self.text
+
+    def decimal(self, unbounded: str | None) -> str | None:
+        """Return the decimal type; `unbounded` where none is declared, None for more than 38 digits."""
+        if not self.numbers:
+            return unbounded
+        precision, scale = (*self.numbers, 0)[:2]
+        return f"decimal({precision},{scale})" if precision <= 38 and 0 <= scale <= precision else None
+
+    def tick(self, digits: int) -> timedelta:
+        """Return the step of a time by its digits after the second; at least a microsecond."""
+        shown = self.numbers[0] if self.numbers else digits
+        return timedelta(microseconds=10 ** (6 - min(shown, 6)))
+
+
+class Database(Dialect):
+    """A database that is read over JDBC.
+
+    Examples
+    --------
+    >>> PostgreSQL().table(["public", 'a"b'])
+    '"public"."a""b"'
+    >>> PostgreSQL().cursor_type("timestamp(3) without time zone")
+    ('timestamp_ntz', datetime.timedelta(microseconds=1000))
+    """
+
+    driver = ""
+    """Class of the usual JDBC driver."""
+    options: Mapping[str, str] = MappingProxyType({})
+    """What the driver needs to be told, so that it fetches rows bit by bit."""
+    session: str | None = None
+    """Statement that each connection starts with."""
+    now = ""
+    """Time at which the statement started, or before: ISO text in UTC."""
+    from_nothing = ""
+    """What follows a SELECT that reads no table."""
+    encoding = "utf-8"
+    """What the hex digits of a text stand for."""
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect for a table, if how its columns are declared changes what is written."""
+        return self
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index on a cursor column serves what it is compared as."""
+        return column.type != "string"
+
+    def table(self, parts: Sequence[str]) -> str:
+        """Quote a table's name, part by part."""
+        return ".".join(map(self.quote, parts))
+
+    def text(self, value: str) -> str:
+        """Write a text as its bytes in hex."""
+        if "\0" in value:
+            raise SourceError(self.name, "no text in a query may hold NUL. Mend the name or value.")
+        return self.bytes_as_text(value.encode().hex())
+
+    def bytes_as_text(self, digits: str) -> str:
+        """Write what texts are compared with, from the hex digits of its bytes."""
+        raise NotImplementedError
+
+    def cursor(self, column: CursorColumn) -> str:
+        """Write a cursor column as it is compared; a text byte by byte, without padding."""
+        name = self.quote(column.name)
+        return self.binary(name) if column.type == "string" else name
+
+    def binary(self, name: str) -> str:
+        """Write a text column so that it compares byte by byte."""
+        raise NotImplementedError
+
+    def exact(self, expression: str, kind: str) -> str:
+        """Write the exact text of a value: times with microseconds, instants in UTC, texts as hex."""
+        raise NotImplementedError
+
+    def value(self, text: str, column: CursorColumn) -> Cursor:
+        """Read what `exact` wrote; CursorError for what the column's type cannot hold."""
+        if column.type == "string":
+            return self._text_of(text, column.name)
+        found = column.from_text(text)
+        try:
+            return column.check(found)
+        except CursorError:
+            raise CursorError(
+                column.name,
+                f"its last value does not fit the {column.type} that it is read as. Read it through a view that casts "
+                "it to a decimal of its own precision and scale.",
+            ) from None
+
+    def _text_of(self, digits: str, name: str) -> str:
+        try:
+            return bytes.fromhex(digits).decode(self.encoding)
+        except ValueError:
+            raise CursorError(name, "its largest value is no text. Mend or filter that row.") from None
+
+    def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
+        """Return the query for the exact text of the last value (MIN or MAX) in rows: ``FROM`` and what follows it."""
+        return f"(SELECT {self.exact(f'{function}({self.cursor(column)})', column.type)} {rows})"
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type; None where there is no exact order."""
+        raise NotImplementedError
+
+    def read_as_text(self, declared: str) -> str | None:
+        """Return Spark's type of a column whose rows are read as exact text, since a driver may shift them."""
+        kind = (self.cursor_type(declared) or ("", None))[0]
+        return kind if kind in ("timestamp", "timestamp_ntz") else None
+
+    def catalogue(self, parts: Sequence[str]) -> str:
+        """Return the query for a table's columns: name, declared type, indexed (1, 0, NULL: unknown), nullable."""
+        raise NotImplementedError
+
+    def count_up_to(self, limit: int, table: str, predicate: str) -> str:
+        """Return the query that counts rows, but no further than a limit."""
+        return f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {predicate} LIMIT {limit}) few"
+
+    def as_row(self, **expressions: str) -> str:
+        """Return a query of one row of named expressions."""
+        named = ", ".join(f"{expression} AS {self.quote(name)}" for name, expression in expressions.items())
+        return f"SELECT {named}{self.from_nothing}"
+
+
+class PostgreSQL(Database):
+    """PostgreSQL 13 and later, Aurora and the like."""
+
+    name = "PostgreSQL"
+    driver = "org.postgresql.Driver"
+    options = MappingProxyType({"prepareThreshold": "-1"})
+    """Values in binary, which the driver reads in two thirds of the time that text takes it."""
+    now = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index serves; one of texts that sorts by bytes does."""
+        return True
+
+    def bytes_as_text(self, digits: str) -> str:
+        """Write a text."""
+        return f"convert_from(decode('{digits}', 'hex'), 'UTF8')"
+
+    def binary(self, name: str) -> str:
+        """Write a text column so that it compares byte by byte."""
+        return f'CAST({name} AS text) COLLATE "C"'
+
+    def exact(self, expression: str, kind: str) -> str:
+        """Write the exact text of a value; infinity and what is outside the years 1 to 9999 as their ends."""
+        if kind == "timestamp":
+            inside = _between(expression, f"TIMESTAMPTZ '{FIRST} 00:00+00'", f"TIMESTAMPTZ '{LAST} 23:59:59.999999+00'")
+            return f"to_char(({inside}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+        if kind == "timestamp_ntz":
+            inside = _between(expression, f"TIMESTAMP '{FIRST} 00:00'", f"TIMESTAMP '{LAST} 23:59:59.999999'")
+            return f"to_char({inside}, 'YYYY-MM-DD HH24:MI:SS.US')"
+        if kind == "date":
+            inside = _between(expression, f"DATE '{FIRST}'", f"DATE '{LAST}'")
+            return f"to_char({inside}, 'YYYY-MM-DD')"
+        if kind == "string":
+            return f"encode(convert_to({expression}, 'UTF8'), 'hex')"
+        return f"CAST({expression} AS text)"
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type."""
+        found = Declared.parse(declared)
+        if found.text.endswith("[]"):
+            return None
+        if found.base == "timestamp":
+            return "timestamp" if found.has_zone else "timestamp_ntz", found.tick(6)
+        if found.base == "numeric":
+            return with_tick(found.decimal("decimal(38,18)"))
+        if found.base in ("text", "character"):
+            return "string", None
+        simple = {"date": "date", "smallint": "int", "integer": "int", "bigint": "bigint"}
+        return with_tick(simple.get(found.text))
+
+    def read_as_text(self, declared: str) -> str | None:
+        """Return Spark's type where the driver shifts values: without zone, in the hour that summer time skips."""
+        kind = super().read_as_text(declared)
+        return kind if kind == "timestamp_ntz" else None
+
+    def catalogue(self, parts: Sequence[str]) -> str:
+        """Return the query for a table's columns."""
+        return (
+            f"SELECT CAST(a.attname AS text) AS {NAME}, format_type(a.atttypid, a.atttypmod) AS {TYPE},"
+            " CASE WHEN r.relkind NOT IN ('r', 'p', 'm') THEN NULL WHEN EXISTS (SELECT 1 FROM pg_index i"
+            " JOIN pg_class b ON b.oid = i.indexrelid JOIN pg_am m ON m.oid = b.relam AND m.amname = 'btree'"
+            " WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indpred IS NULL"
+            f" AND i.indcollation[0] IN (0, 950)) THEN 1 ELSE 0 END AS {INDEXED},"
+            f" CASE WHEN a.attnotnull THEN 0 ELSE 1 END AS {NULLABLE}"
+            " FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid"
+            f" WHERE a.attrelid = to_regclass({self.text(self.table(parts))}) AND a.attnum > 0 AND NOT a.attisdropped"
+        )
+
+
+class MySQL(Database):
+    """MySQL and MariaDB. Sessions are set to UTC: a TIMESTAMP compares with text of the session's zone."""
+
+    name = "MySQL"
+    quotes = ("`", "`")
+    driver = "com.mysql.cj.jdbc.Driver"
+    options = MappingProxyType({"useCursorFetch": "true"})
+    session = "SET SESSION time_zone = '+00:00'"
+    now = "CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')"
+
+    def timestamp(self, value: datetime) -> str:
+        """Write an instant; the session is in UTC."""
+        return self.wall_clock(value)
+
+    def bytes_as_text(self, digits: str) -> str:
+        """Write bytes."""
+        return f"x'{digits}'"
+
+    def binary(self, name: str) -> str:
+        """Write the bytes of a text in UTF-8."""
+        return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)"
+
+    def exact(self, expression: str, kind: str) -> str:
+        """Write the exact text of a value; NULL for a zero date."""
+        if kind in ("timestamp", "timestamp_ntz"):
+            text = f"NULLIF(DATE_FORMAT({expression}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')"
+            return f"CONCAT({text}, '+00:00')" if kind == "timestamp" else text
+        if kind == "date":
+            return f"NULLIF(DATE_FORMAT({expression}, '%Y-%m-%d'), '0000-00-00')"
+        return f"HEX({expression})" if kind == "string" else f"CAST({expression} AS CHAR)"
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type."""
+        found = Declared.parse(declared)
+        if found.base in ("datetime", "timestamp"):
+            return "timestamp" if found.base == "timestamp" else "timestamp_ntz", found.tick(0)
+        if found.base == "decimal":
+            return with_tick(found.decimal("decimal(10,0)"))
+        if found.base == "bigint":
+            return with_tick("decimal(20,0)" if "unsigned" in found.text else "bigint")
+        if found.base in WHOLE_TYPES:
+            return with_tick("bigint" if "unsigned" in found.text else "int")
+        if found.base == "date":
+            return with_tick("date")
+        return ("string", None) if found.base.endswith(TEXT_TYPES) else None
+
+    def catalogue(self, parts: Sequence[str]) -> str:
+        """Return the query for a table's columns."""
+        schema = self.text(parts[-2]) if len(parts) > 1 else "DATABASE()"
+        return (
+            f"SELECT c.COLUMN_NAME AS {NAME}, c.COLUMN_TYPE AS {TYPE},"
+            " CASE WHEN t.TABLE_TYPE <> 'BASE TABLE' THEN NULL WHEN EXISTS"
+            " (SELECT 1 FROM information_schema.STATISTICS s WHERE s.TABLE_SCHEMA = c.TABLE_SCHEMA"
+            " AND s.TABLE_NAME = c.TABLE_NAME AND s.COLUMN_NAME = c.COLUMN_NAME AND s.SEQ_IN_INDEX = 1)"
+            f" THEN 1 ELSE 0 END AS {INDEXED},"
+            f" CASE WHEN c.IS_NULLABLE = 'NO' THEN 0 ELSE 1 END AS {NULLABLE}"
+            " FROM information_schema.COLUMNS c JOIN information_schema.TABLES t"
+            " ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME"
+            f" WHERE c.TABLE_SCHEMA = {schema} AND c.TABLE_NAME = {self.text(parts[-1])}"
+        )
+
+
+class MariaDB(MySQL):
+    """MariaDB by a ``jdbc:mariadb:`` URL, for which Spark writes names in double quotes."""
+
+    name = "MariaDB"
+    driver = "org.mariadb.jdbc.Driver"
+    session = "SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"
+
+
+def _between(expression: str, first: str, last: str) -> str:
+    return f"CASE WHEN {expression} < {first} THEN {first} WHEN {expression} > {last} THEN {last} ELSE {expression} END"
+
+
+def with_tick(kind: str | None) -> tuple[str, Tick | None] | None:
+    """Return a type with the tick that it has by itself."""
+    return None if kind is None else (kind, None)
+
+
+DATETIME_TICK = timedelta(microseconds=3_333)
+"""SQL Server's DATETIME has steps of 1/300 s; what is a whole step above a value is below the next one."""
+
+
+class SQLServer(Database):
+    """SQL Server and Azure SQL."""
+
+    name = "SQL Server"
+    quotes = ("[", "]")
+    driver = "com.microsoft.sqlserver.jdbc.SQLServerDriver"
+    now = "CONVERT(char(26), SYSUTCDATETIME(), 121) + '+00:00'"
+    encoding = "utf-16-le"
+
+    def timestamp(self, value: datetime) -> str:
+        """Write an instant."""
+        return f"CAST('{wall_text(value)}+00:00' AS datetimeoffset(6))".replace(" ", "T", 1)
+
+    def wall_clock(self, value: datetime) -> str:
+        """Write a timestamp without zone, in the form that no language setting reads otherwise."""
+        return f"CAST('{wall_text(value)}' AS datetime2(6))".replace(" ", "T", 1)
+
+    def date(self, value: date) -> str:
+        """Write a date."""
+        return f"CAST('{value.isoformat()}' AS date)"
+
+    def bytes_as_text(self, digits: str) -> str:
+        """Write the bytes of a text in UTF-16, as the server holds them."""
+        return f"0x{bytes.fromhex(digits).decode().encode('utf-16-le').hex()}"
+
+    def binary(self, name: str) -> str:
+        """Write the bytes of a text: every collation ignores spaces at the end."""
+        return f"CAST(CAST({name} AS nvarchar(4000)) AS varbinary(8000))"
+
+    def exact(self, expression: str, kind: str) -> str:
+        """Write the exact text of a value, down to the microsecond."""
+        if kind == "timestamp":
+            return f"CONVERT(char(26), CAST(SWITCHOFFSET({expression}, '+00:00') AS datetime2(7)), 121) + '+00:00'"
+        if kind == "timestamp_ntz":
+            return f"CONVERT(char(26), CAST({expression} AS datetime2(7)), 121)"
+        if kind == "date":
+            return f"CONVERT(char(10), {expression}, 23)"
+        return f"CONVERT(varchar(max), {expression}, 2)" if kind == "string" else f"CONVERT(varchar(50), {expression})"
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type."""
+        found = Declared.parse(declared)
+        times: dict[str, tuple[str, Tick | None]] = {
+            "datetime": ("timestamp_ntz", DATETIME_TICK),
+            "datetime2": ("timestamp_ntz", found.tick(6)),
+            "smalldatetime": ("timestamp_ntz", timedelta(minutes=1)),
+            "datetimeoffset": ("timestamp", found.tick(6)),
+            "date": ("date", None),
+            "bigint": ("bigint", None),
+        }
+        if found.base in times:
+            return times[found.base]
+        if found.base in ("decimal", "numeric"):
+            kind = found.decimal("decimal(18,0)")
+            return (kind, None) if kind else None
+        if found.base in WHOLE_TYPES:
+            return "int", None
+        return ("string", None) if found.base in ("char", "varchar", "nchar", "nvarchar") else None
+
+    def catalogue(self, parts: Sequence[str]) -> str:
+        """Return the query for a table's columns."""
+        table = f"CAST({self.text(self.table(parts))} AS nvarchar(4000))"
+        return (
+            f"SELECT c.name AS {NAME}, y.name + CASE WHEN y.name IN ('decimal', 'numeric') THEN '('"
+            " + CAST(c.precision AS varchar(3)) + ',' + CAST(c.scale AS varchar(3)) + ')'"
+            " WHEN y.name IN ('datetime2', 'datetimeoffset') THEN '(' + CAST(c.scale AS varchar(3)) + ')'"
+            f" ELSE '' END AS {TYPE}, CASE WHEN o.type <> 'U' THEN NULL WHEN EXISTS (SELECT 1 FROM sys.index_columns k"
+            " JOIN sys.indexes i ON i.object_id = k.object_id AND i.index_id = k.index_id"
+            " WHERE k.object_id = c.object_id AND k.column_id = c.column_id AND k.key_ordinal = 1 AND i.has_filter = 0"
+            f" AND i.type IN (1, 2)) THEN 1 ELSE 0 END AS {INDEXED}, CAST(c.is_nullable AS int) AS {NULLABLE}"
+            " FROM sys.columns c JOIN sys.types y ON y.user_type_id = c.system_type_id"
+            f" JOIN sys.objects o ON o.object_id = c.object_id WHERE c.object_id = OBJECT_ID({table})"
+        )
+
+    def count_up_to(self, limit: int, table: str, predicate: str) -> str:
+        """Return the query that counts rows, but no further than a limit."""
+        return f"SELECT COUNT(*) FROM (SELECT TOP ({limit}) 1 AS one FROM {table} WHERE {predicate}) few"
+
+
+class Oracle(Database):
+    """Oracle 12.1 and later. Names are case-sensitive here and mostly written in capitals there."""
+
+    name = "Oracle"
+    driver = "oracle.jdbc.OracleDriver"
+    now = "TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'"
+    from_nothing = " FROM DUAL"
+
+    def quote(self, name: str) -> str:
+        """Quote a name; SourceError for a double quote, which no name there may hold."""
+        if '"' in name:
+            raise SourceError(name, "Oracle has no names with a double quote. Check the name.")
+        return super().quote(name)
+
+    def timestamp(self, value: datetime) -> str:
+        """Write an instant."""
+        return f"TIMESTAMP '{wall_text(value)} +00:00'"
+
+    def wall_clock(self, value: datetime) -> str:
+        """Write a timestamp without zone; in whole seconds as a DATE, so that an index on a DATE serves it."""
+        if value.microsecond:
+            return super().wall_clock(value)
+        return f"TO_DATE('{wall_text(value)[:19]}', 'YYYY-MM-DD HH24:MI:SS')"
+
+    def bytes_as_text(self, digits: str) -> str:
+        """Write bytes."""
+        return f"HEXTORAW('{digits}')"
+
+    def binary(self, name: str) -> str:
+        """Write the bytes of a text."""
+        return f"UTL_RAW.CAST_TO_RAW({name})"
+
+    def exact(self, expression: str, kind: str) -> str:
+        """Write the exact text of a value, down to the microsecond."""
+        if kind == "timestamp":
+            return f"TO_CHAR(SYS_EXTRACT_UTC({expression}), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'"
+        if kind == "timestamp_ntz":
+            return f"TO_CHAR(CAST({expression} AS TIMESTAMP(9)), 'YYYY-MM-DD HH24:MI:SS.FF6')"
+        if kind == "string":
+            return f"RAWTOHEX({expression})"
+        return f"TO_CHAR({expression}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type and the tick of a declared type; a DATE has seconds."""
+        found = Declared.parse(declared)
+        if found.base == "date":
+            return "timestamp_ntz", timedelta(seconds=1)
+        if found.base == "timestamp":
+            return "timestamp" if found.has_zone else "timestamp_ntz", found.tick(6)
+        if found.base == "number":
+            kind = found.decimal("decimal(38,10)")
+            return (kind, None) if kind else None
+        return ("string", None) if found.base in ("varchar2", "nvarchar2", "char", "nchar") else None
+
+    def catalogue(self, parts: Sequence[str]) -> str:
+        """Return the query for a table's columns."""
+        names = [f"UTL_RAW.CAST_TO_VARCHAR2({self.text(part)})" for part in parts]
+        owner = names[-2] if len(names) > 1 else "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
+        return (
+            f"SELECT c.COLUMN_NAME AS {NAME}, c.DATA_TYPE || CASE WHEN c.DATA_TYPE = 'NUMBER'"
+            " AND c.DATA_SCALE IS NOT NULL THEN '(' || COALESCE(c.DATA_PRECISION, 38) || ',' || c.DATA_SCALE || ')'"
+            f" END AS {TYPE}, CASE WHEN EXISTS (SELECT 1 FROM ALL_VIEWS v WHERE v.OWNER = c.OWNER"
+            " AND v.VIEW_NAME = c.TABLE_NAME) THEN NULL WHEN EXISTS (SELECT 1 FROM ALL_IND_COLUMNS i"
+            " WHERE i.TABLE_OWNER = c.OWNER AND i.TABLE_NAME = c.TABLE_NAME AND i.COLUMN_NAME = c.COLUMN_NAME"
+            f" AND i.COLUMN_POSITION = 1) THEN 1 ELSE 0 END AS {INDEXED},"
+            f" CASE WHEN c.NULLABLE = 'N' THEN 0 ELSE 1 END AS {NULLABLE}"
+            f" FROM ALL_TAB_COLUMNS c WHERE c.OWNER = {owner} AND c.TABLE_NAME = {names[-1]}"
+        )
+
+    def count_up_to(self, limit: int, table: str, predicate: str) -> str:
+        """Return the query that counts rows, but no further than a limit."""
+        return (
+            f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {predicate} FETCH FIRST {limit} ROWS ONLY) few"
+        )
+
+
+class SQLite(Database):
+    """SQLite. Its times are texts or numbers: a text in ISO form can be read with ``strings=True``.
+
+    A column that is declared as a date or timestamp keeps what looks like a number as one, and numbers
+    are below every text there: it is compared as text, which no index serves. One declared as STRING
+    or TIME is refused, as leading zeros are lost in it.
+    """
+
+    name = "SQLite"
+    driver = "org.sqlite.JDBC"
+    now = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'"
+
+    def __init__(self, loose: frozenset[str] = frozenset()) -> None:
+        self._loose = loose
+        """Columns that keep numbers among their texts."""
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect that knows which columns are not declared as text."""
+        return SQLite(frozenset(name for name, text in declared.items() if not _has_text_affinity(text)))
+
+    def serves(self, column: CursorColumn) -> bool:
+        """Tell whether an index serves; none does for a column that is compared as what it is not."""
+        return column.type != "string" or column.name not in self._loose
+
+    def cursor(self, column: CursorColumn) -> str:
+        """Write a cursor column as it is compared; a text byte by byte, even where numbers are among them."""
+        if self.serves(column):
+            return super().cursor(column)
+        return self.binary(f"CAST({self.quote(column.name)} AS TEXT)")
+
+    def bytes_as_text(self, digits: str) -> str:
+        """Write a text."""
+        return f"CAST(x'{digits}' AS TEXT)"
+
+    def binary(self, name: str) -> str:
+        """Write a text column so that it compares byte by byte."""
+        return f"{name} COLLATE BINARY"
+
+    def exact(self, expression: str, kind: str) -> str:
+        """Write the exact text of a value; what is no hex for bytes, which are above every text."""
+        if kind == "string":
+            return f"CASE typeof({expression}) WHEN 'text' THEN hex({expression}) WHEN 'blob' THEN 'blob' END"
+        return f"CAST({expression} AS TEXT)"
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type of a declared type, by SQLite's rules of affinity."""
+        lower = declared.lower()
+        if "int" in lower:
+            return with_tick("bigint")
+        is_time = "date" in lower or "timestamp" in lower
+        return ("string", None) if is_time or _has_text_affinity(declared) else None
+
+    def catalogue(self, parts: Sequence[str]) -> str:
+        """Return the query for a table's columns."""
+        table = self.text(parts[-1])
+        return (
+            f"SELECT c.name AS {NAME}, c.type AS {TYPE}, CASE WHEN m.type <> 'table' THEN NULL"
+            " WHEN c.pk = 1 OR EXISTS (SELECT 1 FROM pragma_index_list(m.name) l, pragma_index_info(l.name) i"
+            f" WHERE l.partial = 0 AND i.seqno = 0 AND i.cid = c.cid) THEN 1 ELSE 0 END AS {INDEXED},"
+            f' CASE WHEN c."notnull" = 1 THEN 0 ELSE 1 END AS {NULLABLE}'
+            f" FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') AND m.name = {table}"
+        )
+
+
+def _has_text_affinity(declared: str) -> bool:
+    lower = declared.lower()
+    return "int" not in lower and any(word in lower for word in TEXT_TYPES)

@@ -1,0 +1,174 @@
+"""A PostgreSQL table read up to the oldest transaction still open, so that no commit can come too late."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from scripts.helpers.databases.dialects import Database, PostgreSQL
+from scripts.helpers.databases.table import JdbcTable, TableColumn, database_of
+from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, check_value
+from scripts.helpers.rows.sources import Facts
+from scripts.helpers.rows.window import RowWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+SYSTEM = "xmin"
+"""PostgreSQL's own column: the transaction that wrote the row as it is."""
+NEXT = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
+OLDEST = "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text)"
+WRAP = 2**32
+
+
+class TransactionIds(PostgreSQL):
+    """PostgreSQL where cursors are transaction ids: in columns of type xid8 or bigint, or `xmin`."""
+
+    def __init__(self, xid8: frozenset[str] = frozenset()) -> None:
+        self._xid8 = xid8
+
+    def of_table(self, declared: Mapping[str, str]) -> Database:
+        """Return the dialect that knows which columns are of type xid8."""
+        return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
+
+    def cursor(self, column: CursorColumn) -> str:
+        """Write a cursor column; the 32 bits of xmin with the epoch, from the next id, put before them."""
+        if column.name != SYSTEM:
+            return super().cursor(column)
+        number, following = f"CAST(CAST({SYSTEM} AS text) AS bigint)", f"(SELECT {NEXT})"
+        behind = f"CASE WHEN {number} > {following} % {WRAP} THEN {WRAP} ELSE 0 END"
+        return f"({following} - {following} % {WRAP} + {number} - {behind})"
+
+    def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> str:
+        """Write a comparison, in the column's own type so that its index serves."""
+        if column.name in self._xid8:
+            check_value(value, column.type)
+            return f"{self.quote(column.name)} {sign} CAST('{value:d}' AS xid8)"
+        return super().comparison(column, sign, value)
+
+    def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
+        """Return the query for the last value; PostgreSQL 13 and 14 have no MIN or MAX of an xid8."""
+        if column.name not in self._xid8:
+            return super().outermost(column, function, rows)
+        name, order = f"found.{self.quote(column.name)}", "DESC" if function == "MAX" else "ASC"
+        return (
+            f"(SELECT {self.exact(name, column.type)} FROM (SELECT {self.quote(column.name)} {rows}) found"
+            f" WHERE {name} IS NOT NULL ORDER BY {name} {order} LIMIT 1)"
+        )
+
+    def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
+        """Return Spark's type; an id has 64 bits and would need centuries to use the last one."""
+        return ("bigint", None) if declared == "xid8" else super().cursor_type(declared)
+
+    def read_as_text(self, declared: str) -> str | None:
+        """Return Spark's type of a column whose rows are read as exact text."""
+        return "bigint" if declared == "xid8" else super().read_as_text(declared)
+
+
+class PostgresSnapshot(JdbcTable):
+    """A table whose rows say which transaction wrote them last.
+
+    A window ends at the oldest transaction that is still open: all below are decided, so nothing is
+    lost however long transactions last, and nobody guesses a delay. Rows of newer transactions come
+    in a later window, when the open one has ended.
+
+    The cursor column is one of:
+
+    - an ``xid8`` or ``bigint`` column that a default and a trigger on update fill with
+      ``pg_current_xact_id()``. Index it: then a run costs what is new;
+    - ``xmin``, which every table has. No index holds it, so each run reads the whole table on the
+      server, though only new rows travel; after 2^32 transactions, old rows are taken once again.
+
+    Neither sees deletes. Ids belong to one cluster: after a restore or a move by dump, or on a
+    logical replica, reset the job. Where that shows, the run is refused.
+
+    Parameters
+    ----------
+    spark, url, table, properties, partitions
+        See `JdbcTable`.
+
+    Notes
+    -----
+    Given to a job as ``job.rows_since(PostgresSnapshot(spark, url, "public.repairs", properties=login), "xmin")``.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        url: str,
+        table: str | Sequence[str],
+        *,
+        properties: Mapping[str, str] | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        if not isinstance(database_of(url), PostgreSQL):
+            raise SourceError(str(table), "only PostgreSQL has snapshots to read up to. Use JdbcTable with a delay.")
+        super().__init__(spark, url, table, properties=properties, partitions=partitions)
+        self._database = TransactionIds()
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        """Return the cursor column; CursorError if it holds no transaction ids."""
+        if len(names) != 1:
+            raise CursorError(", ".join(names), "a snapshot bounds one column of transaction ids. Name that only.")
+        found = super().columns(names, strings)
+        declared = self._catalogue[names[0]].declared
+        if declared not in ("xid8", "bigint"):
+            raise CursorError(
+                names[0],
+                f"a {declared} holds no transaction ids. Use 'xmin', or a column of type xid8 or bigint that is filled "
+                "with pg_current_xact_id().",
+            )
+        return found
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
+        """Ask the database, in one query, for its oldest open transaction and for NULLs."""
+        (column,) = columns
+        if descending:
+            raise CursorError(column.name, "transaction ids rise. Leave out descending.")
+        self._warn_without_index(columns)
+        last = self.dialect.outermost(column, "MAX", f"FROM {self._table}")
+        row = self._ask(
+            ceiling=OLDEST,
+            following=f"CAST({NEXT} AS text)",
+            nulls=self._nulls(columns),
+            last="NULL" if column.name == SYSTEM else last,
+        )
+        if row[3] is not None and int(row[3]) >= int(row[1]):
+            raise CursorError(
+                column.name,
+                "it holds transaction ids that the server has not given out yet: it is not filled with "
+                "pg_current_xact_id(), or its rows came from another cluster. Fill it anew, then reset the job.",
+            )
+        return Facts(nulls=int(row[2]), ceiling=int(row[0]))
+
+    # --- within ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _catalogue(self) -> dict[str, TableColumn]:
+        return super()._catalogue | {SYSTEM: TableColumn("bigint", False, False)}
+
+    def _warn_without_index(self, columns: tuple[CursorColumn, ...]) -> None:
+        if columns[0].name != SYSTEM:
+            super()._warn_without_index(columns)
+            return
+        logger.warning(
+            "event=no_index source=%s column=%s: each run reads the whole table on the server. A column that is filled "
+            "with pg_current_xact_id() can have an index",
+            self.name, SYSTEM,
+        )  # fmt: skip
+
+    def _ranges(self, window: RowWindow) -> list[str]:
+        """Cut a large window, unless each range would read the whole table."""
+        return [""] if window.columns[0].name == SYSTEM else super()._ranges(window)
+
+    def _as_text(self, columns: tuple[CursorColumn, ...]) -> dict[str, tuple[str, str]]:
+        """Return the columns that are read as exact text; xmin if it is the cursor."""
+        found = super()._as_text(columns)
+        if columns[0].name == SYSTEM:
+            found[SYSTEM] = (self.dialect.exact(self.dialect.cursor(columns[0]), "bigint"), "bigint")
+        return found

@@ -1,0 +1,27 @@
+"""What a person may do about a job: rewind, reset, set, discard, adopt, examine, and move it to another table.
+
+May not know: sources and sinks. A decision is one conditional write on the head, kept in the history with who
+and why.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.decisions.doctor import Finding
+    from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
+
+__all__ = [
+    "Finding",
+    "export_jobs",
+    "import_jobs",
+    "plan_import",
+]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "doctor": ["Finding"],
+        "transfer": ["export_jobs", "import_jobs", "plan_import"],
+    },
+)

@@ -1,0 +1,132 @@
+"""What can be wrong with a job's items, and the repairs that are safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from scripts.helpers.errors import UnknownJobError
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.chunks import references
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.store import Store
+from scripts.helpers.protocol.values import Spilled
+
+CHUNK_PREFIXES = ("!p#", "!s#")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, with its remedy.
+
+    `kind` is one of ``no head``, ``open plan``, ``missing log entry``, ``orphaned chunk``, ``missing chunk`` and
+    ``legacy writer``.
+    """
+
+    kind: str
+    detail: str
+    remedy: str
+    repaired: bool = False
+
+
+def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Finding]:
+    """Read all items of a job and compare them with its head. Only `repair` changes anything."""
+    head = store.read_head(job_id)
+    found = {item[items.RANGE_KEY]["S"]: item for item in store.query(requests.query_job(store.table_name, job_id))}
+    found = {key: item for key, item in found.items() if not items.is_of_job_runs(key)}
+    if head is None and not found:
+        raise UnknownJobError(job_id, store.table_name)
+    if head is None:
+        remedy = "One item is taken over by the next begin. Of several, tell which counts with adopt."
+        return [Finding("no head", f"{len(found)} items without a head", remedy)]
+    again = store.read_head(job_id)
+    if again is None or again.identity != head.identity:
+        return [Finding("open plan", "the job changed while it was examined", "Run the doctor again.")]
+    live = {key: item for key, item in found.items() if not _is_over(item, now)}
+    return [
+        *_open_plan(head, now),
+        *_missing_log(store, head, found, repair),
+        *_chunks(store, head, found, live, repair and head.claim is None),
+        *_legacy_writers(head, found),
+    ]
+
+
+def _open_plan(head: Head, now: datetime) -> Iterable[Finding]:
+    if head.plan is None or (head.claim and now < head.claim.lease_until):
+        return
+    owner = f"of run {head.claim.run_id!r}, whose lease ended {head.claim.lease_until}" if head.claim else "of no run"
+    yield Finding(
+        "open plan", f"plan {head.plan.plan_id} {owner}", "Run the job again: it replays the plan. Or discard_plan."
+    )
+
+
+def _is_over(item: items.Item, now: datetime) -> bool:
+    """Tell whether DynamoDB may delete an item at any time, in whatever order."""
+    return items.TTL_ATTRIBUTE in item and int(item[items.TTL_ATTRIBUTE]["N"]) <= now.timestamp()
+
+
+def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
+    """Report gaps in the log. Below the oldest entry, and below one that has an end, versions may have expired."""
+    log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
+    ending = [version + 1 for version, item in log.items() if items.TTL_ATTRIBUTE in item]
+    for version in range(max(ending, default=min(log, default=head.version)), head.version + 1):
+        if version in log or version == 0:
+            continue
+        is_last = version == head.version
+        if repair and is_last and head.log_entry:
+            store.write_log(head.log_entry)
+        remedy = "The next begin writes it, or the doctor with repair." if is_last else "Restore it from a backup."
+        yield Finding("missing log entry", f"version {version}", remedy, repaired=repair and is_last)
+
+
+def _chunks(
+    store: Store, head: Head, found: dict[str, items.Item], live: dict[str, items.Item], repair: bool
+) -> Iterable[Finding]:
+    held: dict[str, Spilled] = {}
+    for holder in [head.watermarks, *([head.plan.contexts, head.plan.next] if head.plan else [])]:
+        held |= _by_chunk(holder)
+    needed = dict(held)
+    for key, item in found.items():
+        if _is_log(key):
+            by_chunk = _by_chunk(items.log_from_item(item).watermarks)
+            held |= by_chunk
+            needed |= by_chunk if key in live else {}
+    for key in sorted(needed.keys() - found.keys()):
+        yield Finding("missing chunk", f"{key}", "Restore it from a backup, or rewind to a version without it.")
+    for key in sorted(found):
+        if key.startswith(CHUNK_PREFIXES) and key not in held and items.TTL_ATTRIBUTE not in found[key]:
+            if repair:
+                store.delete(head.job_id, key)
+            yield Finding("orphaned chunk", f"{key}", "Run the doctor with repair, while no run is at work.", repair)
+
+
+def _is_log(key: str) -> bool:
+    return key.startswith(items.LOG_PREFIX)
+
+
+def _by_chunk(holder: Mapping[str, Any]) -> dict[str, Spilled]:
+    return {key: reference for reference in references(holder) for key in _chunk_keys(reference)}
+
+
+def _chunk_keys(reference: Spilled) -> list[str]:
+    return [items.chunk_key(reference.id, index) for index in range(reference.chunks)]
+
+
+def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Finding]:
+    """Report items without a version that came after the take-over: the original class still writes."""
+    legacy = [key for key, item in found.items() if key[0] not in "!~" and "version" not in item]
+    first = found.get(items.log_key(1))
+    if first is None and head.version > 0:
+        return  # The entry that counts them has expired.
+    change = items.log_from_item(first).change if first else None
+    taken_over = 0
+    if change and change.op == "IMPORT":  # The item that was adopted has a version since.
+        taken_over = int(change.metrics.get("legacy_items", 1)) - 1
+    if len(legacy) > taken_over:
+        yield Finding(
+            "legacy writer",
+            f"{len(legacy) - taken_over} items more than when the job was taken over",
+            "Some script still uses the original class; its watermarks are not seen. Move it to this package.",
+        )

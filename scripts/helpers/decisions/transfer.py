@@ -1,0 +1,338 @@
+"""Move jobs from one table to another, items and all, by a file of JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Literal
+
+from scripts.helpers.decisions.export_lines import (
+    Exported,
+    check,
+    chunks_of,
+    digest,
+    first_line,
+    item_line,
+    item_of,
+    last_line,
+    read_item,
+)
+from scripts.helpers.errors import CorruptItemError, ExportFileError, JobsExistError, StaleError, UnknownJobError
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.head import Head, LogEntry, Order
+from scripts.helpers.protocol.store import Store
+from scripts.helpers.protocol.values import to_utc_string
+
+READS = 5
+"""Attempts to read a job that does not change meanwhile."""
+WRITERS, JOBS_AT_ONCE = 8, 64
+CHANGED = "the file has changed since it was checked"
+
+Step = Literal["new", "continue", "same", "replace", "epoch"]
+"""What an import does with a job: write it, write what is missing, nothing, put it in the place of another, or start
+a new epoch of what is there already."""
+
+
+@dataclass
+class Summary:
+    """What was exported: how much, and the jobs at which a run was at work.
+
+    `left_out` counts the items of the Job Runs API (definitions, runs, triggers), which no export holds.
+    """
+
+    jobs: int = 0
+    items: int = 0
+    left_out: int = 0
+    at_work: list[str] = field(default_factory=list)
+
+
+def export_jobs(
+    store: Store,
+    job_ids: Iterable[str],
+    target: IO[bytes],
+    now: datetime,
+    on_job: Callable[[int], None] = lambda _: None,
+    *,
+    listed: bool = False,
+) -> Summary:
+    """Write every item of some jobs but those of the Job Runs API, each job as it was at one moment.
+
+    Nothing is written to `target` before everything was read.
+
+    Parameters
+    ----------
+    target
+        Open for bytes. It gets one first line, a line for each item, and a last line with their hash.
+    on_job
+        Told of the number of jobs read.
+    listed
+        The names are those of a list: pass over those under which only the Job Runs API keeps anything.
+
+    Raises
+    ------
+    UnknownJobError, StaleError
+        There is no such job with watermarks; it changed at each attempt to read it.
+    CorruptItemError, NewerFormatError
+        A job has an item that no import would take; the error names both.
+    """
+    summary = Summary()
+    with tempfile.TemporaryFile() as spool:
+        for job_id in job_ids:
+            head, found, left_out = _read_job(store, job_id)
+            summary.left_out += left_out
+            if not found and listed:
+                continue
+            if not found:
+                raise UnknownJobError(job_id, store.table_name)
+            _check_readable(job_id, found)
+            if head is not None and head.claim is not None and now < head.claim.lease_until:
+                summary.at_work.append(job_id)
+            for item in found:
+                spool.write(item_line(item))
+            summary.jobs, summary.items = summary.jobs + 1, summary.items + len(found)
+            on_job(summary.jobs)
+        spool.seek(0)
+        hashed = hashlib.sha256()
+        first = first_line(store.table_name, to_utc_string(now.astimezone(timezone.utc)), summary.jobs, summary.items)
+        for line in itertools.chain([first], spool):
+            hashed.update(line)
+            target.write(line)
+        target.write(last_line(hashed.hexdigest()))
+    return summary
+
+
+def _items_of(store: Store, job_id: str) -> list[items.Item]:
+    """Read a job's items without those of its runs: these are at work, or wait, at one table only."""
+    found = store.query(requests.query_job(store.table_name, job_id))
+    return [item for item in found if not _is_of_job_runs(item)]
+
+
+def _is_of_job_runs(item: items.Item) -> bool:
+    return items.is_of_job_runs(item[items.RANGE_KEY]["S"])
+
+
+def _read_job(store: Store, job_id: str) -> tuple[Head | None, list[items.Item], int]:
+    """Return the head, all items to export, and how many of the Job Runs API there are beside them."""
+    head = store.read_head(job_id)
+    for _ in range(READS):
+        everything = list(store.query(requests.query_job(store.table_name, job_id)))
+        again = store.read_head(job_id)
+        if not everything:
+            raise UnknownJobError(job_id, store.table_name)
+        if (head.identity if head else None) == (again.identity if again else None):
+            found = [item for item in everything if not _is_of_job_runs(item)]
+            return head, found, len(everything) - len(found)
+        head = again
+    raise StaleError(f"Job {job_id!r} changed {READS} times while it was read. Export it when it is at rest.")
+
+
+def _check_readable(job_id: str, found: Sequence[items.Item]) -> None:
+    """Refuse a job that an import would refuse, together with the whole file; CorruptItemError names it."""
+    keys = {item[items.RANGE_KEY]["S"] for item in found}
+    for item in found:
+        head = read_item(item)
+        if head is not None and (lost := chunks_of(head) - keys):
+            raise CorruptItemError(job_id, min(lost), "it is gone, though the head refers to it")
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What an import would do, found without writing anything.
+
+    `present` holds the heads that are in the table now, of jobs to replace that have one.
+    """
+
+    path: Path
+    exported: Exported
+    steps: Mapping[str, Step]
+    present: Mapping[str, Head]
+    new_epoch: bool = False
+
+    def starts_epoch(self, job_id: str) -> bool:
+        """Tell whether a job gets a new epoch, in a version of its own and without its open plan."""
+        step = self.steps[job_id]
+        return job_id in self.exported.heads and step != "same" and (self.new_epoch or step in ("replace", "epoch"))
+
+
+def plan_import(
+    store: Store,
+    path: Path,
+    *,
+    replace: bool = False,
+    new_epoch: bool = False,
+    on_job: Callable[[int], None] = lambda _: None,
+) -> ImportPlan:
+    """Check a whole file, and what the table holds of its jobs. Nothing is written.
+
+    A job that an import left half-way is continued: all that is there of it is in the file. One whose
+    head is that of the file was imported as a whole, whatever of its history has expired since.
+
+    Parameters
+    ----------
+    replace
+        Put jobs in the place of those that are there with another content.
+    new_epoch
+        For a copy beside the original: both go on, and each has batch ids of its own. It is started
+        for jobs too that an earlier import wrote in the epoch of the original.
+
+    Raises
+    ------
+    ExportFileError, NewerFormatError
+        The file is not whole, not unchanged, or of a later format.
+    JobsExistError
+        Jobs are there with another content, and `replace` is not given; or they are to be replaced
+        by a job without a head, which nobody adopted.
+    """
+    with path.open("rb") as file:
+        exported = check(str(path), file)
+    steps: dict[str, Step] = {}
+    present: dict[str, Head] = {}
+    refused = []
+    for number, (job_id, listed) in enumerate(exported.jobs.items(), 1):
+        wanted = {range_key: hashed for range_key, hashed in listed.items() if not items.is_of_job_runs(range_key)}
+        there = {item[items.RANGE_KEY]["S"]: digest(item_line(item)) for item in _items_of(store, job_id)}
+        step = _step(there, wanted, replace)
+        if step == "replace" and job_id not in exported.heads:
+            step = None
+        if step == "same" and new_epoch and job_id in exported.heads:
+            step = "epoch"
+        if step is None:
+            refused.append(job_id)
+        else:
+            steps[job_id] = step
+        if step == "replace" and (head := store.read_head(job_id)) is not None:
+            present[job_id] = head
+        on_job(number)
+    if refused:
+        raise JobsExistError(store.table_name, refused)
+    return ImportPlan(path, exported, steps, present, new_epoch)
+
+
+def _step(there: Mapping[str, bytes], wanted: Mapping[str, bytes], replace: bool) -> Step | None:
+    """Compare a job in the table with that in the file; None: they differ, and nothing is to be replaced."""
+    if there.items() <= wanted.items() and items.HEAD_KEY not in there:
+        return "new" if not there else "same" if len(there) == len(wanted) else "continue"
+    if there == wanted or (not replace and there.get(items.HEAD_KEY, b"") == wanted.get(items.HEAD_KEY)):
+        return "same"
+    return "replace" if replace else None
+
+
+def import_jobs(
+    store: Store,
+    plan: ImportPlan,
+    order: Order | None = None,
+    *,
+    on_job: Callable[[int], None] = lambda _: None,
+) -> dict[str, Head]:
+    """Write the jobs of a plan; return the heads of those that have one.
+
+    A job is written with its head last, so nothing begins on half of it, and a second import goes on
+    where a first one died. It keeps its epoch: an open plan is replayed under the same batch id, and
+    sinks that have taken a batch know it. One that replaces another, or of a plan with `new_epoch`,
+    starts a new epoch in a version of its own: no batch id of either is used again.
+
+    Parameters
+    ----------
+    order
+        Who imports and why; needed and kept in the history where a new epoch is started.
+
+    Raises
+    ------
+    StaleError
+        A job that is to be replaced has changed since the plan was made; those before it are written.
+    ExportFileError
+        The file has changed since.
+    """
+    written: dict[str, Head] = {}
+
+    def write(job: tuple[str, list[items.Item]]) -> None:
+        job_id, found = job
+        head = _write_job(store, plan, job_id, found, order)
+        if head is not None:
+            written[job_id] = head
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        done = 0
+        jobs = _jobs_of(plan, lambda: done)
+        while batch := list(itertools.islice(jobs, JOBS_AT_ONCE)):
+            for _ in pool.map(write, batch):
+                done += 1
+                on_job(done)
+    return written
+
+
+def _jobs_of(plan: ImportPlan, done: Callable[[], int]) -> Iterator[tuple[str, list[items.Item]]]:
+    """Yield each job to write with its items, as they were when the file was checked."""
+    with plan.path.open("rb") as file:
+        found = ((number, line, item_of(line)) for number, line in enumerate(file, 1))
+        for job_id, lines in itertools.groupby(found, lambda one: one[2] and one[2][items.HASH_KEY]["S"]):
+            if job_id is None or plan.steps.get(job_id) == "same":
+                continue
+            job: list[items.Item] = []
+            for number, line, item in lines:
+                assert item is not None
+                if plan.exported.jobs.get(job_id, {}).get(item[items.RANGE_KEY]["S"]) != digest(line):
+                    raise ExportFileError(str(plan.path), number, CHANGED, done())
+                if not items.is_of_job_runs(item[items.RANGE_KEY]["S"]):
+                    job.append(item)
+            yield job_id, job
+
+
+def _write_job(
+    store: Store, plan: ImportPlan, job_id: str, found: Sequence[items.Item], order: Order | None
+) -> Head | None:
+    head, step = plan.exported.heads.get(job_id), plan.steps[job_id]
+    chunks = [item for item in found if "data" in item]
+    others = [item for item in found if "data" not in item and item[items.RANGE_KEY]["S"] != items.HEAD_KEY]
+    if head is None or not plan.starts_epoch(job_id):
+        _put_all(store, [*chunks, *others])
+        if head is None:
+            return None
+        (item,) = [item for item in found if item[items.RANGE_KEY]["S"] == items.HEAD_KEY]
+        if not store.put(item):
+            raise StaleError(
+                f"Job {job_id!r} was begun while it was imported. Stop its runs, and import it to replace."
+            )
+        return head
+    assert order is not None
+    after = head.restored(order)
+    assert after.last is not None
+    log = items.log_to_item(LogEntry(job_id, after.version, after.watermarks, after.last))
+    if step == "replace":
+        # What is there under the same keys may be of the other job, or expire.
+        _put_all(store, chunks, if_new=False)
+        _swap(store, plan.present.get(job_id), after)
+        _put_all(store, [log, *others], if_new=False)
+        _delete_others(store, job_id, plan.exported.jobs[job_id].keys() | {items.log_key(after.version)})
+    else:
+        if step != "epoch":
+            _put_all(store, [*chunks, *others])
+        _swap(store, head if step == "epoch" else None, after)
+        _put_all(store, [log])
+    return after
+
+
+def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool = True) -> None:
+    for item in found:
+        store.put(item, if_new=if_new)
+
+
+def _swap(store: Store, before: Head | None, after: Head) -> None:
+    current = store.swap(before, after)
+    if current is None or current.identity != after.identity:
+        raise StaleError(f"Job {after.job_id!r} has changed since the import began; it was not replaced. Look again.")
+
+
+def _delete_others(store: Store, job_id: str, kept: Iterable[str]) -> None:
+    """Delete what the replaced job has left behind."""
+    wanted = {*kept, items.HEAD_KEY}
+    for item in _items_of(store, job_id):
+        range_key = item[items.RANGE_KEY]["S"]
+        if range_key not in wanted:
+            store.delete(job_id, range_key)

@@ -1,0 +1,150 @@
+"""Lists that show themselves as tables: as text, in a notebook, and as a pandas DataFrame. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
+
+from scripts.helpers.display.units import count_text, duration_text, printable, size_text, time_text
+from scripts.helpers.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+MAX_SHOWN = 20
+"""Rows of a table that is printed; a notebook shows five times as many, `to_pandas` all."""
+_NUMBERS = ("count", "size", "duration")
+
+
+class Column(NamedTuple):
+    """One column: its heading, what it shows of a row, and what that is.
+
+    `kind` is ``text``, ``time``, ``duration``, ``count`` or ``size``. A None is an empty cell.
+    """
+
+    heading: str
+    value: Callable[[Any], Any]
+    kind: str = "text"
+
+
+class Table(list[T]):
+    """A list of records that shows itself as a table; in all else a list.
+
+    It is shown without asking AWS for anything.
+    """
+
+    columns: ClassVar[tuple[Column, ...]] = ()
+
+    def __init__(self, rows: Iterable[T] = (), caption: str = "") -> None:
+        super().__init__(rows)
+        self.caption = caption
+
+    @overload  # type: ignore[override]
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> T | Self:
+        """Return a row, or a part of the list that is a table as well."""
+        found: Any = super().__getitem__(index)
+        return type(self)(found, self.caption) if isinstance(index, slice) else found
+
+    def __repr__(self) -> str:
+        shown, cells = self._filled(MAX_SHOWN)
+        head = printable(self.caption) + ":" if self.caption else f"{type(self).__name__}:"
+        if not self:
+            return f"{head} empty"
+        lines = [[_heading(column) for column in shown], *cells]
+        widths = [max(len(line[index]) for line in lines) for index in range(len(shown))]
+        pads = [str.rjust if column.kind in _NUMBERS else str.ljust for column in shown]
+        text = [
+            "  ".join(pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        return "\n".join([head, *text, *self._rest(MAX_SHOWN)])
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook, with everything escaped."""
+        shown, cells = self._filled(5 * MAX_SHOWN)
+        align = ["right" if column.kind in _NUMBERS else "left" for column in shown]
+        head = "".join(
+            f'<th scope="col" style="text-align:{side}">{escape(_heading(column))}</th>'
+            for side, column in zip(align, shown, strict=True)
+        )
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="text-align:{side}">{escape(cell)}</td>' for side, cell in zip(align, line, strict=True)
+            )
+            + "</tr>"
+            for line in cells
+        )
+        rest = "".join(f"<p>{escape(line)}</p>" for line in self._rest(5 * MAX_SHOWN))
+        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        if not self:
+            return f"<p>{escape(self.caption or type(self).__name__)}: empty</p>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a DataFrame with a row for each record: times are aware and in UTC, durations Timedeltas.
+
+        Raises
+        ------
+        ConfigurationError
+            pandas is not installed.
+        """
+        pd = need_pandas()
+        columns = {}
+        for column in self.all_columns():
+            found = [column.value(row) for row in self]
+            if column.kind == "time":
+                columns[column.heading] = pd.Series(pd.to_datetime(found, utc=True))
+            elif column.kind == "duration":
+                columns[column.heading] = pd.Series(pd.to_timedelta(found))
+            else:
+                columns[column.heading] = pd.Series(found, dtype=None if found else object)
+        return pd.DataFrame(columns)
+
+    def all_columns(self) -> Sequence[Column]:
+        """Return the columns of `to_pandas`; by default those that are shown."""
+        return self.columns
+
+    def _filled(self, limit: int) -> tuple[list[Column], list[list[str]]]:
+        """Return the columns in which a row that is shown has something, and their cells."""
+        rows = self[:limit]
+        found = [(column, [_text(column, column.value(row)) for row in rows]) for column in self.columns]
+        filled = [(column, cells) for column, cells in found if any(cells)]
+        return [column for column, _ in filled], [
+            list(line) for line in zip(*(cells for _, cells in filled), strict=True)
+        ]
+
+    def _rest(self, limit: int) -> list[str]:
+        return [f"… and {len(self) - limit:,} more"] if len(self) > limit else []
+
+
+def need_pandas() -> Any:
+    """Import pandas; ConfigurationError where it is missing, which all else can do without."""
+    if find_spec("pandas") is None:
+        raise ConfigurationError("to_pandas needs pandas. Install it: pip install 'glue-watermarks[notebook]'.")
+    import pandas
+
+    return pandas
+
+
+def _heading(column: Column) -> str:
+    return f"{column.heading} (UTC)" if column.kind == "time" else column.heading
+
+
+def _text(column: Column, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return time_text(value)
+    if isinstance(value, timedelta):
+        return duration_text(value)
+    return size_text(value) if column.kind == "size" else printable(count_text(value))

@@ -1,0 +1,35 @@
+"""Which objects of a listing are new, and what a bookmark remembers of them.
+
+May not know: the head of a job. What is remembered comes in as a map and goes out as a map, with its large
+parts as blobs.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.files.bookmark import FileBookmark
+    from scripts.helpers.files.delta import FileDelta
+    from scripts.helpers.files.explanation import Explanation
+    from scripts.helpers.files.rules import FileOptions
+    from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
+
+__all__ = [
+    "Explanation",
+    "FileBookmark",
+    "FileDelta",
+    "FileOptions",
+    "SparkFileBookmark",
+    "SparkFileDelta",
+]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "bookmark": ["FileBookmark"],
+        "delta": ["FileDelta"],
+        "explanation": ["Explanation"],
+        "rules": ["FileOptions"],
+        "spark": ["SparkFileBookmark", "SparkFileDelta"],
+    },
+)

@@ -1,0 +1,233 @@
+"""`FileBookmark`: which objects of a listing are new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.files.choice import BatchChooser
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.explanation import Explanation, explained
+from scripts.helpers.files.ledger import FORMAT, FileLedger
+from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
+from scripts.helpers.files.plans import check_source, check_state, plan_of
+from scripts.helpers.files.rules import FileOptions, folders_since
+from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.sources import ListingSource, Told
+from scripts.helpers.listing.listing import Listing, ListingOptions, Location
+from scripts.helpers.listing.objects import LEDGER, TAKEN, Interval, byte_order
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class FileBookmark:
+    """What is remembered of an S3 prefix or a local directory, and what is new there.
+
+    An object is its key, ETag (or VersionId) and size, so no clock and no upload time can hide a
+    file. A changed object is new again, and so is one that was deleted and comes back.
+
+    Parameters
+    ----------
+    source
+        ``s3://bucket/prefix/``, ``s3a://bucket/prefix/`` or a local directory.
+    state
+        What an earlier `state_after` returned; None on a first run.
+    context
+        Name of the source inside its job, for error texts.
+    s3_client
+        A boto3 S3 client; by default one from boto3's default session.
+    taken_by
+        Version of the job and run id that are remembered for what is taken now.
+    until
+        Of what is new, only what an earlier `state_after` had taken: that of a later run. Limits of a
+        batch, `settle` and `ready_marker` do not count then.
+    saves
+        Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
+    **options
+        See `file_rules.FileOptions`.
+
+    Examples
+    --------
+    >>> bookmark = FileBookmark(landing)
+    >>> delta = bookmark.new_files()
+    >>> delta.count
+    2
+    >>> FileBookmark(landing, state=bookmark.state_after).new_files().count
+    0
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        state: Mapping[str, Any] | None = None,
+        context: str = "files",
+        s3_client: S3Client | None = None,
+        taken_by: tuple[int, str] = (0, ""),
+        until: Mapping[str, Any] | None = None,
+        saves: bool = True,
+        **options: Any,
+    ) -> None:
+        self.location = Location.parse(source)
+        self.options = FileOptions(**options)
+        self._s3_client, self._saves = s3_client, saves and until is None
+        self._state: Mapping[str, Any] = state or {}
+        for stored in (state, until):
+            if stored is not None:
+                check_state(stored, self.location, context, self.options.mode)
+        files = LedgerFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
+        if files is not None and files.would_be_listed(self.location):
+            raise InvalidValueError(
+                f"ledger_uri {self.options.ledger_uri!r} lies in the source, so its files would be new there. "
+                "Use another prefix, or a folder whose name starts with _."
+            )
+        self.ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
+        self._memory: ExactMemory | WindowMemory = ExactMemory(self.ledger)
+        if self.options.mode == "windowed":
+            self._memory = WindowMemory(self.ledger, self._state, self.options)
+        chosen = self.options
+        if until is not None:
+            then = FileLedger(str(self.location), until.get("segments", ()), files)
+            self._memory = RangeMemory(self._memory, until, then, chosen.compare == "mtime")
+            chosen = replace(
+                chosen, on_modified="process", settle=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
+            )
+        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by)
+        self._batch: dict[str, Any] | None = None
+        self._after: dict[str, Any] | None = None
+        self._left: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
+
+    def new_files(self, listing: ListingSource | None = None) -> FileDelta:
+        """List the source and return the objects whose identity is not known.
+
+        Hidden files are left out by Spark's rule, on every folder below the prefix.
+
+        Parameters
+        ----------
+        listing
+            Another way to see the objects, such as `S3Inventory`.
+
+        Raises
+        ------
+        SourceError
+            The source cannot be listed completely, or holds a key that Spark cannot read.
+        ModifiedObjectError, ArchivedObjectError
+            As `on_modified` and `on_archived` ask for.
+        """
+        if listing is None:
+            found = self._listing()
+            started, intervals = found.started, iter(found)
+        else:
+            started, intervals = listing.created, iter(listing.list_objects(self.location))
+            before = self._state.get("listed")
+            if before is not None and started < before:
+                raise SourceError(
+                    str(self.location),
+                    f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
+                )
+        return self._delta(intervals, started, reported=listing is not None)
+
+    def new_among(self, told: Told, started: datetime) -> FileDelta:
+        """Return which of the objects that events told of are new; others are not looked for."""
+        if self.options.compare == "mtime":
+            raise InvalidValueError("compare is 'mtime', but events do not tell LastModified. Use etag with events.")
+        by_key = told.rows.sort_by("key").combine_chunks()
+        intervals = [Interval(_before(batch), batch.column("key")[-1].as_py(), batch) for batch in by_key.to_batches()]
+        delta = self._delta(intervals, started, told)
+        return replace(delta, has_more=delta.has_more or told.has_more)
+
+    @property
+    def left(self) -> list[str]:
+        """Keys that are new and were left for a later batch."""
+        return self._left
+
+    @property
+    def state_after(self) -> dict[str, Any]:
+        """What to store once the delta of `new_files` is processed. SourceError where nothing follows."""
+        if self._after is None:
+            raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
+        return self._after
+
+    def to_plan(self, delta: FileDelta) -> dict[str, Any]:
+        """Return what the frozen plan stores of the delta of `new_files`."""
+        return plan_of(self.location, self._batch, delta.count, delta.bytes, delta.has_more, delta.gone)
+
+    def from_plan(self, plan: Mapping[str, Any], context: str) -> FileDelta:
+        """Return the delta of a frozen plan, with the caller's spelling of the source."""
+        check_source(plan, self.location, context)
+        segment = plan.get("files")
+        rows = self.ledger.read(segment) if segment else LEDGER.empty_table()
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        payer = self.options.request_payer
+        return FileDelta(self.location, taken, bool(plan.get("has_more")), int(plan.get("gone", 0)), payer)
+
+    def explain(self, key: str) -> Explanation:
+        """Say when and by which run a key was taken, or why not. The key is relative to the source."""
+        row = self.ledger.known().latest(key)
+        return explained(key, row, self._look_at(key), self.options, self._memory)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _listing(self) -> Listing:
+        listed, layout = self._state.get("listed"), self.options.layout
+        folders = [""]
+        if layout is not None and listed is not None:
+            folders = folders_since(layout, listed - self.options.lookback, max(listed, datetime.now(listed.tzinfo)))
+        return Listing(self.location, self._s3_client, self._how(), folders)
+
+    def _how(self, workers: int | None = None) -> ListingOptions:
+        options = self.options
+        return ListingOptions(options.versioned, options.request_payer, workers or options.workers)
+
+    def _look_at(self, key: str) -> dict[str, Any] | None:
+        """Return one object as it is listed now."""
+        folder = key.rpartition("/")[0]
+        start = (f"{folder}/" if folder else "") if self.location.is_local else key[:-1]
+        for interval in Listing(self.location, self._s3_client, self._how(1), [start]):
+            for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
+                return dict(row)
+            if interval.until is None or byte_order(interval.until) >= byte_order(key):
+                break
+        return None
+
+    def _delta(
+        self, intervals: Iterable[Interval], started: datetime, told: Told | None = None, reported: bool = False
+    ) -> FileDelta:
+        rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), told, reported)
+        self._left = left.column("key").to_pylist()
+        if self._saves:
+            self._batch = self.ledger.stored(rows) if rows.num_rows else None
+            memory = self._memory.after(rows, self._batch, left, None if told else started)
+            self._after = self.following(None if told or left.num_rows else started, **memory)
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
+
+    def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
+        """Return the state that follows, given what is remembered and when the source was listed."""
+        return {
+            "kind": "files", "source": self.location.name, "format": FORMAT, "mode": self.options.mode,
+            "listed": listed or self._state.get("listed"), **memory,
+        }  # fmt: skip
+
+    def part(self, after: str | None, until: str | None, started: datetime) -> pa.Table:
+        """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
+        if isinstance(self._memory, RangeMemory):
+            self._memory.within(after, until)
+        listing = Listing(self.location, self._s3_client, self._how(), between=(after, until))
+        return self._chooser.choose(listing, started, self.ledger.known(after, until)).rows
+
+
+def _before(batch: pa.RecordBatch) -> str:
+    """Return a key below the first one of a batch, so that the interval holds exactly its keys' range."""
+    first: str = batch.column("key")[0].as_py()
+    return first[:-1]

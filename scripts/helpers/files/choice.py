@@ -1,0 +1,140 @@
+"""What one batch takes, of all that a source shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
+from scripts.helpers.files.diff import Difference, Known, compare, without_stale
+from scripts.helpers.files.memory import ExactMemory, WindowMemory
+from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
+from scripts.helpers.files.sources import Told
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import ARCHIVED, GONE, IGNORED, LEDGER, LISTED, TAKEN, Interval, ledger_rows
+from scripts.helpers.listing.paths import check_readable
+
+_UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
+"""Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
+
+
+class Choice(NamedTuple):
+    """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any."""
+
+    rows: pa.Table
+    left: pa.Table
+    gone: int
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class BatchChooser:
+    """The options of a bookmark, its memory, and who takes the batch: version of the job and run id."""
+
+    location: Location
+    options: FileOptions
+    memory: ExactMemory | WindowMemory
+    taken_by: tuple[int, str]
+
+    def choose(
+        self,
+        intervals: Iterable[Interval],
+        started: datetime,
+        known: Known,
+        told: Told | None = None,
+        reported: bool = False,
+    ) -> Choice:
+        """Choose among the objects of intervals that are compared with what is known.
+
+        Parameters
+        ----------
+        started
+            When the objects were seen, by the clock of the source.
+        told
+            What events told of: only objects they name are in the intervals.
+        reported
+            The intervals are of a report made at `started`, which may be older than what is known.
+
+        Raises
+        ------
+        ModifiedObjectError, ArchivedObjectError, SourceError
+            As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
+        """
+        parts, ready = self._compared(intervals, known, told, started if reported else None)
+        new = pa.concat_tables([LISTED.empty_table(), *(part.new for part in parts)])
+        modified = pa.concat_tables([LISTED.empty_table(), *(part.modified for part in parts)])
+        gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
+        remembered = [ledger_rows(gone, GONE, *self.taken_by)]
+        if modified.num_rows and self.options.on_modified == "error":
+            raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
+        if self.options.on_modified == "ignore":
+            remembered.append(ledger_rows(modified, IGNORED, *self.taken_by))
+        else:
+            new = pa.concat_tables([new, modified])
+        self._check_keys(new)
+        readable, archived = self._without_archived(self._settled(new, started, ready))
+        if self.options.on_archived == "skip_and_remember":
+            remembered.append(ledger_rows(archived, ARCHIVED, *self.taken_by))
+        admitted = self.memory.admitted(readable, started)
+        taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes)
+        rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered]).sort_by("key")
+        left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
+        return Choice(rows, left, gone.num_rows, has_more)
+
+    def _compared(
+        self, intervals: Iterable[Interval], known: Known, told: Told | None, created: datetime | None
+    ) -> tuple[list[Difference], set[str]]:
+        """Compare all intervals with what is known; find the folders that are ready on the way."""
+        parts: list[Difference] = []
+        ready: set[str] = set()
+        for interval in intervals:
+            if self.options.ready_marker is not None:
+                ready |= self.options.ready_folders(interval.rows)
+            chosen = self.memory.candidates(self.options.chosen(interval.rows))
+            there = known.between(interval.after, interval.until)
+            found = compare(interval, chosen, there, self.options.compare == "mtime")
+            if told or created:
+                found = without_stale(found, there, created)
+            if told or not self.memory.keeps_gone:
+                found = found._replace(gone=LEDGER.empty_table())
+            if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
+                parts.append(found)
+        if told and told.removed and self.memory.keeps_gone:
+            rows = known.between(None, None)
+            gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(told.removed, pa.string())))
+            parts.append(Difference(LISTED.empty_table(), LISTED.empty_table(), gone))
+        return parts, ready
+
+    def _settled(self, new: pa.Table, started: datetime, ready: set[str]) -> pa.Table:
+        """Leave out what is too young, or in a folder that is not ready."""
+        if self.options.settle:
+            limit = pa.scalar(started - self.options.settle, LISTED.field("modified").type)
+            new = new.filter(pc.less_equal(new.column("modified"), limit))
+        if self.options.ready_marker is not None:
+            new = new.filter(pc.is_in(folders_of(new.column("key")), value_set=pa.array(sorted(ready), pa.string())))
+        return new
+
+    def _without_archived(self, new: pa.Table) -> tuple[pa.Table, pa.Table]:
+        if self.options.on_archived == "take":
+            return new, LISTED.empty_table()
+        mask = pc.is_in(new.column("storage_class"), value_set=pa.array(ARCHIVES))
+        archived = new.filter(mask)
+        if archived.num_rows and self.options.on_archived == "error":
+            raise ArchivedObjectError(str(self.location), archived.column("key")[:5].to_pylist(), archived.num_rows)
+        return new.filter(pc.invert(mask)), archived
+
+    def _check_keys(self, new: pa.Table) -> None:
+        """Refuse keys that Spark cannot read."""
+        keys = new.column("key")
+        suspect = keys.filter(pc.match_substring_regex(keys, _UNREADABLE))
+        for key in suspect.to_pylist():
+            check_readable(str(self.location), key)
+            if self.location.is_local and ":" in key.rpartition("/")[2]:
+                raise SourceError(
+                    str(self.location), f"key {key!r} has a colon, which Hadoop cannot read locally. Rename it."
+                )

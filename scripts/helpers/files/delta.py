@@ -1,0 +1,193 @@
+"""`FileDelta`: the new files of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
+from scripts.helpers.display.units import size_text
+from scripts.helpers.files.unchanged import check_unchanged
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import LEDGER, Identity
+from scripts.helpers.reading.pandas_files import read_pandas
+from scripts.helpers.reading.small_files import OnChanged, read_small_files
+from scripts.helpers.reading.spark import read_files
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+K = TypeVar("K")
+
+
+class _FirstFiles(Table[dict[str, Any]]):
+    """Rows of a delta, as a notebook shows them."""
+
+    columns = (
+        Column("key", itemgetter("key")),
+        Column("size", itemgetter("size"), "size"),
+        Column("modified", itemgetter("modified"), "time"),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FileDelta:
+    """The new files of one batch, in the order of their keys' bytes.
+
+    An empty delta is a good answer: nothing is new.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        One row per file: key (relative to the source), etag, version_id, size, modified and more.
+    has_more : bool
+        `max_files` or `max_bytes` left something for the next batch.
+    gone : int
+        Number of objects that are not there any more.
+    request_payer : bool
+        Requests to the source are paid for by whoever makes them.
+    unpinned : set
+        Ways in which the files were read whatever their version, by this delta or a part of it.
+
+    Examples
+    --------
+    >>> delta = FileBookmark(landing).new_files()
+    >>> delta.count, delta.bytes
+    (2, 12)
+    >>> [path.rpartition("/")[2] for path in delta.paths]
+    ['1.csv', '2.csv']
+    """
+
+    location: Location
+    table: pa.Table = field(default_factory=LEDGER.empty_table)
+    has_more: bool = False
+    gone: int = 0
+    request_payer: bool = False
+    unpinned: set[str] = field(default_factory=set)
+
+    def __repr__(self) -> str:
+        more = ", and more to come" if self.has_more else ""
+        return f"<FileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes{more}>"
+
+    def _repr_html_(self) -> str:
+        """Return count, size and first keys for a notebook, without looking at the source."""
+        more = f", of which the first {MAX_SHOWN} are" if self.count > MAX_SHOWN else ""
+        caption = f"{self.location}: {self.count:,} files, {size_text(self.bytes)}{more}"
+        return _FirstFiles(self.table.slice(0, MAX_SHOWN).to_pylist(), caption)._repr_html_()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a DataFrame with a row per file: key, etag, version_id, size in bytes, modified (aware, UTC) and more.
+
+        Raises
+        ------
+        ConfigurationError
+            pandas is not installed.
+        """
+        need_pandas()
+        return self.table.to_pandas()
+
+    @property
+    def files(self) -> tuple[Identity, ...]:
+        """The identities as tuples of key, ETag and size."""
+        columns = (self.table.column(name).to_pylist() for name in Identity._fields)
+        return tuple(Identity(*row) for row in zip(*columns, strict=True))
+
+    @property
+    def paths(self) -> list[str]:
+        """Full URIs with raw keys. Spark would glob them: `read` does not."""
+        self.unpinned.add("paths")
+        return [self.location.uri(key) for key in self.table.column("key").to_pylist()]
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return int(self.table.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        """Sum of their sizes in bytes."""
+        return int(pc.sum(self.table.column("size")).as_py() or 0)
+
+    def split(self, by: Callable[[str], K]) -> dict[K, FileDelta]:
+        """Part the delta by a function of the key, such as `spark_paths.suffix`."""
+        parts: dict[K, list[int]] = {}
+        for index, key in enumerate(self.table.column("key").to_pylist()):
+            parts.setdefault(by(key), []).append(index)
+        return {
+            value: FileDelta(
+                self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned
+            )
+            for value, rows in parts.items()
+        }
+
+    def read(
+        self,
+        spark: SparkSession,
+        format: str,
+        *,
+        schema: StructType | str | None = None,
+        path_column: str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Read exactly these files with Spark's own reader; see `spark_reading.read_files`.
+
+        It reads the latest version of each. For thousands of small text or JSON objects `read_small`
+        is several times as fast.
+        """
+        self.unpinned.add("read")
+        return read_files(
+            spark, self.location, self.table, format, schema=schema, path_column=path_column, options=options
+        )
+
+    def read_small(
+        self,
+        spark: SparkSession,
+        format: str,
+        schema: StructType | str | None = None,
+        *,
+        path_column: str | None = None,
+        on_changed: OnChanged = "error",
+        **options: Any,
+    ) -> DataFrame:
+        """Read many small objects, fetched by the executors; see `small_files.read_small_files`.
+
+        In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
+        committed as taken, if its old bytes are back before the commit.
+        """
+        return read_small_files(
+            spark, self.location, self.table, format, schema,
+            path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
+        )  # fmt: skip
+
+    def read_pandas(
+        self, format: str, *, path_column: str | None = None, s3_client: S3Client | None = None, **options: Any
+    ) -> pd.DataFrame:
+        """Read exactly these files into a DataFrame of pandas, without Spark; see `pandas_files.read_pandas`."""
+        return read_pandas(
+            self.location, self.table, format,
+            path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
+        )  # fmt: skip
+
+    def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> FileDelta:
+        """Look at the source again, whether these files are still what was planned.
+
+        Parameters
+        ----------
+        on_changed
+            ``error`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
+            them: a file that was overwritten is new in the next batch. Files whose VersionId is known
+            are an error only if that version is gone, unless `read` or `paths` was used, which do not go by it.
+        """
+        pinned = on_changed == "error" and not self.unpinned
+        found = check_unchanged(
+            self.location, self.table, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
+        )
+        return replace(self, table=found)

@@ -1,0 +1,132 @@
+"""What a listing shows beside what is remembered: new, modified and gone objects, interval by interval. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, Interval, byte_order, newest_rows
+
+
+class Difference(NamedTuple):
+    """Listed objects that are not known, listed ones known with another identity, and known ones not listed."""
+
+    new: pa.Table
+    modified: pa.Table
+    gone: pa.Table
+
+
+class Known:
+    """What segments of a ledger say about keys: the newest segment that has a key counts.
+
+    Parameters
+    ----------
+    segments
+        Tables of schema LEDGER, oldest first, each sorted by key with every key once.
+    """
+
+    def __init__(self, segments: Sequence[pa.Table]) -> None:
+        self._segments = [table.combine_chunks() for table in reversed(segments) if table.num_rows]
+        self._keys = [_Keys(table.column("key")) for table in self._segments]
+
+    def between(self, after: str | None, until: str | None) -> pa.Table:
+        """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
+        parts = []
+        for table, keys in zip(self._segments, self._keys, strict=True):
+            first = 0 if after is None else bisect_right(keys, byte_order(after))
+            last = len(keys) if until is None else bisect_right(keys, byte_order(until), lo=first)
+            if last > first:
+                parts.append(table.slice(first, last - first))
+        rows = newest_rows(parts)
+        alive = pc.not_equal(rows.column("status"), GONE)
+        return rows if pc.all(alive, min_count=0).as_py() else rows.filter(alive)
+
+    def latest(self, key: str) -> dict[str, Any] | None:
+        """Return the latest row of one key, also of an object that is gone."""
+        wanted = byte_order(key)
+        for table, keys in zip(self._segments, self._keys, strict=True):
+            place = bisect_left(keys, wanted)
+            if place < len(keys) and keys[place] == wanted:
+                return dict(table.slice(place, 1).to_pylist()[0])
+        return None
+
+
+class _Keys(Sequence[bytes]):
+    """A sorted column of keys that `bisect` can search."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column.chunk(0) if column.num_chunks == 1 else column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
+        return byte_order(self._column[index].as_py())
+
+
+def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time: bool = False) -> Difference:
+    """Compare the objects of an interval with what is known between its ends.
+
+    Parameters
+    ----------
+    chosen
+        Those of the interval's rows that the rules admit; the others are neither new nor gone.
+    by_time
+        Another time of change makes another object, also with the same ETag.
+    """
+    rows = pa.Table.from_batches([chosen])
+    if known.num_rows == rows.num_rows and rows.num_rows and _all_same(rows, known, by_time):
+        return Difference(LISTED.empty_table(), LISTED.empty_table(), LEDGER.empty_table())
+    place = pc.index_in(rows.column("key"), value_set=known.column("key"))
+    unknown = pc.is_null(place)
+    if known.num_rows:
+        same = pc.fill_null(_same(rows, known.take(pc.fill_null(place, 0)), by_time), False)
+        changed = pc.and_(pc.invert(unknown), pc.invert(same))
+    else:
+        changed = pc.invert(unknown)
+    gone = LEDGER.empty_table()
+    if known.num_rows and known.num_rows != rows.num_rows - unknown.combine_chunks().true_count:
+        gone = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=interval.rows.column("key"))))
+    return Difference(rows.filter(unknown), rows.filter(changed), gone)
+
+
+def without_stale(found: Difference, known: pa.Table, created: datetime | None) -> Difference:
+    """Leave out what an old report says of objects that are known to be newer.
+
+    Parameters
+    ----------
+    created
+        When the report was made: an object written since cannot be in it, and is not gone. None if
+        it says nothing of objects it does not name.
+    """
+    place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
+    before = known.column("modified").take(place)
+    newer = pc.greater_equal(found.modified.column("modified"), before)
+    gone = found.gone
+    if created is not None:
+        made = pa.scalar(created, LEDGER.field("modified").type)
+        newer = pc.or_(newer, pc.less(before, made))
+        gone = gone.filter(pc.less(gone.column("modified"), made))
+    return Difference(found.new, found.modified.filter(newer), gone)
+
+
+def _all_same(rows: pa.Table, known: pa.Table, by_time: bool) -> bool:
+    """Tell quickly that nothing has changed, the usual case."""
+    names = ["key", "etag", "size", "version_id", *(["modified"] if by_time else [])]
+    return all(rows.column(name).equals(known.column(name)) for name in names)
+
+
+def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
+    """Tell row by row whether identities are equal; by version where both have one."""
+    same = pc.and_(
+        pc.equal(rows.column("etag"), known.column("etag")), pc.equal(rows.column("size"), known.column("size"))
+    )
+    if by_time:
+        same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
+    by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
+    return pc.if_else(pc.is_valid(by_version), by_version, same)

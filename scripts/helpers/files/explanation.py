@@ -1,0 +1,59 @@
+"""Why a file was taken, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from scripts.helpers.files.memory import ExactMemory, WindowMemory
+from scripts.helpers.files.rules import ARCHIVES, FileOptions
+from scripts.helpers.listing.objects import GONE
+
+
+class Explanation(NamedTuple):
+    """What became of one key.
+
+    `status` is ``taken``, ``ignored``, ``archived`` or ``gone``, with the version of the job and the
+    run that decided it; or ``new`` or ``unknown``, with no version.
+
+    >>> FileBookmark(landing).explain("1.csv").reason
+    'the next batch may take it'
+    """
+
+    key: str
+    status: str
+    reason: str
+    version: int | None = None
+    run_id: str | None = None
+    etag: str | None = None
+    size: int | None = None
+    modified: datetime | None = None
+
+
+def explained(
+    key: str,
+    row: Mapping[str, Any] | None,
+    now: Mapping[str, Any] | None,
+    options: FileOptions,
+    memory: ExactMemory | WindowMemory,
+) -> Explanation:
+    """Say what became of a key, given its last row in the ledger and the object as it is listed now."""
+    if row is not None and not (row["status"] == GONE and now is not None):
+        known = {name: row[name] for name in ("version", "run_id", "etag", "size", "modified")}
+        reason = f"{row['status']} at version {row['version']} by run {row['run_id']}"
+        if now is None and row["status"] != GONE:
+            reason += "; it is not there any more"
+        elif now is not None and (now["etag"], now["size"]) != (row["etag"], row["size"]):
+            reason += "; it has changed since"
+        return Explanation(key, row["status"], reason, **known)
+    if now is None:
+        return Explanation(key, "unknown", "it is not there, and nothing is remembered of it")
+    seen = {name: now[name] for name in ("etag", "size", "modified")}
+    against = options.reason_against(key, now["size"])
+    if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
+        against = f"it is archived ({now['storage_class']})"
+    against = against or memory.reason_against(now["modified"])
+    if against:
+        return Explanation(key, "unknown", against, **seen)
+    return Explanation(key, "new", "the next batch may take it", **seen)

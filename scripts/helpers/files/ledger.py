@@ -1,0 +1,150 @@
+"""What a bookmark remembers: immutable segments, of which a batch adds one, in the table or in Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from scripts.helpers.errors import LedgerError, TooLargeError
+from scripts.helpers.files.diff import Known
+from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.segments import checksum, from_bytes, merged, merges, pack_json, to_bytes, unpack_json
+from scripts.helpers.listing.objects import LEDGER, byte_order
+from scripts.helpers.protocol.chunks import Blob
+
+FORMAT = 1
+FEW_FILES = 4
+"""Names of more files than this are stored as one value: a watermark holds 1,000 entries at most."""
+MAX_NAMES_BYTES = 64 * 1024 * 1024
+MAX_TABLE_BYTES = 63 * 1024 * 1024
+"""Of a segment in the table: it has to fit into 64 MB as it is written there."""
+FILE_ROWS = 500_000
+"""Rows of one file; a task of Spark reads only the files that can hold its keys."""
+
+
+def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make a segment of files in the order of their keys; the names of many files are packed."""
+    count = sum(file["count"] for file in files)
+    if len(files) <= FEW_FILES:
+        return {"count": count, "files": files}
+    return {"count": count, "packed": Blob(pack_json(files))}
+
+
+def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the files of a segment. KeyError, TypeError or ValueError if it is damaged."""
+    if "files" in segment:
+        return list(segment["files"])
+    packed = segment["packed"].data if isinstance(segment["packed"], Blob) else segment["packed"]
+    return [dict(file) for file in unpack_json(packed, MAX_NAMES_BYTES)]
+
+
+class FileLedger:
+    """The segments that a state refers to, read when they are needed, each at most once.
+
+    Parameters
+    ----------
+    source
+        For error texts.
+    segments
+        As a state stores them, oldest first.
+    files
+        Where segments are files; None keeps them in the table.
+    """
+
+    def __init__(self, source: str, segments: Sequence[Mapping[str, Any]], files: LedgerFiles | None = None) -> None:
+        self._source, self._files = source, files
+        self.segments = list(segments)
+        self._tables: dict[int, pa.Table] = {}
+        self._known: Known | None = None
+
+    @property
+    def count(self) -> int:
+        """Rows in all segments: about the number of objects known."""
+        return sum(int(segment["count"]) for segment in self.segments)
+
+    def known(self, after: str | None = None, until: str | None = None) -> Known:
+        """Read all segments, or of segments in files only those that can hold keys between two."""
+        if after is not None or until is not None:
+            return Known([self.read(segment, after, until) for segment in self.segments])
+        if self._known is None:
+            self._known = Known([self._table(index) for index in range(len(self.segments))])
+        return self._known
+
+    def stored(self, rows: pa.Table) -> dict[str, Any]:
+        """Make a segment of rows sorted by key. Files are written at once; bytes for the table wait for the freeze."""
+        if self._files is None:
+            data = to_bytes(rows)
+            if len(data) > MAX_TABLE_BYTES:
+                raise TooLargeError(
+                    f"What is remembered of {self._source!r}, {rows.num_rows:,} objects", len(data), MAX_TABLE_BYTES,
+                    "Give a ledger_uri: then it lies in files, for as many objects as you like.",
+                )  # fmt: skip
+            return {"count": rows.num_rows, "sha256": checksum(data), "data": Blob(data)}
+        parts = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
+        return segment_of([self._files.put(part) for part in parts])
+
+    def appended(self, segment: Mapping[str, Any], rows: pa.Table | None = None) -> list[Mapping[str, Any]]:
+        """Return the segments with one more, small ones at the end merged; `rows` are its rows, if they are at hand."""
+        segments = [*self.segments, segment]
+        number = merges([int(known["count"]) for known in segments])
+        if number == 1:
+            return segments
+        first = len(segments) - number
+        last = self.read(segment) if rows is None else rows
+        tables = [*(self._table(index) for index in range(first, len(self.segments))), last]
+        together = merged(tables, oldest=first == 0)
+        return [*segments[:first], self.stored(together)] if together.num_rows else segments[:first]
+
+    def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
+        """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""
+        try:
+            if "data" not in segment:
+                return self._read_files(files_of(segment), after, until)
+            stored = segment["data"]
+            data = stored.data if isinstance(stored, Blob) else stored
+            if checksum(data) != segment["sha256"]:
+                raise ValueError("the checksum differs")
+            rows = from_bytes(data)
+            if rows.num_rows != segment["count"]:
+                raise ValueError("the count differs")
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
+            ) from error
+        return rows
+
+    def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
+        if self._files is None:
+            raise LedgerError(self._source, "its file list lies in files. Give the ledger_uri they were written to.")
+        wanted = [
+            file
+            for file in files
+            if (after is None or byte_order(file["last"]) > byte_order(after))
+            and (until is None or byte_order(file["first"]) <= byte_order(until))
+        ]
+        return pa.concat_tables([LEDGER.empty_table(), *map(self._files.rows, wanted)])
+
+    def in_files(self) -> list[dict[str, Any]]:
+        """Return the segments with all their files named, as executors can be sent them."""
+        return [{"count": segment["count"], "files": self.files(segment)} for segment in self.segments]
+
+    def files(self, segment: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the files of a segment; LedgerError if it is damaged, or lies in the table."""
+        if "data" in segment:
+            raise LedgerError(
+                self._source, "its file list lies in the table, and executors read files. Use new_files, or start a "
+                "new transformation_ctx.",
+            )  # fmt: skip
+        try:
+            return files_of(segment)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
+            ) from error
+
+    def _table(self, index: int) -> pa.Table:
+        if index not in self._tables:
+            self._tables[index] = self.read(self.segments[index])
+        return self._tables[index]

@@ -1,0 +1,171 @@
+"""How a bookmark remembers: every object, those of the last minutes only, or what runs of the past took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.files.diff import Known, compare
+from scripts.helpers.files.ledger import FileLedger
+from scripts.helpers.files.rules import FileOptions, oldest_first
+from scripts.helpers.listing.objects import LISTED, TAKEN, Interval
+
+TICK = timedelta(microseconds=1)
+START = datetime(1, 1, 1, tzinfo=timezone.utc)
+
+
+class ExactMemory:
+    """Mode exact: all identities, in segments of which each batch adds one."""
+
+    keeps_gone = True
+
+    def __init__(self, ledger: FileLedger) -> None:
+        self._ledger = ledger
+
+    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the listed objects that can be new: all."""
+        return rows
+
+    def known(self) -> Known:
+        """Return what is remembered."""
+        return self._ledger.known()
+
+    def admitted(self, new: pa.Table, started: datetime) -> pa.Table:
+        """Return the new objects that may be taken now: all."""
+        return new
+
+    def reason_against(self, modified: datetime) -> str | None:
+        """Say why an object that is not remembered is not new; it always is."""
+        return None
+
+    def after(
+        self, rows: pa.Table, segment: Mapping[str, Any] | None, left: pa.Table, listed: datetime | None
+    ) -> dict[str, Any]:
+        """Return the part of the next state that remembers `rows`."""
+        segments: Sequence[Mapping[str, Any]] = self._ledger.segments
+        return {"segments": self._ledger.appended(segment, rows) if segment else segments}
+
+
+class WindowMemory:
+    """Mode windowed: identities of objects younger than a floor; older objects are taken for known.
+
+    The floor is the start of the last listing less the band, or just below the oldest object that was
+    seen and not taken, so that nothing seen is lost. What `include`, `exclude` and `min_size` leave out
+    counts as not seen: it falls below the floor, and later rules do not bring it back. As in Glue, an
+    object is above the floor when its LastModified is greater (AWS Glue, "Job bookmarks", inconsistent
+    range ``(T - dt, T]``).
+    """
+
+    keeps_gone = False
+
+    def __init__(self, ledger: FileLedger, state: Mapping[str, Any], options: FileOptions) -> None:
+        self._ledger, self._options = ledger, options
+        self._floor: datetime | None = state.get("floor")
+
+    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the listed objects that can be new: those above the floor."""
+        return rows if self._floor is None else rows.filter(pc.greater(rows.column("modified"), _time(self._floor)))
+
+    def known(self) -> Known:
+        """Return what is remembered."""
+        return self._ledger.known()
+
+    def admitted(self, new: pa.Table, started: datetime) -> pa.Table:
+        """Return the new objects that may be taken now: none of the future, and of the band what it has room for."""
+        new = new.filter(pc.less_equal(new.column("modified"), _time(started)))
+        young = pc.greater(new.column("modified"), _time(started - self._options.max_band))
+        room = self._options.max_files_in_band - self._above(started - self._options.max_band).num_rows
+        first, _ = oldest_first(new.filter(young), max(room, 0), None)
+        return pa.concat_tables([new.filter(pc.invert(young)), first])
+
+    def reason_against(self, modified: datetime) -> str | None:
+        """Say why an object that is not remembered is not new."""
+        if self._floor is None or modified > self._floor:
+            return None
+        return f"its LastModified is not after {self._floor:%Y-%m-%dT%H:%M:%S}Z: mode windowed takes it for known"
+
+    def after(
+        self, rows: pa.Table, segment: Mapping[str, Any] | None, left: pa.Table, listed: datetime | None
+    ) -> dict[str, Any]:
+        """Return the part of the next state: the next floor, and the objects above it that are taken.
+
+        The floor rises with complete listings only: events may not have told of everything below it.
+        """
+        floor = self._floor or START
+        if listed is not None:
+            floor = max(floor, listed - self._options.max_band)
+        if left.num_rows:
+            floor = max(self._floor or START, min(floor, pc.min(left.column("modified")).as_py() - TICK))
+        band = pa.concat_tables(
+            [self._above(floor, rows), rows.filter(pc.greater(rows.column("modified"), _time(floor)))]
+        )
+        segments = [self._ledger.stored(band.sort_by("key"))] if band.num_rows else []
+        return {"floor": None if floor == START else floor, "segments": segments}
+
+    def _above(self, floor: datetime, newer: pa.Table | None = None) -> pa.Table:
+        known = self._ledger.known().between(None, None)
+        known = known.filter(pc.greater(known.column("modified"), _time(floor)))
+        if newer is not None:
+            known = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=newer.column("key"))))
+        return known
+
+
+def _time(moment: datetime) -> pa.Scalar:
+    return pa.scalar(moment, LISTED.field("modified").type)
+
+
+class RangeMemory(ExactMemory):
+    """What was known before a range of runs, which lets in only what was taken when the range ended.
+
+    An object is what it is now: one that was overwritten since was not taken then.
+
+    Parameters
+    ----------
+    before
+        What was known when the range started.
+    until, ledger
+        The state when it ended, and what that remembers.
+    by_time
+        As for `file_diff.compare`.
+    """
+
+    keeps_gone = False
+
+    def __init__(
+        self, before: ExactMemory | WindowMemory, until: Mapping[str, Any], ledger: FileLedger, by_time: bool
+    ) -> None:
+        super().__init__(ledger)
+        self._before, self._by_time = before, by_time
+        self._floor: datetime | None = until.get("floor")
+        self._then: Known | None = None
+
+    def within(self, after: str | None, until: str | None) -> None:
+        """Look only at keys above one and not above another."""
+        self._then = self._ledger.known(after, until)
+
+    def candidates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the listed objects that were taken when the range ended, and may not have been known before."""
+        rows = self._before.candidates(rows)
+        if not rows.num_rows:
+            return rows
+        if self._then is None:
+            self._then = self._ledger.known()
+        keys = rows.column("key")
+        there = self._then.between(keys[0].as_py()[:-1], keys[-1].as_py())
+        taken = there.filter(pc.equal(there.column("status"), TAKEN))
+        found = compare(Interval(None, None, rows), rows, taken, self._by_time)
+        others = pa.concat_tables([found.new, found.modified]).column("key")
+        chosen = pc.invert(pc.is_in(keys, value_set=others.combine_chunks()))
+        if self._floor is not None:
+            chosen = pc.or_(
+                chosen, pc.less_equal(rows.column("modified"), pa.scalar(self._floor, LISTED.field("modified").type))
+            )
+        return rows.filter(chosen)
+
+    def known(self) -> Known:
+        """Return what was known before the range."""
+        return self._before.known()

@@ -1,0 +1,273 @@
+"""What counts as a new file: the options of a bookmark, and the rules that need no memory. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.listing.paths import is_hidden
+
+ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
+"""Storage classes whose objects are listed and cannot be read before they are restored."""
+
+LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
+"""What strftime writes into date folders: all that an hour decides, and nothing finer."""
+
+_CHOICES = {
+    "mode": ("exact", "windowed"),
+    "on_modified": ("process", "ignore", "error"),
+    "compare": ("etag", "mtime"),
+    "on_archived": ("error", "skip_and_remember", "skip", "take"),
+}
+_SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
+"""Matches every hidden key and few others."""
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How a bookmark chooses files. The defaults take every object once, and again when its content changes.
+
+    Attributes
+    ----------
+    mode
+        ``exact`` remembers every object taken. ``windowed`` remembers those of the last `max_band`
+        only, as AWS Glue does: constant state, but an object that shows up with an older
+        LastModified is missed, such as a multipart upload that took longer.
+    max_band, max_files_in_band
+        Mode windowed: how far back objects are remembered (Glue: 900 s), and how many at most; new
+        ones beyond that wait for the next run.
+    on_modified
+        A known key with another identity: ``process`` it again, ``ignore`` it, or raise an ``error``.
+    compare
+        ``etag``: the same bytes written again are the same object. ``mtime``: they are another.
+    settle
+        Leave objects younger than this for the next run, by the clock of the source.
+    ready_marker
+        Take only files of folders that hold an object of this name, such as ``_SUCCESS``.
+    include, exclude
+        Globs on the key below the prefix: ``*`` and ``?`` stay within a folder, ``**`` does not.
+    min_size
+        Leave smaller objects out, in bytes; 1 leaves out empty ones.
+    on_archived
+        Objects in GLACIER or DEEP_ARCHIVE: raise an ``error`` before anything is taken, ``skip`` them
+        for now, ``skip_and_remember`` them for good, or ``take`` them if they are restored.
+    max_files, max_bytes
+        Most of one batch, oldest first; at least one file. The rest is new next time.
+    layout, lookback
+        Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``. Only those
+        from the last run less `lookback` are listed; what is put into older ones is not seen.
+    versioned
+        Take the VersionId into the identity (needs s3:ListBucketVersions).
+    request_payer
+        Pay for the requests to somebody else's bucket.
+    workers
+        Requests at once.
+    ledger_uri
+        Folder, ``s3://bucket/prefix/`` or local, for what is remembered, as Parquet; by default it
+        lies in the table, up to 64 MB compressed (about a million objects).
+    """
+
+    mode: str = "exact"
+    max_band: timedelta = timedelta(seconds=900)
+    max_files_in_band: int = 1_000
+    on_modified: str = "process"
+    compare: str = "etag"
+    settle: timedelta = timedelta(0)
+    ready_marker: str | None = None
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    min_size: int = 0
+    on_archived: str = "error"
+    max_files: int | None = None
+    max_bytes: int | None = None
+    layout: str | None = None
+    lookback: timedelta = timedelta(days=1)
+    versioned: bool = False
+    request_payer: bool = False
+    workers: int = 16
+    ledger_uri: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise InvalidValueError(f"{name} is {value!r}. Use one of {', '.join(choices)}.")
+        for name in ("max_files", "max_bytes", "max_files_in_band", "workers"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise InvalidValueError(f"{name} is {value!r}. Use a whole number from 1.")
+        for name in ("settle", "max_band", "lookback"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or value < timedelta(0):
+                raise InvalidValueError(f"{name} is {value!r}. Use a timedelta that is not negative.")
+        if type(self.min_size) is not int or self.min_size < 0:
+            raise InvalidValueError(f"min_size is {self.min_size!r}. Use a whole number from 0.")
+        for name in ("include", "exclude"):
+            if isinstance(getattr(self, name), str):
+                raise InvalidValueError(f"{name} is {getattr(self, name)!r}. Use a list of globs.")
+            for glob in getattr(self, name):
+                _check_glob(glob)
+        if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
+            raise InvalidValueError(
+                f"ready_marker is {self.ready_marker!r}. Use the name of an object, such as _SUCCESS."
+            )
+        if self.layout is not None and (not self.layout.endswith("/") or "%Y" not in self.layout):
+            raise InvalidValueError(
+                f"layout is {self.layout!r}. Use folders with a year and a slash at the end: day=%Y-%m-%d/."
+            )
+        unknown = set(re.findall("%-?(.?)", self.layout or "")) - set(LAYOUT_CODES)
+        if unknown:
+            raise InvalidValueError(
+                f"layout is {self.layout!r}, and %{min(unknown)} is no date or hour in it. End it before that folder."
+            )
+
+    def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the objects that the rules admit: neither hidden from Spark, nor excluded, nor too small."""
+        keys = rows.column("key")
+        mask = pc.invert(hidden(keys))
+        if self.min_size:
+            mask = pc.and_(mask, pc.greater_equal(rows.column("size"), self.min_size))
+        if self.include:
+            mask = pc.and_(mask, pc.match_substring_regex(keys, _any_of(self.include)))
+        if self.exclude:
+            mask = pc.and_(mask, pc.invert(pc.match_substring_regex(keys, _any_of(self.exclude))))
+        return rows.filter(mask)
+
+    def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
+        """Return the folders among the rows that hold the ready marker, each with its slash."""
+        assert self.ready_marker is not None
+        keys = rows.column("key")
+        found = keys.filter(pc.match_substring_regex(keys, f"(^|/){re.escape(self.ready_marker)}$"))
+        return {key[: -len(self.ready_marker)] for key in found.to_pylist()}
+
+    def reason_against(self, key: str, size: int) -> str | None:
+        """Say in words why the rules leave a key out; None if they do not."""
+        if is_hidden(key):
+            return "Spark hides it: a name in its path starts with _ or ., or it marks a folder"
+        if size < self.min_size:
+            return f"its {size} bytes are fewer than min_size={self.min_size}"
+        keys = pa.array([key], pa.string())
+        if self.include and not pc.match_substring_regex(keys, _any_of(self.include))[0].as_py():
+            return f"no glob of include={list(self.include)} fits"
+        if self.exclude and pc.match_substring_regex(keys, _any_of(self.exclude))[0].as_py():
+            return f"a glob of exclude={list(self.exclude)} fits"
+        return None
+
+
+def hidden(keys: pa.Array) -> pa.Array:
+    """Tell which keys Spark would skip; see `spark_paths.is_hidden`."""
+    suspect = pc.match_substring_regex(keys, _SUSPECT)
+    if not pc.any(suspect, min_count=0).as_py():
+        return suspect
+    doubtful = pc.invert(suspect).to_pylist()
+    return pa.array(
+        [not clear and is_hidden(key) for clear, key in zip(doubtful, keys.to_pylist(), strict=True)], pa.bool_()
+    )
+
+
+def folders_of(keys: pa.Array) -> pa.Array:
+    """Return the folder of each key, with its slash; empty for keys at the top."""
+    return pc.replace_substring_regex(keys, r"[^/]*$", "")
+
+
+def oldest_first(rows: pa.Table, max_files: int | None, max_bytes: int | None) -> tuple[pa.Table, bool]:
+    """Return the oldest objects within the limits, and whether any are left. One fits whatever its size."""
+    if max_files is None and max_bytes is None:
+        return rows, False
+    ordered = rows.sort_by([("modified", "ascending"), ("key", "ascending")]).combine_chunks()
+    count = ordered.num_rows if max_files is None else min(max_files, ordered.num_rows)
+    if max_bytes is not None and count:
+        sums = pc.cumulative_sum(ordered.column("size").combine_chunks())
+        count = min(count, max(1, int(pc.sum(pc.less_equal(sums, max_bytes)).as_py())))
+    return ordered.slice(0, count), count < ordered.num_rows
+
+
+def _check_glob(glob: str) -> None:
+    try:
+        pc.match_substring_regex(pa.array([""], pa.string()), glob_to_regex(glob))
+    except pa.ArrowInvalid as error:
+        raise InvalidValueError(f"The glob {glob!r} is not valid. Check its brackets.") from error
+
+
+def _any_of(globs: Sequence[str]) -> str:
+    return "^(" + "|".join(glob_to_regex(glob) for glob in globs) + ")$"
+
+
+def glob_to_regex(glob: str) -> str:
+    r"""Translate a glob into a regular expression of RE2, as Glue's exclusions are read.
+
+    >>> print(glob_to_regex("year=20??/**/*.{csv,json}"))
+    (?s:year=20[^/][^/]/.*/[^/]*\.(csv|json))
+    """
+    parts, depth, position = [], 0, 0
+    while position < len(glob):
+        rest = glob[position:]
+        character = rest[0]
+        bracket = re.match(r"\[(!?)([^\]]+)\]", rest)
+        if rest.startswith("**"):
+            parts.append(".*")
+            position += 2
+            continue
+        if bracket:
+            inner = bracket[2].replace("\\", r"\\").replace("[", r"\[").replace("^", r"\^")
+            parts.append(f"[{'^' if bracket[1] else ''}{inner}]")
+            position += bracket.end()
+            continue
+        if character == "\\" and len(rest) > 1:
+            parts.append(re.escape(rest[1]))
+            position += 2
+            continue
+        special = {"*": "[^/]*", "?": "[^/]", "{": "(", "}": ")" if depth else r"\}", ",": "|" if depth else ","}
+        parts.append(special.get(character, re.escape(character)))
+        depth += (character == "{") - (character == "}" and depth > 0)
+        position += 1
+    if depth:
+        raise InvalidValueError(f"The glob {glob!r} has an open brace. Close it, or escape it as \\{{.")
+    return f"(?s:{''.join(parts)})"
+
+
+MAX_FOLDERS = 1_000
+"""With more folders than this to look at, the whole prefix is listed at once."""
+AHEAD = timedelta(days=1)
+"""Writers may live in a zone that is ahead, and clocks differ."""
+
+
+def folders_since(layout: str, since: datetime | None, now: datetime) -> list[str]:
+    """Return the folders of all dates from `since` until a day ahead of now, in order of time.
+
+    Parameters
+    ----------
+    layout
+        As strftime writes it, such as ``import_year=%Y/import_month=%m/import_day=%d/``.
+    since
+        The oldest date; None for everything.
+
+    Returns
+    -------
+    list
+        Prefixes below the source. ``[""]``, the whole source, without `since` or for a long time.
+
+    >>> new_years_eve = datetime(2023, 12, 31, 9, tzinfo=timezone.utc)
+    >>> folders_since("year=%Y/day=%j/", new_years_eve, new_years_eve)
+    ['year=2023/day=365/', 'year=2024/day=001/']
+    """
+    if since is None:
+        return [""]
+    step = timedelta(hours=1) if any(code in layout for code in ("%H", "%I", "%-H", "%-I", "%p")) else timedelta(days=1)
+    if (now + AHEAD - since) / step > MAX_FOLDERS:
+        return [""]
+    moment = since.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
+    if step == timedelta(days=1):
+        moment = moment.replace(hour=0)
+    folders: dict[str, None] = {}
+    while moment <= now + AHEAD:
+        folders[moment.strftime(layout)] = None
+        moment += step
+    return list(folders)

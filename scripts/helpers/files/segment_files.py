@@ -1,0 +1,105 @@
+"""Segments of a bookmark as Parquet files in a folder of their own, on S3 or local."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.errors import LedgerError
+from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.paths import is_hidden
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class LedgerFiles:
+    """A folder of immutable files. What nothing refers to is harmless there, and is never read.
+
+    Parameters
+    ----------
+    uri
+        ``s3://bucket/prefix/`` or a local directory.
+    """
+
+    def __init__(self, uri: str, s3_client: S3Client | None = None) -> None:
+        self.location = Location.parse(uri)
+        if not self.location.is_local and not self.location.is_s3:
+            raise LedgerError(uri, "a ledger lies on S3 or in a local directory. Use s3://bucket/prefix/.")
+        self._client = s3_client
+
+    def would_be_listed(self, source: Location) -> bool:
+        """Tell whether the files would be new files of a source."""
+        ours, theirs = self.location.uri("").replace("s3a:", "s3:"), source.uri("").replace("s3a:", "s3:")
+        return ours.startswith(theirs) and not is_hidden(f"{ours[len(theirs) :]}0.parquet")
+
+    @property
+    def client(self) -> S3Client:
+        """The S3 client, made when it is first needed."""
+        if self._client is None:
+            self._client = make_client(8)
+        return self._client
+
+    def put(self, rows: pa.Table) -> dict[str, Any]:
+        """Write rows sorted by key to a new file; return what finds it and proves it whole, and its ends."""
+        data, keys = to_bytes(rows, parquet=True), rows.column("key")
+        name = f"{uuid4().hex}.parquet"
+        try:
+            if self.location.is_local:
+                self._put_local(name, data)
+            else:
+                self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + name, Body=data)
+        except (ClientError, BotoCoreError, OSError) as error:
+            uri = self.location.uri(name)
+            remedy = "Check its rights." if self.location.is_local else "Allow s3:PutObject there."
+            raise login_or_load(uri, error) or LedgerError(
+                uri, f"it could not be written ({code_of(error)}). {remedy}"
+            ) from error
+        ends = {"first": keys[0].as_py(), "last": keys[-1].as_py()}
+        return {"file": name, "count": rows.num_rows, "length": len(data), "sha256": checksum(data), **ends}
+
+    def _put_local(self, name: str, data: bytes) -> None:
+        os.makedirs(self.location.prefix, exist_ok=True)
+        part = f"{self.location.prefix}.{name}"
+        with open(part, "wb") as local:
+            local.write(data)
+            local.flush()
+            os.fsync(local.fileno())
+        os.replace(part, self.location.prefix + name)
+
+    def rows(self, file: Mapping[str, Any]) -> pa.Table:
+        """Read the rows of a file; LedgerError if they are not those that were written, or of another format."""
+        data = self.get(file)
+        try:
+            return from_bytes(data)
+        except ValueError as error:
+            raise LedgerError(
+                self.location.uri(str(file["file"])),
+                f"this version of the package does not write such files ({error}). Update the package.",
+            ) from error
+
+    def get(self, file: Mapping[str, Any]) -> bytes:
+        """Read a file; LedgerError if it is gone or not what was written."""
+        name = str(file["file"])
+        uri = self.location.uri(name)
+        try:
+            if self.location.is_local:
+                with open(self.location.prefix + name, "rb") as local:
+                    data = local.read()
+            else:
+                found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
+                data = found["Body"].read()
+        except (ClientError, BotoCoreError, OSError) as error:
+            raise login_or_load(uri, error) or LedgerError(
+                uri, f"it could not be read ({code_of(error)}). Restore it, or give the right ledger_uri."
+            ) from error
+        if len(data) != file["length"] or checksum(data) != file["sha256"]:
+            raise LedgerError(uri, "it is not what was written there. Restore it from a backup.")
+        return data

@@ -1,0 +1,119 @@
+"""What a bookmark remembers, as bytes: immutable segments of rows, small ones as JSON, large ones as Parquet. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from scripts.helpers.listing.objects import GONE, LEDGER, newest_rows
+
+SMALL_ROWS = 200
+"""Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
+MAX_JSON_BYTES = 4 * 1024 * 1024
+ROW_GROUP = 100_000
+MAX_MERGED_ROWS = 2_000_000
+"""Larger segments are left as they are, so that a merge fits into memory."""
+MERGE_FACTOR = 2
+"""A segment is merged into the one before it, unless that has more than so many times its rows."""
+
+
+def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
+    """Write rows of schema LEDGER, sorted by key."""
+    rows = rows.sort_by("key")
+    if rows.num_rows >= SMALL_ROWS or parquet:
+        return _to_parquet(rows)
+    columns: dict[str, Any] = {}
+    for name in LEDGER.names:
+        column = rows.column(name)
+        values = (column.cast(pa.int64()) if name == "modified" else column).to_pylist()
+        columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
+    return pack_json(columns)
+
+
+def pack_json(value: Any) -> bytes:
+    """Write a value as compressed JSON."""
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode("ascii"), 9)
+
+
+def unpack_json(data: bytes, limit: int) -> Any:
+    """Read what `pack_json` wrote, of at most so many bytes of text. ValueError if it is anything else."""
+    inflate = zlib.decompressobj()
+    try:
+        text = inflate.decompress(data, limit)
+    except zlib.error as error:
+        raise ValueError("not compressed data") from error
+    if not inflate.eof:
+        raise ValueError("more than is ever packed, or less than a whole value")
+    return json.loads(text)
+
+
+def _to_parquet(rows: pa.Table) -> bytes:
+    """Write a file that Spark 3.3, Athena and DuckDB read: keys as differences, the rest with zstd."""
+    out = io.BytesIO()
+    pq.write_table(
+        rows.cast(LEDGER), out, compression="zstd", row_group_size=ROW_GROUP,
+        use_dictionary=["status", "version", "run_id"], column_encoding={"key": "DELTA_BYTE_ARRAY"},
+    )  # fmt: skip
+    return out.getvalue()
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """Read what `to_bytes` wrote. ValueError if it is anything else."""
+    try:
+        if data[:4] == b"PAR1":
+            # Not read_table: that takes several times as long here, and leaves chunks that are copied to be joined.
+            rows = pq.ParquetFile(pa.BufferReader(data)).read()
+            _check_columns(rows.column_names)
+            return rows.cast(LEDGER)
+        columns = unpack_json(data, MAX_JSON_BYTES)
+        _check_columns(list(columns))
+        count = len(columns["key"])
+        wide = {name: column if isinstance(column, list) else [column] * count for name, column in columns.items()}
+        arrays = [
+            pa.array(wide[field.name], pa.int64()).cast(field.type)
+            if field.name == "modified"
+            else pa.array(wide[field.name], field.type)
+            for field in LEDGER
+        ]
+        return pa.Table.from_arrays(arrays, schema=LEDGER)
+    except (pa.ArrowException, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
+
+
+def _check_columns(names: Sequence[str]) -> None:
+    if list(names) != LEDGER.names:
+        raise ValueError(f"its columns are {', '.join(names)}")
+
+
+def checksum(data: bytes) -> str:
+    """Return the hash that is stored beside a segment."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def merges(counts: Sequence[int]) -> int:
+    """Return how many segments at the end become one, given the rows of each, oldest first.
+
+    As in a log-structured merge tree, sizes fall from old to new, so that there are few segments and
+    each row is written again a logarithmic number of times.
+    """
+    taken, total = 1, counts[-1]
+    while taken < len(counts) and counts[-taken - 1] <= min(MERGE_FACTOR * total, MAX_MERGED_ROWS - total):
+        total += counts[-taken - 1]
+        taken += 1
+    return taken
+
+
+def merged(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
+    """Merge neighbours, oldest first: the last row of each key, and no objects that are gone if nothing is older."""
+    rows = newest_rows(reversed(tables))
+    if oldest:
+        rows = rows.filter(pc.not_equal(rows.column("status"), GONE))
+    return rows.sort_by("key")

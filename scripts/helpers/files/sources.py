@@ -1,0 +1,46 @@
+"""Other ways to see objects than to list them: what reports and events must offer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import Interval
+
+
+class ListingSource(Protocol):
+    """What can show all objects of a location without listing it, such as `S3Inventory`."""
+
+    @property
+    def created(self) -> datetime:
+        """When what is shown was true."""
+
+    def list_objects(self, location: Location) -> Iterable[Interval]:
+        """Return intervals that tile all keys, with objects as LISTED."""
+
+
+class Told(Protocol):
+    """What events told of: rows of LISTED with each key once, keys that are gone, and whether there is more."""
+
+    @property
+    def rows(self) -> pa.Table: ...  # noqa: D102
+
+    @property
+    def removed(self) -> Sequence[str]: ...  # noqa: D102
+
+    @property
+    def has_more(self) -> bool: ...  # noqa: D102
+
+
+class EventSource(Protocol):
+    """What tells of new objects one by one, such as `S3EventQueue`."""
+
+    def receive(self, location: Location) -> Told:
+        """Return what was told of and not acknowledged."""
+
+    def acknowledge(self, *, but: Collection[str] = ()) -> int:
+        """Forget what was received, except for some keys; called after the commit."""

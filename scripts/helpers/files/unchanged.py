@@ -1,0 +1,167 @@
+"""Whether planned objects are still what they were when they were planned."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import ChangedObjectError, InvalidValueError
+from scripts.helpers.files.diff import Known, compare
+from scripts.helpers.listing.listing import Listing, ListingOptions
+from scripts.helpers.listing.objects import TAKEN, ledger_rows
+from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.files.rules import FileOptions
+    from scripts.helpers.listing.listing import Location
+
+WORKERS = 16
+LOOKED_AT_ONE_BY_ONE = 1_000
+"""Up to so many objects, a HEAD each; above, a listing, which shows 1,000 a request."""
+Changed = tuple[list[str], list[str]]
+"""Keys that were overwritten, and keys that were deleted."""
+
+
+def check_on_changed(on_changed: str | None, location: Location, options: FileOptions) -> None:
+    """Refuse ``skip`` where a file that is left out might never be taken. InvalidValueError says why.
+
+    The plan was frozen with that file as taken, and a plan never changes. So the next batch has it only
+    if what it finds then is another object than the planned one, and if it takes changed objects.
+    """
+    if on_changed not in ("error", "skip", None):
+        raise InvalidValueError(f"on_changed is {on_changed!r}. Use 'error', 'skip' or None.")
+    if on_changed != "skip":
+        return
+    if options.on_modified != "process":
+        raise InvalidValueError(
+            f"on_changed='skip' leaves a changed file to the next batch, where on_modified={options.on_modified!r} "
+            "would not take it. Use on_modified='process', or discard the plan."
+        )
+    if not location.is_local and options.compare != "mtime" and not options.versioned:
+        raise InvalidValueError(
+            "on_changed='skip' leaves a changed file to the next batch, which would not see it if its old bytes are "
+            "back by then. Use versioned=True or compare='mtime' with it, or discard the plan."
+        )
+
+
+def check_unchanged(
+    location: Location,
+    table: pa.Table,
+    s3_client: S3Client | None = None,
+    on_changed: Literal["error", "skip"] = "error",
+    *,
+    request_payer: bool = False,
+    pinned: bool = False,
+) -> pa.Table:
+    """Compare planned objects with what is there now.
+
+    Call it before Spark's own readers read, and again before the commit: an object whose ETag is the
+    same both times was that between them. An object that was overwritten has another identity, so the
+    next batch has it, if this one leaves it out.
+
+    Parameters
+    ----------
+    table
+        The planned objects, with the columns of `FileDelta.table`.
+    on_changed
+        ``error`` raises; ``skip`` leaves changed objects out of what is returned.
+    pinned
+        Of objects whose VersionId is planned only that version counts: whoever reads it reads the same bytes,
+        whatever was written or deleted since. It is changed only when it is gone.
+
+    Returns
+    -------
+    pa.Table
+        The rows of `table` that are unchanged, in their order.
+
+    Raises
+    ------
+    ChangedObjectError
+        Names the keys that were overwritten and those that were deleted.
+    SourceError
+        The source could not be asked. Nothing is known then.
+    """
+    overwritten, deleted = find_changed(location, table, s3_client, request_payer=request_payer, pinned=pinned)
+    if not overwritten and not deleted:
+        return table
+    if on_changed == "error":
+        raise ChangedObjectError(str(location), sorted(overwritten), sorted(deleted))
+    changed = pa.array([*overwritten, *deleted], pa.string())
+    return table.filter(pc.invert(pc.is_in(table.column("key"), changed)))
+
+
+def find_changed(
+    location: Location,
+    table: pa.Table,
+    s3_client: S3Client | None = None,
+    *,
+    request_payer: bool = False,
+    pinned: bool = False,
+    between: tuple[str, str] | None = None,
+) -> Changed:
+    """Return the keys of planned objects that were overwritten and of those that were deleted.
+
+    Parameters
+    ----------
+    pinned
+        As in `check_unchanged`.
+    between
+        Two keys: all planned ones are above the first and not above the second. Nothing else is listed.
+    """
+    if location.is_local or (location.is_s3 and table.num_rows <= LOOKED_AT_ONE_BY_ONE):
+        return _look(location, table, s3_client, request_payer, pinned)
+    overwritten, deleted = _list(location, table, s3_client, request_payer, between)
+    if not pinned or not (overwritten or deleted):
+        return overwritten, deleted
+    suspects = table.filter(pc.is_in(table.column("key"), pa.array([*overwritten, *deleted], pa.string())))
+    return _look(location, suspects, s3_client, request_payer, pinned)
+
+
+def _look(
+    location: Location, table: pa.Table, s3_client: S3Client | None, request_payer: bool, pinned: bool
+) -> Changed:
+    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
+    client = s3_client if location.is_local or s3_client else make_client(WORKERS)
+    fetcher = ObjectFetcher(location, client, request_payer)
+
+    def look(one: Planned) -> ChangedObjectError | None:
+        try:
+            fetcher.look(one, pinned)
+        except ChangedObjectError as error:
+            return error
+        return None
+
+    overwritten: list[str] = []
+    deleted: list[str] = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for error in pool.map(look, planned):
+            if error is not None:
+                overwritten += error.overwritten
+                deleted += error.deleted
+    return overwritten, deleted
+
+
+def _list(
+    location: Location,
+    table: pa.Table,
+    s3_client: S3Client | None,
+    request_payer: bool,
+    between: tuple[str, str] | None,
+) -> Changed:
+    """List the location once more and compare it with what was planned, as the next batch would."""
+    planned = Known([ledger_rows(table.sort_by("key"), TAKEN, 0, "")])
+    versioned = table.column("version_id").null_count < table.num_rows
+    options = ListingOptions(versioned=versioned, request_payer=request_payer)
+    overwritten: list[str] = []
+    deleted: list[str] = []
+    for interval in Listing(location, s3_client, options, between=between):
+        found = compare(interval, interval.rows, planned.between(interval.after, interval.until))
+        overwritten += found.modified.column("key").to_pylist()
+        deleted += found.gone.column("key").to_pylist()
+    return overwritten, deleted

@@ -1,0 +1,197 @@
+"""`JobRuns`: start, watch and stop runs of jobs as Glue's client does, on Glue or on any Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.job_runs import states
+from scripts.helpers.job_runs.engines import Glue, Launching, SparkSubmit
+from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.job_runs.service import RunsService
+from scripts.helpers.watermarks import Watermarks
+
+__all__ = ["Glue", "JobRuns", "SparkSubmit"]
+
+KEEP = timedelta(days=90)
+"""For how long Glue keeps the history of runs."""
+QUEUE_TIME = timedelta(hours=24)
+
+
+class JobRuns:
+    """The Job Runs API of AWS Glue: names, arguments, answers, limits and errors of ``boto3.client("glue")``.
+
+    With the engine `Glue` every call goes to Glue. With `SparkSubmit` jobs run on this machine's
+    Spark, or on the master that it names, and their records are kept in the table of the watermarks.
+    Any call may be repeated after an error, and whatever process dies, the next call on the job
+    brings its runs up to date.
+
+    Parameters
+    ----------
+    table
+        A `Watermarks`, or the name of its table. Not used with `Glue`.
+    engine
+        None: runs can be looked at and stopped, and none can be started.
+    queue_time
+        How long a run waits for a slot before it has EXPIRED.
+    keep
+        How long the record of a run is kept after its end; None: for ever.
+    clock
+        Returns the time as an aware datetime. It decides leases and expiry.
+
+    Attributes
+    ----------
+    exceptions
+        The errors by name, as those of a boto3 client: ``jobs.exceptions.EntityNotFoundException``.
+
+    Examples
+    --------
+    >>> jobs = JobRuns("glue-watermarks", SparkSubmit(logs))
+    >>> jobs.create_job(Name="hello", Command={"Name": "pythonshell", "ScriptLocation": script})
+    {'Name': 'hello'}
+    >>> run_id = jobs.start_job_run(JobName="hello", Arguments={"--who": "world"})["JobRunId"]
+    >>> jobs.wait("hello", run_id)["JobRunState"]
+    'SUCCEEDED'
+    """
+
+    def __init__(
+        self,
+        table: Watermarks | str = "glue-watermarks",
+        engine: Glue | SparkSubmit | None = None,
+        *,
+        queue_time: timedelta = QUEUE_TIME,
+        keep: timedelta | None = KEEP,
+        clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._service: Any
+        if isinstance(engine, Glue):
+            self._service = engine.client
+            return
+        if queue_time <= timedelta(0) or (keep is not None and keep <= timedelta(0)):
+            raise InvalidValueError("queue_time and keep must be above 0.")
+        watermarks = table if isinstance(table, Watermarks) else Watermarks(table)
+        store = watermarks._store
+        settings = {
+            "table": store.table_name,
+            "region": store.client.meta.region_name,
+            "endpoint": store.client.meta.endpoint_url,
+            "queue_seconds": queue_time.total_seconds(),
+            "keep_seconds": None if keep is None else keep.total_seconds(),
+        }
+        launching = Launching(engine, settings) if engine is not None else None
+        scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
+        self._service = RunsService(scheduler, engine, watermarks._job_id_rule)
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
+        if not name.startswith("_") and not isinstance(self._service, RunsService):
+            return getattr(self._service, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def exceptions(self) -> Any:
+        """Return the errors by the names that Glue gives them."""
+        return self._service.exceptions
+
+    def create_job(self, **request: Any) -> dict[str, Any]:
+        """Define a job: `Name`, `Command` with `ScriptLocation`, and what its runs have by default.
+
+        AlreadyExistsException if there is one of the name.
+        """
+        found: dict[str, Any] = self._service.create_job(**request)
+        return found
+
+    def get_job(self, **request: Any) -> dict[str, Any]:
+        """Return the definition of `JobName` under ``Job``."""
+        found: dict[str, Any] = self._service.get_job(**request)
+        return found
+
+    def update_job(self, **request: Any) -> dict[str, Any]:
+        """Replace the definition of `JobName` by `JobUpdate` as a whole; runs that are there keep theirs."""
+        found: dict[str, Any] = self._service.update_job(**request)
+        return found
+
+    def delete_job(self, **request: Any) -> dict[str, Any]:
+        """Delete the definition of `JobName`. Runs at work go on; those that wait end as ERROR."""
+        found: dict[str, Any] = self._service.delete_job(**request)
+        return found
+
+    def start_job_run(self, **request: Any) -> dict[str, Any]:
+        """Start a run of `JobName`; return its ``JobRunId``.
+
+        EntityNotFoundException for an unknown job or `JobRunId`, ConcurrentRunsExceededException where no slot is
+        free and `JobRunQueuingEnabled` is not set. With `JobRunId` it repeats that run under a new id.
+        """
+        found: dict[str, Any] = self._service.start_job_run(**request)
+        return found
+
+    def get_job_run(self, **request: Any) -> dict[str, Any]:
+        """Return run `RunId` of `JobName` under ``JobRun``; with `PredecessorsIncluded` also what triggered it."""
+        found: dict[str, Any] = self._service.get_job_run(**request)
+        return found
+
+    def get_job_runs(self, **request: Any) -> dict[str, Any]:
+        """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on."""
+        found: dict[str, Any] = self._service.get_job_runs(**request)
+        return found
+
+    def get_paginator(self, operation_name: str) -> Any:
+        """Return the paginator of ``get_job_runs``, with `paginate` and its `PaginationConfig` as botocore has it.
+
+        With the engine `Glue` it is the client's own, and there are those of its other calls.
+
+        Raises
+        ------
+        botocore.exceptions.OperationNotPageableError
+            The call has no pages.
+        """
+        return self._service.get_paginator(operation_name)
+
+    def batch_stop_job_run(self, **request: Any) -> dict[str, Any]:
+        """Stop runs `JobRunIds` of `JobName`, 1 to 25: SIGTERM, and SIGKILL after the grace.
+
+        Returns at once: a run is STOPPING until it is STOPPED. What cannot be stopped is in ``Errors``.
+        """
+        found: dict[str, Any] = self._service.batch_stop_job_run(**request)
+        return found
+
+    def create_trigger(self, **request: Any) -> dict[str, Any]:
+        """Start `Actions` each time a run of the job in `Predicate` ends in its state; once per run, whatever crashes.
+
+        `Type` is CONDITIONAL. As in Glue it does nothing before `start_trigger`, or with `StartOnCreation`.
+        """
+        found: dict[str, Any] = self._service.create_trigger(**request)
+        return found
+
+    def get_trigger(self, **request: Any) -> dict[str, Any]:
+        """Return trigger `Name` under ``Trigger``."""
+        found: dict[str, Any] = self._service.get_trigger(**request)
+        return found
+
+    def start_trigger(self, **request: Any) -> dict[str, Any]:
+        """Let trigger `Name` fire from now on."""
+        found: dict[str, Any] = self._service.start_trigger(**request)
+        return found
+
+    def stop_trigger(self, **request: Any) -> dict[str, Any]:
+        """Let trigger `Name` fire no more until it is started again."""
+        found: dict[str, Any] = self._service.stop_trigger(**request)
+        return found
+
+    def delete_trigger(self, **request: Any) -> dict[str, Any]:
+        """Delete trigger `Name`. None to delete is no error."""
+        found: dict[str, Any] = self._service.delete_trigger(**request)
+        return found
+
+    def wait(self, job_name: str, run_id: str, seconds: float = 600.0, pause: float = 0.2) -> dict[str, Any]:
+        """Wait until a run is over, and return its JobRun; as it is now once `seconds` have passed."""
+        until = time.monotonic() + seconds
+        while True:
+            run: dict[str, Any] = self.get_job_run(JobName=job_name, RunId=run_id)["JobRun"]
+            if run["JobRunState"] in states.TERMINAL or time.monotonic() >= until:
+                return run
+            time.sleep(pause)

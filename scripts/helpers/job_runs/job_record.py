@@ -1,0 +1,187 @@
+"""The record of a job: its definition, the runs that hold its slots, and those that wait. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from scripts.helpers.protocol import items, values
+from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.names import new_token
+from scripts.helpers.protocol.values import from_utc_string, to_utc_string
+
+MAX_DEFINITION_BYTES = 64 * 1024
+MAX_SLOTS, MAX_WAITING = 1_000, 500
+"""More runs than these at once would not fit into one item."""
+
+
+class Entry(NamedTuple):
+    """A run of the job that is not over, and since when it is in its list."""
+
+    run_id: str
+    since: datetime
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """One job: `active` holds the runs that have a slot, `waiting` the others in the order of their start.
+
+    A run leaves its list only after everything that follows from its end is done: its retry and
+    the runs that triggers start. So whatever crashes, the next one who looks finds it here and goes on.
+    `definition` is None once the job is deleted; what is still in the lists comes to its end.
+    """
+
+    name: str
+    definition: Mapping[str, Any] | None = field(default=None, repr=False)
+    active: tuple[Entry, ...] = ()
+    waiting: tuple[Entry, ...] = ()
+    triggers: tuple[str, ...] = ()
+    token: str = field(default_factory=new_token)
+
+    @property
+    def slots(self) -> int:
+        """Return how many runs may be at work at once."""
+        limits = (self.definition or {}).get("ExecutionProperty", {})
+        return min(MAX_SLOTS, int(limits.get("MaxConcurrentRuns", 1)))
+
+    @property
+    def has_free_slot(self) -> bool:
+        """Tell whether a new run can start at once: nobody waits, and a slot is free."""
+        return not self.waiting and len(self.active) < self.slots
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no more runs may wait."""
+        return len(self.waiting) >= MAX_WAITING
+
+    def entry(self, run_id: str) -> Entry | None:
+        """Return the place of a run in one of the lists."""
+        return next((entry for entry in (*self.active, *self.waiting) if entry.run_id == run_id), None)
+
+    def knows(self, run_id: str) -> bool:
+        """Tell whether a run is in one of the lists."""
+        return self.entry(run_id) is not None
+
+    def changed(self, **changes: Any) -> JobRecord:
+        """Return the record with changes, as a write of its own."""
+        return replace(self, token=new_token(), **changes)
+
+    def started(self, run_id: str, now: datetime) -> JobRecord:
+        """Return the record with a run that takes a slot."""
+        return self.changed(active=(*self.active, Entry(run_id, now)))
+
+    def queued(self, run_id: str, now: datetime) -> JobRecord:
+        """Return the record with a run that waits behind all others."""
+        return self.changed(waiting=(*self.waiting, Entry(run_id, now)))
+
+    def settled(self, ended: Mapping[str, str | None], now: datetime, give_out: bool = True) -> JobRecord:
+        """Return the record without the runs that ended, their retries in their slots, and free slots given out."""
+        active: list[Entry] = []
+        for entry in self.active:
+            if entry.run_id not in ended:
+                active.append(entry)
+            elif retry := ended[entry.run_id]:
+                active.append(Entry(retry, now))
+        waiting = [entry for entry in self.waiting if entry.run_id not in ended]
+        while give_out and waiting and len(active) < self.slots:
+            active.append(Entry(waiting.pop(0).run_id, now))
+        return self.changed(active=tuple(active), waiting=tuple(waiting))
+
+    def same_lists(self, other: JobRecord) -> bool:
+        """Tell whether the same runs are in the same lists."""
+        return (self.active, self.waiting) == (other.active, other.waiting)
+
+    # --- in the table ---------------------------------------------------------------------------
+
+    def to_item(self) -> Item:
+        """Write the record; ValueErrors of `values.encode` name what cannot be stored."""
+        item = items.key(self.name, items.JOB_RECORD_KEY)
+        item |= {
+            "fmt": items.number(items.FORMAT),
+            items.TOKEN: {"S": self.token},
+            "active": _to_list(self.active),
+            "waiting": _to_list(self.waiting),
+            "triggers": {"L": [{"S": name} for name in self.triggers]},
+        }
+        if self.definition is not None:
+            fields = {"definition": dict(self.definition)}
+            item["job"], item["types"] = values.encode(fields, what="job", limit=MAX_DEFINITION_BYTES)
+        return item
+
+    @classmethod
+    def from_item(cls, item: Item) -> JobRecord:
+        """Read a record; CorruptItemError if it was altered."""
+        items.check_format(item)
+        return items.reading(
+            item,
+            lambda item: cls(
+                name=item[items.HASH_KEY]["S"],
+                definition=values.decode(item["job"], item["types"])["definition"] if "job" in item else None,
+                active=_from_list(item["active"]),
+                waiting=_from_list(item["waiting"]),
+                triggers=tuple(name["S"] for name in item["triggers"]["L"]),
+                token=item[items.TOKEN]["S"],
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class TriggerRecord:
+    """A conditional trigger, in Glue's shape; `token` of its creation names the runs it starts."""
+
+    name: str
+    definition: Mapping[str, Any] = field(repr=False)
+    state: str
+    created: str = field(default_factory=new_token)
+    token: str = field(default_factory=new_token)
+
+    def fires(self, job_name: str, state: str) -> bool:
+        """Tell whether the end of a job's run in a state is what the trigger waits for."""
+        if self.state != "ACTIVATED":
+            return False
+        conditions = self.definition["Predicate"]["Conditions"]
+        return any((one["JobName"], one["State"]) == (job_name, state) for one in conditions)
+
+    def in_state(self, state: str) -> TriggerRecord:
+        """Return the trigger in another state."""
+        return replace(self, state=state, token=new_token())
+
+    def to_trigger(self) -> dict[str, Any]:
+        """Return Glue's Trigger."""
+        return {"Name": self.name, "State": self.state, **self.definition}
+
+    def to_item(self) -> Item:
+        """Write the record."""
+        item = items.key(self.name, items.TRIGGER_KEY)
+        item["trigger"], item["types"] = values.encode({"definition": dict(self.definition)}, what="trigger")
+        return item | {
+            "fmt": items.number(items.FORMAT),
+            items.TOKEN: {"S": self.token},
+            "created": {"S": self.created},
+            "state": {"S": self.state},
+        }
+
+    @classmethod
+    def from_item(cls, item: Item) -> TriggerRecord:
+        """Read a record; CorruptItemError if it was altered."""
+        items.check_format(item)
+        return items.reading(
+            item,
+            lambda item: cls(
+                name=item[items.HASH_KEY]["S"],
+                definition=values.decode(item["trigger"], item["types"])["definition"],
+                state=item["state"]["S"],
+                created=item["created"]["S"],
+                token=item[items.TOKEN]["S"],
+            ),
+        )
+
+
+def _to_list(entries: tuple[Entry, ...]) -> dict[str, Any]:
+    return {"L": [{"L": [{"S": run_id}, {"S": to_utc_string(since)}]} for run_id, since in entries]}
+
+
+def _from_list(attribute: dict[str, Any]) -> tuple[Entry, ...]:
+    return tuple(Entry(one["L"][0]["S"], from_utc_string(one["L"][1]["S"])) for one in attribute["L"])

@@ -1,0 +1,281 @@
+"""The process that carries out one run: `main`, started by the engine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from scripts.helpers.errors import StoreUnavailableError, WatermarkError
+from scripts.helpers.job_runs.engines import SETTINGS, Launching, SparkSubmit, is_python_shell, script_location
+from scripts.helpers.job_runs.last_words import describe
+from scripts.helpers.job_runs.lease import Lease
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.protocol.store import Store, make_client
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.05
+TAIL_BYTES = 64 * 1024
+_GUARDED = """
+exec 3<&0 </dev/null
+( trap '' TERM INT HUP; cat <&3 >/dev/null; kill -9 0 ) >/dev/null 2>&1 &
+exec 3<&-
+exec "$@"
+"""
+"""Starts a job with a guard in its process group. The launcher holds the other end of the guard's pipe: when the
+launcher dies, however that is, the pipe ends and the guard kills the group."""
+
+
+class Launcher:
+    """Carries out one run: claims it, starts its job, keeps its lease, and writes how it ended.
+
+    Parameters
+    ----------
+    timer
+        Seconds that the time limit is measured by.
+    told_to_end
+        Tells whether the launcher itself got a SIGTERM.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        engine: SparkSubmit,
+        run: RunRecord,
+        timer: Callable[[], float] = time.monotonic,
+        told_to_end: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
+        self._told_to_end = told_to_end
+        self._run = run
+        self._lease = Lease(self._records, run, scheduler.clock, engine.lease_seconds)
+        self._folder = engine.folder(run.job_name, run.run_id)
+        self._job: subprocess.Popen[bytes] | None = None
+
+    def carry_out(self) -> None:
+        """Do it all; return when the run is over, or belongs to nobody here any more."""
+        try:
+            if self._claim():
+                self._lease.keep(self._engine.beat_seconds)
+                self._start_and_watch()
+        finally:
+            self._lease.let_go()
+            self._kill()
+        if not self._told_to_end():
+            self._scheduler.tend(self._run.job_name)
+
+    # --- the record -----------------------------------------------------------------------------
+
+    def _claim(self) -> bool:
+        """Take the run. False: another launcher has it, or it was stopped or given up before."""
+        while self._run.state == "STARTING":
+            written_at, now = time.monotonic(), self._scheduler.clock()
+            running = replace(
+                self._run.to("RUNNING", now, running_since=now, launcher=f"{socket.gethostname()}:{os.getpid()}"),
+                lease_until=now + timedelta(seconds=self._engine.lease_seconds),
+                told={**self._run.told, "LogGroupName": str(self._folder)},
+            )
+            current = self._records.write_run(self._run, running)
+            if current is None:
+                return False
+            self._run = self._lease.run = current
+            if current.token == running.token:
+                self._lease.taken(written_at)
+                return True
+        if self._run.state == "STOPPING" and self._run.running_since is None:
+            self._end("STOPPED", None)
+        return False
+
+    def _end(self, state: str, error: str | None) -> None:
+        def end(run: RunRecord) -> RunRecord:
+            if run.is_over or run.launcher != self._run.launcher:
+                return run
+            return self._scheduler.over(run.ended(state, self._scheduler.clock(), error))
+
+        give_up = time.monotonic() + self._engine.lease_seconds
+        while True:
+            try:
+                self._run = self._records.change_run(self._lease.run, end) or self._run
+                break
+            except StoreUnavailableError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(self._engine.beat_seconds)
+        logger.info("event=ended run=%s state=%s", self._run.run_id, self._run.state)
+
+    # --- the process ----------------------------------------------------------------------------
+
+    def _start_and_watch(self) -> None:
+        why, code = "", 0
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            command = self._engine.command(self._run, self._script())
+            why = self._why_to_end()
+            self._job = job = None if why else self._spawn(command)
+        except (OSError, ValueError, WatermarkError) as error:
+            self._end("FAILED", f"The job cannot be started: {error}")
+            return
+        if job is not None:
+            why = self._watch(job)
+            code = job.wait()
+            self._kill()
+        if why == "TOLD_TO_END":
+            self._end("ERROR", "The launcher was told to end (SIGTERM), as when its machine goes down.")
+        elif why == "LOST":
+            logger.warning("event=lease_over run=%s: its job is killed", self._run.run_id)
+            seconds = self._engine.lease_seconds
+            self._end("ERROR", f"The lease of {seconds:g} s could not be renewed in time, so the job was killed.")
+        elif why == "TIMEOUT":
+            self._end("TIMEOUT", f"The run did not end within its timeout of {self._run.told['Timeout']} minutes.")
+        elif why == "STOPPED":
+            self._end("STOPPED", None)
+        elif code == 0:
+            self._end("SUCCEEDED", None)
+        else:
+            # spark-submit writes both outputs of Python to its standard output, and its own log to the other.
+            names = ("stderr",) if is_python_shell(self._run) else ("stdout", "stderr")
+            self._end("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
+
+    def _why_to_end(self) -> str:
+        """Return why there must be no job at once; "" if there may be one."""
+        if self._told_to_end():
+            return "TOLD_TO_END"
+        return "" if self._lease.is_sure else "LOST"
+
+    def _watch(self, job: subprocess.Popen[bytes]) -> str:
+        """Wait for the end of the job, and see to it; return what it was ended for, "" for itself."""
+        deadline = self._timer() + self._run.told["Timeout"] * 60
+        told, kill_at = "", 0.0
+        while job.poll() is None:
+            if why := self._why_to_end():
+                self._signal(signal.SIGKILL)
+                return why
+            now = time.monotonic()
+            is_stopping = self._lease.run.state == "STOPPING"
+            if not told and (is_stopping or self._timer() >= deadline):
+                told = "STOPPED" if is_stopping else "TIMEOUT"
+                kill_at = now + self._engine.grace_seconds
+                self._signal(signal.SIGTERM)
+            if told and now >= kill_at:
+                self._signal(signal.SIGKILL)
+            time.sleep(min(POLL_SECONDS, self._engine.beat_seconds))
+        return told
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self._folder / "stdout").open("ab") as output, (self._folder / "stderr").open("ab") as errors:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _GUARDED, "job", *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                env=self._engine.variables(self._run),
+                start_new_session=True,
+            )
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._job is not None:
+            with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies.
+                os.killpg(self._job.pid, number)
+
+    def _kill(self) -> None:
+        """End what is left of the job's process group, the guard included."""
+        if self._job is not None:
+            self._signal(signal.SIGKILL)
+            self._job.wait()
+            self._job = None  # The group is gone, and its number may come to mean another one.
+
+    # --- the script -----------------------------------------------------------------------------
+
+    def _script(self) -> str:
+        """Return a local file with the script; it is fetched if it is on S3."""
+        location = script_location(self._run)
+        if location.startswith(("s3://", "s3a://")):
+            return str(self._fetched(location))
+        if "://" in location and not location.startswith("file://"):
+            if is_python_shell(self._run):
+                raise FileNotFoundError(f"{location}: a Python shell job takes a local file or one on S3.")
+            return location
+        path = os.path.abspath(location.removeprefix("file://"))
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"the script {path} does not exist. Mend Command.ScriptLocation of the job.")
+        return path
+
+    def _fetched(self, location: str) -> Path:
+        from scripts.helpers.listing.listing import Location
+        from scripts.helpers.listing.s3 import make_client as make_s3_client
+        from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+
+        folder, _, name = location.rpartition("/")
+        parsed = Location.parse(folder + "/")
+        fetched = ObjectFetcher(parsed, make_s3_client(1)).fetch(Planned(name, None, None, 0))
+        path = self._folder / "script" / (name or "script.py")  # It may have the name of a log.
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(fetched)
+        return path
+
+    def _tail(self, name: str) -> str:
+        with (self._folder / name).open("rb") as output:
+            size = output.seek(0, os.SEEK_END)
+            output.seek(max(0, size - TAIL_BYTES))
+            return output.read().decode(errors="replace")
+
+
+def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
+    """Make the launcher of one run from its settings; None if there is no such run any more."""
+    engine = SparkSubmit(**settings["engine"])
+    records = RunStore(Store(settings["table"], make_client(settings["region"], settings["endpoint"])))
+    keep = settings["keep_seconds"]
+    more = {name: settings[name] for name in ("table", "region", "endpoint", "queue_seconds", "keep_seconds")}
+    scheduler = Scheduler(
+        records,
+        Launching(engine, more),
+        lambda: datetime.now(timezone.utc),
+        timedelta(seconds=settings["queue_seconds"]),
+        None if keep is None else timedelta(seconds=keep),
+    )
+    run = records.run(settings["job"], settings["run"])
+    return Launcher(scheduler, engine, run, **options) if run else None
+
+
+def main() -> None:
+    """Carry out the run that the environment names."""
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)sZ level=%(levelname)s logger=%(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+
+    launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=notice_sigterm())
+    if launcher is not None:
+        launcher.carry_out()
+
+
+def notice_sigterm() -> Callable[[], bool]:
+    """Let a SIGTERM end nothing by itself; return what tells whether one came.
+
+    An exception raised in between would be taken for a failed request by whatever talks to the table.
+    """
+    told: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    signal.signal(signal.SIGTERM, note)
+    return lambda: bool(told)

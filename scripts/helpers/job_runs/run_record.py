@@ -1,0 +1,224 @@
+"""The record of one job run: its item in the table, what Glue's JobRun says of it, and its legal changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from scripts.helpers.job_runs import ids, states
+from scripts.helpers.protocol import items, values
+from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.names import new_token
+from scripts.helpers.protocol.values import from_utc_string, to_utc_string
+
+DEFAULT_TIMEOUT = 2_880
+"""Minutes, as Glue's own default for Spark and Python shell jobs."""
+STREAMING_TIMEOUT = 10_080
+"""Minutes: the seven days that Glue lets any run last."""
+MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
+"""What a start may give a run, and what a retry and its launcher may add to it."""
+MAX_ERROR = 2_000
+
+
+@dataclass(frozen=True, repr=False)
+class RunRecord:
+    """One run of a job.
+
+    `told` holds the members of JobRun that never change after the start; `command`, `max_retries`
+    and `predecessors` are what was in force then. `lease_until` is when whoever reads the record may
+    take its launcher for dead, `launcher` says where that was.
+    """
+
+    job_name: str
+    run_id: str
+    state: str
+    started_on: datetime
+    modified_on: datetime
+    told: Mapping[str, Any]
+    command: Mapping[str, Any] = field(default_factory=dict)
+    max_retries: int = 0
+    predecessors: tuple[tuple[str, str], ...] = ()
+    running_since: datetime | None = None
+    completed_on: datetime | None = None
+    error: str | None = None
+    detail: str | None = None
+    lease_until: datetime | None = None
+    launcher: str | None = None
+    expires_on: datetime | None = None
+    token: str = field(default_factory=new_token)
+
+    @classmethod
+    def without_record(cls, job_name: str, run_id: str, since: datetime) -> RunRecord:
+        """Make what is known of a run that has its place, and whose record is not there yet."""
+        return cls(job_name, run_id, "WAITING", since, since, {"Arguments": {}, "Attempt": 0})
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r} of {self.job_name!r}: {self.state}, attempt {self.attempt}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the state is a final one."""
+        return self.state in states.TERMINAL
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the attempt, 0 for the first."""
+        return int(self.told.get("Attempt", 0))
+
+    def is_lost(self, now: datetime) -> bool:
+        """Tell whether the launcher has given no sign for as long as its lease."""
+        return self.state in states.AT_WORK and self.lease_until is not None and now > self.lease_until
+
+    @property
+    def is_retried(self) -> bool:
+        """Tell whether another attempt follows.
+
+        Not where no launcher ever had the run: whoever started it may have been told of an error, and
+        start it again.
+        """
+        began = self.state != "ERROR" or self.running_since is not None
+        return began and self.state in states.RETRIED and self.attempt < self.max_retries
+
+    def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
+        """Return the same run with a later end of its lease."""
+        return replace(self, modified_on=now, lease_until=now + lease, token=new_token())
+
+    def to(
+        self, state: str, now: datetime, *, error: str | None = None, detail: str | None = None, **changes: Any
+    ) -> RunRecord:
+        """Return the run in its next state; ValueError if no way leads there."""
+        states.check(self.state, state)
+        over = state in states.TERMINAL
+        return replace(
+            self,
+            state=state,
+            modified_on=now,
+            completed_on=now if over else None,
+            lease_until=None if over else self.lease_until,
+            error=error[:MAX_ERROR] if error else self.error,
+            detail=detail,
+            token=new_token(),
+            **changes,
+        )
+
+    def ended(self, state: str, now: datetime, error: str | None = None) -> RunRecord:
+        """Return the run over in a state; one that was told to stop is STOPPED instead of retried."""
+        if self.state == "STOPPING" and state in states.RETRIED:
+            state = "STOPPED"
+        return self.to(state, now, error=error)
+
+    def retry(self, now: datetime) -> RunRecord:
+        """Return the automatic retry of the run, which waits to be started."""
+        attempt = self.attempt + 1
+        told = {name: value for name, value in self.told.items() if name != "LogGroupName"}
+        return RunRecord(
+            job_name=self.job_name,
+            run_id=ids.attempt_id(self.run_id, attempt),
+            state="WAITING",
+            started_on=now,
+            modified_on=now,
+            told={**told, "Attempt": attempt, "PreviousRunId": self.run_id},
+            command=self.command,
+            max_retries=self.max_retries,
+            predecessors=self.predecessors,
+        )
+
+    # --- as Glue shows it -----------------------------------------------------------------------
+
+    def to_job_run(self, predecessors: bool = False) -> dict[str, Any]:
+        """Return Glue's JobRun: times as aware datetimes in UTC, `ExecutionTime` in seconds, `Timeout` in minutes."""
+        found: dict[str, Any] = {
+            "Id": self.run_id,
+            "JobName": self.job_name,
+            "JobRunState": self.state,
+            "StartedOn": self.started_on,
+            "LastModifiedOn": self.modified_on,
+            "ExecutionTime": self.seconds,
+            "PredecessorRuns": [{"JobName": job, "RunId": run} for job, run in self.predecessors],
+            **self.told,
+        }
+        found |= {
+            name: value
+            for name, value in (
+                ("CompletedOn", self.completed_on),
+                ("ErrorMessage", self.error),
+                ("StateDetail", self.detail),
+            )
+            if value is not None
+        }
+        if not predecessors:
+            del found["PredecessorRuns"]
+        return found
+
+    @property
+    def seconds(self) -> int:
+        """Return for how many seconds the run worked, up to its last sign of life."""
+        if self.running_since is None:
+            return 0
+        return max(0, int(((self.completed_on or self.modified_on) - self.running_since).total_seconds()))
+
+    # --- in the table ---------------------------------------------------------------------------
+
+    def check_size(self) -> None:
+        """Refuse a new run that leaves no room for what is added later; TooLargeError."""
+        self._encoded(MAX_BYTES)
+
+    def _encoded(self, limit: int) -> tuple[Any, Any]:
+        return values.encode({"told": dict(self.told), "command": dict(self.command)}, what="run", limit=limit)
+
+    def to_item(self) -> Item:
+        """Write the record."""
+        item = items.key(self.job_name, items.run_record_key(self.run_id))
+        item["run"], item["types"] = self._encoded(MAX_BYTES + HEADROOM_BYTES)
+        item |= {
+            "fmt": items.number(items.FORMAT),
+            items.TOKEN: {"S": self.token},
+            "state": {"S": self.state},
+            "maxRetries": items.number(self.max_retries),
+            "predecessors": {"L": [{"L": [{"S": job}, {"S": run}]} for job, run in self.predecessors]},
+        }
+        if self.expires_on is not None:
+            item[items.TTL_ATTRIBUTE] = items.number(int(self.expires_on.timestamp()))
+        moments = {name: getattr(self, attribute) for name, attribute in _MOMENTS.items()}
+        texts = {"error": self.error, "detail": self.detail, "launcher": self.launcher}
+        item |= {name: {"S": to_utc_string(moment)} for name, moment in moments.items() if moment is not None}
+        return item | {name: {"S": text} for name, text in texts.items() if text is not None}
+
+    @classmethod
+    def from_item(cls, item: Item) -> RunRecord:
+        """Read a record; CorruptItemError if it was altered."""
+        items.check_format(item)
+        return items.reading(item, cls._read)
+
+    @classmethod
+    def _read(cls, item: Item) -> RunRecord:
+        fields = values.decode(item["run"], item["types"])
+        expires = item.get(items.TTL_ATTRIBUTE)
+        moments: dict[str, Any] = {
+            attribute: from_utc_string(item[name]["S"]) for name, attribute in _MOMENTS.items() if name in item
+        }
+        texts: dict[str, Any] = {name: item[name]["S"] for name in ("error", "detail", "launcher") if name in item}
+        return cls(
+            job_name=item[items.HASH_KEY]["S"],
+            run_id=items.run_of_record_key(item[items.RANGE_KEY]["S"]),
+            state=item["state"]["S"],
+            told=fields["told"],
+            command=fields["command"],
+            max_retries=int(item["maxRetries"]["N"]),
+            predecessors=tuple((one["L"][0]["S"], one["L"][1]["S"]) for one in item["predecessors"]["L"]),
+            token=item[items.TOKEN]["S"],
+            expires_on=datetime.fromtimestamp(int(expires["N"]), timezone.utc) if expires else None,
+            **moments,
+            **texts,
+        )
+
+
+_MOMENTS = {
+    "startedOn": "started_on",
+    "modifiedOn": "modified_on",
+    "runningSince": "running_since",
+    "completedOn": "completed_on",
+    "leaseUntil": "lease_until",
+}

@@ -1,0 +1,118 @@
+"""Reading and changing the records of jobs, runs and triggers, one conditional write each."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store
+
+RACES = 40
+RACE_GROWTH, MAX_RACE_PAUSE_SECONDS = 2, 5.0
+"""Pauses between races grow so that many starters soon stop disturbing each other."""
+
+
+class LostRaceError(Exception):
+    """Others kept changing a record; nothing was changed. Never leaves the Job Runs API under this name."""
+
+
+class RunStore:
+    """The records of the Job Runs API in one table. Every read is strongly consistent."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def job(self, name: str) -> JobRecord | None:
+        """Read a job's record; None before its definition."""
+        item = self._store.read(name, items.JOB_RECORD_KEY)
+        return JobRecord.from_item(item) if item else None
+
+    def run(self, job_name: str, run_id: str) -> RunRecord | None:
+        """Read a run's record."""
+        item = self._store.read(job_name, items.run_record_key(run_id))
+        return RunRecord.from_item(item) if item else None
+
+    def trigger(self, name: str) -> TriggerRecord | None:
+        """Read a trigger."""
+        item = self._store.read(name, items.TRIGGER_KEY)
+        return TriggerRecord.from_item(item) if item else None
+
+    def newest_runs(self, job_name: str, limit: int, after: str | None = None) -> list[RunRecord]:
+        """Read the runs of a job, the newest first; those older than the run `after` if it is given."""
+        first, last = items.run_record_key(""), items.run_record_key("~")
+        request = requests.query_between(self._store.table_name, job_name, first, last)
+        request |= {"ScanIndexForward": False, "Limit": limit}
+        if after is not None:
+            request["ExclusiveStartKey"] = items.key(job_name, items.run_record_key(after))
+        return [RunRecord.from_item(item) for item in itertools.islice(self._store.query(request), limit)]
+
+    def write_job(self, before: JobRecord | None, after: JobRecord) -> bool:
+        """Write a job's record in place of `before`. False: it has changed since."""
+        return self._write(before.to_item() if before else None, after.to_item())
+
+    def write_run(self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS) -> RunRecord | None:
+        """Write a run's record in place of `before`; return the record as it is now."""
+        item = self._store.replace(before.to_item() if before else None, after.to_item(), budget)
+        return RunRecord.from_item(item) if item else None
+
+    def write_trigger(self, before: TriggerRecord | None, after: TriggerRecord) -> bool:
+        """Write a trigger in place of `before`. False: it has changed since."""
+        return self._write(before.to_item() if before else None, after.to_item())
+
+    def delete_trigger(self, name: str) -> None:
+        """Delete a trigger; it may be gone already."""
+        self._store.delete(name, items.TRIGGER_KEY)
+
+    def change_job(
+        self, name: str, change: Callable[[JobRecord | None], JobRecord | None]
+    ) -> tuple[JobRecord | None, JobRecord | None]:
+        """Change a job's record, whoever else writes meanwhile; return it (before, after).
+
+        Parameters
+        ----------
+        change
+            Gets the record, and returns the next one, or the same or None for no change. It is called
+            again for each write of others that came in between, so it must change nothing else.
+        """
+        for race in range(RACES):
+            before = self.job(name)
+            after = change(before)
+            if after is None or after is before or self.write_job(before, after):
+                return before, after
+            self.pause(race)
+        raise LostRaceError(name)
+
+    def change_run(self, run: RunRecord, change: Callable[[RunRecord], RunRecord]) -> RunRecord | None:
+        """Change a run's record as `change_job` does a job's; None if it is gone.
+
+        Without pauses: a heartbeat in a pause would make what was read an old record each time.
+        """
+        for _ in range(RACES):
+            after = change(run)
+            if after is run:
+                return run
+            current = self.write_run(run, after)
+            if current is None or current.token == after.token:
+                return current
+            run = current
+        raise LostRaceError(run.run_id)
+
+    def pause(self, race: int) -> None:
+        """Wait a little, longer after each lost race."""
+        most = min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS / 4 * RACE_GROWTH**race)
+        self._store.sleep(random.uniform(0, most))
+
+    def _write(self, before: Any, after: items.Item) -> bool:
+        current = self._store.replace(before, after)
+        return current is not None and current[items.TOKEN] == after[items.TOKEN]
+
+
+def finished(run: RunRecord, keep: Any) -> RunRecord:
+    """Return a run that is over with the time at which its record may go."""
+    return replace(run, expires_on=run.modified_on + keep) if run.is_over and keep is not None else run

@@ -1,0 +1,261 @@
+"""What follows from what happened to a job's runs: lost ones ended, retries and triggers made, free slots given out."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.job_runs import ids
+from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
+from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
+from scripts.helpers.job_runs.run_store import RunStore, finished
+
+logger = logging.getLogger(__name__)
+
+START_LEASE = timedelta(seconds=60)
+"""For how long a run may be without a sign of its launcher after it was given a slot."""
+CAPACITY = (
+    "AllocatedCapacity", "MaxCapacity", "WorkerType", "NumberOfWorkers", "SecurityConfiguration",
+    "NotificationProperty", "ExecutionClass",
+)  # fmt: skip
+FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
+
+
+class Engine(Protocol):
+    """What starts a launcher for a run that has a slot."""
+
+    def launch(self, run: RunRecord) -> None:
+        """Start the launcher; OSError if that fails."""
+
+
+class Scheduler:
+    """Brings the runs of a job up to date. Everything it does may be done twice, by many at once, or by the next one.
+
+    Parameters
+    ----------
+    engine
+        None: runs are ended and queued; slots are given out, and runs started, by somebody else.
+    queue_time
+        How long a run waits for a slot before it has EXPIRED.
+    keep
+        How long the record of a run is kept once it is over; None: for ever.
+    """
+
+    def __init__(
+        self,
+        records: RunStore,
+        engine: Engine | None,
+        clock: Callable[[], datetime],
+        queue_time: timedelta,
+        keep: timedelta | None,
+    ) -> None:
+        self.records, self.engine, self.clock, self.queue_time, self.keep = records, engine, clock, queue_time, keep
+
+    def tend(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
+        """Do all that has to follow by now for a job, and for the jobs that its triggers start.
+
+        Of the runs that wait, those are read that are next, due to expire, or `looked_at`.
+        """
+        return self._tend(job_name, looked_at, set())
+
+    def _tend(self, name: str, looked_at: Collection[str], underway: set[str]) -> JobRecord | None:
+        if name in underway:
+            return None  # It was given a new run meanwhile, so its own write fails, and it looks again.
+        underway.add(name)
+        gives_out = self.engine is not None
+
+        def settle(job: JobRecord | None) -> JobRecord | None:
+            if job is None or not (job.active or job.waiting):
+                return job
+            now = self.clock()
+            ended: dict[str, str | None] = {}
+            for entry in job.active:
+                run = self._up_to_date(job, entry, may_expire=not gives_out)
+                if run is not None and run.is_over:
+                    ended[entry.run_id] = self._follow(job, run, underway)
+            left = len(job.active) - sum(retry is None for retry in ended.values())
+            free = job.slots - left if gives_out else 0
+            for entry in job.waiting:
+                is_due = now >= entry.since + self.queue_time or job.definition is None
+                if free <= 0 and not is_due and entry.run_id not in looked_at:
+                    continue
+                run = self._up_to_date(job, entry, may_expire=free <= 0)
+                if run is not None and run.is_over:
+                    ended[entry.run_id] = self._follow(job, run, underway)
+                else:
+                    free -= 1
+            after = job.settled(ended, self.clock(), gives_out)
+            return job if after.same_lists(job) else after
+
+        _, job = self.records.change_job(name, settle)
+        underway.discard(name)
+        if job is not None and gives_out:
+            for entry in job.active:
+                self.launch(name, entry.run_id)
+        return job
+
+    def _up_to_date(self, job: JobRecord, entry: Entry, may_expire: bool) -> RunRecord | None:
+        """Return the run of an entry, ended if it must be; None while it is being made."""
+        now = self.clock()
+        run = self.records.run(job.name, entry.run_id)
+        if run is None:
+            if now < entry.since + START_LEASE:
+                return None
+            return self._never_started(job.name, entry)
+
+        def end(run: RunRecord) -> RunRecord:
+            if run.is_lost(now):
+                return self._lost(run, now)
+            if run.state == "WAITING" and job.definition is None:
+                error = "The job was deleted while the run waited for a slot."
+                return self.over(run.to("ERROR", now, error=error))
+            if run.state == "WAITING" and may_expire and now >= entry.since + self.queue_time:
+                hours = f"{self.queue_time.total_seconds() / 3600:g} hours"
+                error = f"No slot was free for {hours}. Raise MaxConcurrentRuns, or start fewer runs."
+                if entry in job.active or len(job.active) < job.slots:
+                    error = f"A slot was free, but for {hours} nobody looked who has an engine to start the run."
+                return self.over(run.to("EXPIRED", now, error=error))
+            return run
+
+        return self.records.change_run(run, end)
+
+    def _never_started(self, job_name: str, entry: Entry) -> RunRecord | None:
+        """Write the record that a start left out which died or is very slow; it then can write its own no more."""
+        run = RunRecord.without_record(job_name, entry.run_id, entry.since)
+        error = "The start of the run broke off before it was recorded. Start it again."
+        return self.records.write_run(None, self.over(run.to("ERROR", self.clock(), error=error)))
+
+    def _lost(self, run: RunRecord, now: datetime) -> RunRecord:
+        since = run.modified_on.isoformat(timespec="seconds")
+        where = run.launcher or "it never began"
+        error = f"The launcher gave no sign since {since} ({where}): it was killed, or its machine went down."
+        return self.over(run.ended("ERROR", now, error))
+
+    def over(self, run: RunRecord) -> RunRecord:
+        """Return a run that is over with the time at which its record may go."""
+        return finished(run, self.keep)
+
+    # --- what follows from an end ---------------------------------------------------------------
+
+    def _follow(self, job: JobRecord, run: RunRecord, underway: set[str]) -> str | None:
+        """Make the retry of a run that ended, or the runs that triggers start after it; return the retry's id."""
+        if run.is_retried and job.definition is not None:
+            retry = run.retry(self.clock())
+            self.records.write_run(None, retry)
+            logger.info("event=retried job=%s run=%s attempt=%d", job.name, run.run_id, retry.attempt)
+            return retry.run_id
+        for name in job.triggers:
+            trigger = self.records.trigger(name)
+            if trigger is None or not trigger.fires(job.name, run.state):
+                continue
+            for number, action in enumerate(trigger.definition["Actions"]):
+                assert run.completed_on is not None
+                run_id = ids.triggered_id(f"{name}\n{trigger.created}", run.run_id, number, run.completed_on)
+                self._enqueue(run_id, action, name, run)
+                self._tend(action["JobName"], (), underway)
+        return None
+
+    def _enqueue(self, run_id: str, action: dict[str, Any], trigger: str, after: RunRecord) -> None:
+        """Make the run that a trigger starts, and let it wait for a slot. Done once, however often it is called."""
+
+        def queue(job: JobRecord | None) -> JobRecord | None:
+            run = self.records.run(action["JobName"], run_id)
+            if run is None:
+                made = self._triggered(run_id, job, action, trigger, after)
+                run = self.records.write_run(None, made)
+            if job is None or run is None or run.state != "WAITING" or job.knows(run_id):
+                return job
+            logger.info("event=triggered trigger=%s job=%s run=%s", trigger, job.name, run_id)
+            return job.queued(run_id, self.clock())
+
+        self.records.change_job(action["JobName"], queue)
+
+    def _triggered(
+        self, run_id: str, job: JobRecord | None, action: dict[str, Any], trigger: str, after: RunRecord
+    ) -> RunRecord:
+        """Make the record of a run that a trigger starts; an ERROR of it if it cannot be started."""
+        now, name = self.clock(), action["JobName"]
+        made = self.new_run(run_id, name, (job.definition if job else None) or {}, action, now)
+        told = {**made.told, "TriggerName": trigger}
+        made = replace(made, told=told, predecessors=((after.job_name, after.run_id),))
+        if job is None or job.definition is None:
+            problem = "started a run of a job that was deleted."
+        elif job.is_full:
+            problem = f"started a run while {MAX_WAITING} runs of the job waited already."
+        else:
+            try:
+                made.check_size()
+                return made
+            except InvalidValueError as error:
+                problem = f"started a run that cannot be stored: {error}"
+        told = {"Arguments": {}, "Attempt": 0, "TriggerName": trigger}
+        return self.over(replace(made, told=told, command={}).to("ERROR", now, error=f"Trigger {trigger!r} {problem}"))
+
+    def new_run(
+        self, run_id: str, job_name: str, definition: dict[str, Any] | Any, request: dict[str, Any], now: datetime
+    ) -> RunRecord:
+        """Make the record of a first attempt, which waits: the job's definition with what the request overrides."""
+        arguments = {
+            **definition.get("DefaultArguments", {}),
+            **request.get("Arguments", {}),
+            **definition.get("NonOverridableArguments", {}),
+        }
+        told = {name: definition[name] for name in FROM_JOB if name in definition}
+        for name in CAPACITY:
+            if name in request or name in definition:
+                told[name] = request.get(name, definition.get(name))
+        for name in ("PreviousRunId", "ExecutionRoleSessionPolicy"):
+            if name in request:
+                told[name] = request[name]
+        queued = request.get("JobRunQueuingEnabled", definition.get("JobRunQueuingEnabled"))
+        if queued is not None:
+            told["JobRunQueuingEnabled"] = queued
+        command = definition.get("Command", {})
+        longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
+        told |= {
+            "Attempt": 0,
+            "Arguments": arguments,
+            "Timeout": request.get("Timeout") or definition.get("Timeout") or longest,
+        }
+        return RunRecord(
+            job_name=job_name,
+            run_id=run_id,
+            state="WAITING",
+            started_on=now,
+            modified_on=now,
+            told=told,
+            command=command,
+            max_retries=int(definition.get("MaxRetries", 0)),
+            detail="Waits for a slot: as many runs of the job as MaxConcurrentRuns allows are there.",
+        )
+
+    # --- launching ------------------------------------------------------------------------------
+
+    def launch(self, job_name: str, run_id: str) -> None:
+        """Start the launcher of a run that has a slot and still waits; one of those who try does it."""
+        assert self.engine is not None
+        run = self.records.run(job_name, run_id)
+        if run is None or run.state != "WAITING":
+            return
+        now = self.clock()
+        starting = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
+        current = self.records.write_run(run, starting)
+        if current is not None and current.token == starting.token:
+            self.start(current)
+
+    def start(self, run: RunRecord) -> None:
+        """Start the launcher of a run that is STARTING; the run has failed if that cannot be done."""
+        assert self.engine is not None
+        try:
+            self.engine.launch(run)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            cause = type(error).__name__
+            if isinstance(error, OSError) and error.strerror:
+                cause = f"{error.strerror}: {error.filename}"
+            failure = f"The launcher cannot be started: {cause}."
+            self.records.write_run(run, self.over(run.to("FAILED", self.clock(), error=failure)))

@@ -1,0 +1,165 @@
+"""Keys at which a range of a listing can be cut: its folders, or where later names differ. Pure.
+
+Cuts need not be keys of objects, and a bad one costs time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from scripts.helpers.listing.objects import byte_order
+
+LAST = "\U0010ffff"
+"""Sorts after every character, in UTF-8."""
+
+MOST_CUTS = 32
+_WAVE = 9
+"""Characters tried at once: as many as there are digits above 0."""
+_CUT_LEVELS = 3
+
+
+class Probes(Protocol):
+    """What can look into a prefix; all keys are relative to it."""
+
+    def folders(self, folder: str, after: str) -> list[str] | None:
+        """Return the folders in a folder, each with its slash, that hold keys above `after`: one request.
+
+        None, if one answer does not hold them all.
+        """
+
+    def first_key(self, after: str) -> str | None:
+        """Return the first key above `after`."""
+
+
+class CutFinder:
+    """Finds cuts, and counts the requests.
+
+    Parameters
+    ----------
+    wanted
+        Asked before each request: whether cuts are of use still.
+    """
+
+    def __init__(self, pages: Probes, wanted: Callable[[], bool] = lambda: True) -> None:
+        self.probes = 0
+        self._pages, self._wanted = pages, wanted
+        self._folders: dict[str, list[str] | None] = {}
+
+    def find(self, start: str, position: str, until: str | None, at_once: int = 1) -> list[str]:
+        """Find cuts above `position` and below `until`, in order.
+
+        Parameters
+        ----------
+        start
+            A key not after `position`, such as the first of its page: what both share, later keys may share too.
+        at_once
+            Requests that may be sent at the same time.
+        """
+        cuts = self._folder_cuts(start, position, until)
+        return cuts or _between(self._name_cuts(start, position, until, at_once), position, until)
+
+    def _folder_cuts(self, start: str, position: str, until: str | None) -> list[str]:
+        parts = position.split("/")[:-1]
+        for depth in range(len(parts) + 1):
+            folder = "".join(f"{part}/" for part in parts[:depth])
+            if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
+                return []  # A page of files in one folder: more of them are likely.
+            if folder not in self._folders and self._wanted():
+                self.probes += 1
+                self._folders[folder] = self._pages.folders(folder, position)
+            names = self._folders.get(folder)
+            if names is None:
+                return []
+            if inside := _between(names, position, until):
+                return inside
+        return []
+
+    def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
+        """Cut at the first character in which a later key differs from the present one."""
+        likely = _shared(start, position) + 1
+        low, high = _shared(position, until or ""), len(position)
+        following: str | None = None  # The first key above all that share `high - 1` characters with this one.
+        while low + 1 < high and self._wanted():
+            lengths = _spread(range(low + 1, likely + 1 if low < likely < high else high), at_once)
+            keys = self._first_keys([position[:length] for length in lengths], until)
+            for length, key in zip(lengths, keys, strict=True):
+                differs = length if key is None else min(length, _shared(key, position) + 1)
+                if key is None:
+                    low = max(low, length)
+                elif differs < high:
+                    high, following = differs, key
+        if following is None and self._wanted():
+            (following,) = self._first_keys([position[:high]], until)
+        return self._next_characters(following[:high], until, at_once) if following is not None else []
+
+    def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
+        """Find the cuts that differ from this one in their last character, and sort after it."""
+        shared, cuts, more = first[:-1], [first], True
+        while more and len(cuts) < MOST_CUTS and self._wanted():
+            tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
+            keys = self._first_keys(tried, until)
+            new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
+            cuts += sorted(new)
+            more = bool(new) and keys[-1] is not None
+        return cuts
+
+    def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
+        """Return the first key above all that begin with each of these, if it is in the range."""
+        self.probes += len(parts)
+        after = [part + LAST for part in parts]
+        if len(after) == 1:
+            keys = [self._pages.first_key(after[0])]
+        else:
+            with ThreadPoolExecutor(len(after)) as pool:
+                keys = list(pool.map(self._pages.first_key, after))
+        high = byte_order(until) if until is not None else None
+        return [None if key is None or (high is not None and byte_order(key) > high) else key for key in keys]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return with how many characters both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
+    low, high = byte_order(position), byte_order(until) if until is not None else None
+    return [cut for cut in cuts if byte_order(cut) > low and (high is None or byte_order(cut) < high)]
+
+
+def _spread(lengths: range, count: int) -> list[int]:
+    """Choose so many of them, evenly."""
+    count = min(count, len(lengths))
+    return [lengths[(2 * index + 1) * len(lengths) // (2 * count)] for index in range(count)]
+
+
+def _upwards(first: str, count: int) -> list[str]:
+    """Return a character and some that follow it, of digits or letters."""
+    last = next((ord(end) for end in "9Zz" if first <= end), ord(first))
+    return [chr(code) for code in range(ord(first), min(ord(first) + count, last + 1))]
+
+
+def find_cuts(pages: Probes, wanted: int) -> list[str]:
+    """Find keys that part a prefix into about so many ranges: its folders, theirs, or first characters of names.
+
+    Ranges between cuts tile all keys, wherever the cuts are. How many keys lie in each is not known.
+    """
+    finder = CutFinder(pages)
+    cuts: list[str] = []
+    for _ in range(_CUT_LEVELS):
+        found: set[str] = set(cuts)
+        for after, until in zip([None, *cuts], [*cuts, None], strict=True):
+            position = pages.first_key(after or "")
+            if position is not None and (until is None or byte_order(position) <= byte_order(until)):
+                found |= set(finder.find(position, position, until))
+            if len(found) >= wanted:
+                break
+        if len(found) == len(cuts):
+            break
+        cuts = sorted(found, key=byte_order)
+        if len(cuts) >= wanted:
+            break
+    step = max(1.0, len(cuts) / wanted)
+    return [cuts[int(step * index)] for index in range(min(wanted, len(cuts)))]

@@ -1,0 +1,252 @@
+"""S3 event notifications through an SQS queue, as a source of new objects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.listing.event_messages import CREATED, ObjectEvent, newest, parse_message
+from scripts.helpers.listing.objects import LISTED, byte_order
+
+if TYPE_CHECKING:
+    from scripts.helpers.listing.listing import Location
+
+logger = logging.getLogger(__name__)
+
+BATCH = 10
+"""The most messages that SQS takes in one request."""
+MAX_WAIT, MAX_VISIBILITY = 20, 12 * 60 * 60
+"""Limits of SQS, in seconds."""
+
+
+class Received(NamedTuple):
+    """What the messages of one `S3EventQueue.receive` say."""
+
+    rows: pa.Table
+    """The newest state of each object that was written, as rows of LISTED sorted by key."""
+    removed: tuple[str, ...]
+    """Keys that are gone, relative to the location, sorted."""
+    has_more: bool
+    """The limit was reached before the queue was empty."""
+
+
+@dataclass
+class _Message:
+    handle: str
+    keys: set[str] = field(default_factory=set)
+
+
+class S3EventQueue:
+    """Notifications of one bucket in an SQS queue: straight from S3, or through SNS or EventBridge.
+
+    A message is deleted by `acknowledge` only, after what it says was committed. Until then it comes
+    again, and more than once and in any order, which makes no difference: what is known is not new.
+    S3 delivers each notification at least once as a rule and loses one in rare cases, and the queue keeps
+    a message for as long as its retention says. So list the whole source from time to time too.
+
+    The queue's visibility timeout is to be longer than a batch takes, or `extend` is called meanwhile.
+    Messages that say nothing of S3, and those of another bucket or prefix, stay in the queue with a
+    warning in the log: give each source a queue of its own, with a dead-letter queue.
+
+    Parameters
+    ----------
+    queue_url
+        URL of the queue.
+    sqs_client
+        A boto3 SQS client; by default one from boto3's default session.
+    max_messages
+        The most messages of one `receive`; their handles and keys are kept in memory.
+    wait
+        Seconds to wait for a message before the queue counts as empty, 0 to 20. With 0, SQS asks only
+        some of its servers and may overlook messages until the next time.
+
+    Examples
+    --------
+    >>> S3EventQueue("https://sqs.eu-west-2.amazonaws.com/111122223333/landing")
+    <S3EventQueue 'https://sqs.eu-west-2.amazonaws.com/111122223333/landing': 0 messages received>
+    """
+
+    def __init__(self, queue_url: str, *, sqs_client: Any = None, max_messages: int = 10_000, wait: int = 1) -> None:
+        if max_messages < 1:
+            raise InvalidValueError(f"max_messages is {max_messages}. Give 1 or more.")
+        if not 0 <= wait <= MAX_WAIT:
+            raise InvalidValueError(f"wait is {wait} seconds. Give 0 to {MAX_WAIT}.")
+        self.queue_url = queue_url
+        self._given_client = sqs_client
+        self._max_messages, self._wait = max_messages, wait
+        self._messages: dict[str, _Message] = {}
+
+    def __repr__(self) -> str:
+        return f"<S3EventQueue {self.queue_url!r}: {len(self._messages):,} messages received>"
+
+    def receive(self, location: Location) -> Received:
+        """Take messages until the queue gives no new one, or until there are `max_messages`.
+
+        Messages of an earlier call that were not acknowledged are forgotten here: they come again.
+
+        Raises
+        ------
+        SourceError
+            The location is a local directory, or SQS refuses the queue or cannot be reached.
+        """
+        if location.is_local:
+            raise SourceError(str(location), "a local directory has no events. Call new_files without them.")
+        self._messages = {}
+        seen: set[str] = set()
+        events: dict[str, set[ObjectEvent]] = {}
+        has_more = False
+        while not has_more:
+            fresh = 0
+            for message in self._poll(min(BATCH, self._max_messages - len(seen))):
+                fresh += message["MessageId"] not in seen
+                seen.add(message["MessageId"])
+                self._take(message, location, events)
+            if not fresh:
+                break
+            has_more = len(seen) >= self._max_messages
+        latest = {key: newest(found) for key, found in events.items()}
+        created = [(key, event) for key, event in latest.items() if event and event.kind == CREATED]
+        removed = [key for key, event in latest.items() if event and event.hides]
+        return Received(_rows(created), tuple(sorted(removed, key=byte_order)), has_more)
+
+    def acknowledge(self, *, but: Collection[str] = ()) -> int:
+        """Delete the messages of the last `receive`. Call it after the commit, and never before.
+
+        A message that cannot be deleted comes again, and then nothing in it is new: that is logged,
+        and no error.
+
+        Parameters
+        ----------
+        but
+            Keys, relative to the location, that were left to a later batch: their messages stay.
+
+        Returns
+        -------
+        int
+            How many messages were deleted.
+        """
+        left = set(but)
+        done = [name for name, message in self._messages.items() if left.isdisjoint(message.keys)]
+
+        def delete(entries: Sequence[dict[str, Any]]) -> Any:
+            return self._client.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
+
+        failed = self._in_batches(done, delete, {})
+        for name in done:
+            if name not in failed:
+                del self._messages[name]
+        return len(done) - len(failed)
+
+    def extend(self, seconds: int) -> None:
+        """Keep the messages of the last `receive` from coming again for so many seconds from now.
+
+        A message for which that fails comes again earlier, which is logged and does no harm.
+        """
+        if not 0 <= seconds <= MAX_VISIBILITY:
+            raise InvalidValueError(f"seconds is {seconds}. SQS takes 0 to {MAX_VISIBILITY:,} (12 hours).")
+
+        def change(entries: Sequence[dict[str, Any]]) -> Any:
+            return self._client.change_message_visibility_batch(QueueUrl=self.queue_url, Entries=entries)
+
+        self._in_batches(list(self._messages), change, {"VisibilityTimeout": seconds})
+
+    @cached_property
+    def _client(self) -> Any:
+        return self._given_client or boto3.client("sqs")
+
+    def _poll(self, count: int) -> list[dict[str, Any]]:
+        with self._translated():
+            answer = self._client.receive_message(
+                QueueUrl=self.queue_url, MaxNumberOfMessages=count, WaitTimeSeconds=self._wait
+            )
+        found: list[dict[str, Any]] = answer.get("Messages", [])
+        return found
+
+    def _take(self, message: dict[str, Any], location: Location, events: dict[str, set[ObjectEvent]]) -> None:
+        """Note what a message says; leave it in the queue if it is not ours or not to be understood."""
+        name = message["MessageId"]
+        try:
+            found = parse_message(message["Body"])
+        except ValueError as error:
+            logger.warning("not an S3 notification, left in the queue: message=%s reason=%s", name, error)
+            return
+        taken = _Message(message["ReceiptHandle"])
+        foreign = 0
+        for event in found:
+            if event.bucket != location.bucket or not event.key.startswith(location.prefix):
+                foreign += 1
+                continue
+            key = event.key[len(location.prefix) :]
+            taken.keys.add(key)
+            events.setdefault(key, set()).add(event)
+        if foreign:
+            logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
+        else:
+            self._messages[name] = taken
+
+    def _in_batches(
+        self, names: Sequence[str], call: Callable[[Sequence[dict[str, Any]]], Any], fields: dict[str, Any]
+    ) -> set[str]:
+        """Call SQS for messages in batches, and return those for which it failed."""
+        failed: set[str] = set()
+        for start in range(0, len(names), BATCH):
+            batch = names[start : start + BATCH]
+            entries = [
+                {"Id": str(place), "ReceiptHandle": self._messages[name].handle, **fields}
+                for place, name in enumerate(batch)
+            ]
+            try:
+                refused = {int(entry["Id"]): entry["Code"] for entry in call(entries).get("Failed", [])}
+            except (ClientError, BotoCoreError) as error:
+                failed.update(names[start:])
+                logger.warning(
+                    "SQS failed, messages come again: queue=%s messages=%d reason=%s",
+                    self.queue_url, len(names) - start, _reason(error),
+                )  # fmt: skip
+                break
+            for place, code in refused.items():
+                failed.add(batch[place])
+                logger.warning("SQS refused, the message comes again: message=%s reason=%s", batch[place], code)
+        return failed
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            raise SourceError(
+                self.queue_url,
+                f"SQS refused to receive from it ({_reason(error)}). Check the URL, its region and sqs:ReceiveMessage.",
+            ) from error
+        except BotoCoreError as error:
+            raise SourceError(
+                self.queue_url, f"SQS could not be reached ({_reason(error)}). Check region, endpoint, login."
+            ) from error
+
+
+def _reason(error: ClientError | BotoCoreError) -> str:
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
+
+
+def _rows(created: Sequence[tuple[str, ObjectEvent]]) -> pa.Table:
+    ordered = sorted(created, key=lambda pair: byte_order(pair[0]))
+    return pa.table(
+        {
+            "key": [key for key, _ in ordered],
+            "etag": [event.etag for _, event in ordered],
+            "version_id": [event.version_id for _, event in ordered],
+            "size": [event.size for _, event in ordered],
+            "modified": [event.time for _, event in ordered],
+            "storage_class": [None] * len(ordered),
+        },
+        schema=LISTED,
+    )

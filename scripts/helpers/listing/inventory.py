@@ -1,0 +1,258 @@
+"""S3 Inventory reports as listings, for buckets that nobody should list."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.listing.inventory_files import FORMATS, read_listed
+from scripts.helpers.listing.objects import Interval
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+from scripts.helpers.listing.sorted_runs import sorted_intervals
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.listing.listing import Location
+
+VERSION = "2016-11-30"
+MANIFEST, CHECKSUM = "manifest.json", "manifest.checksum"
+CHUNK_BYTES = 4 * 1024 * 1024
+ATTEMPTS = 3
+"""How often a data file is fetched whose transfer breaks off."""
+
+_REPORT_FOLDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\dZ/")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class _DataFile:
+    key: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    uri: str
+    source_bucket: str
+    bucket: str
+    created: datetime
+    file_format: str
+    file_schema: str
+    files: tuple[_DataFile, ...]
+
+
+class S3Inventory:
+    """One report of S3 Inventory, read as a listing.
+
+    A report shows the bucket as it was when S3 began to scan it, up to days ago: objects written since
+    are missing, and objects deleted since are still there. Which keys a report covers is told by the
+    filter of its configuration, and by nothing in the report itself: it must hold the whole source.
+    With versions in it, only the latest version of each key counts, and none that is a delete marker.
+
+    Parameters
+    ----------
+    manifest_uri
+        ``s3://bucket/…/2026-03-16T01-00Z/manifest.json``; or, ending in a slash, the folder in which
+        S3 puts one such folder a report (``s3://bucket/prefix/source-bucket/configuration/``), whose
+        newest complete report is taken: one that has both its manifest and its checksum. Which report
+        that is, is found once.
+    s3_client
+        A boto3 S3 client; by default one from boto3's default session.
+
+    Examples
+    --------
+    >>> S3Inventory("s3://reports/landing/daily/manifest.json")
+    <S3Inventory 's3://reports/landing/daily/manifest.json'>
+    """
+
+    def __init__(self, manifest_uri: str, *, s3_client: S3Client | None = None) -> None:
+        found = re.fullmatch(r"s3a?://([^/]+)/(.*)", manifest_uri, re.DOTALL)
+        if not found or not re.search(rf"(^|/)({re.escape(MANIFEST)})?$", found[2]):
+            raise SourceError(
+                manifest_uri,
+                f"it names no inventory. Write s3://bucket/…/{MANIFEST}, or the folder of its reports with a slash.",
+            )
+        self.manifest_uri = manifest_uri
+        self._bucket, self._key = found[1], found[2]
+        self._given_client = s3_client
+
+    def __repr__(self) -> str:
+        return f"<S3Inventory {self.manifest_uri!r}>"
+
+    @property
+    def created(self) -> datetime:
+        """Time at which S3 began to scan the bucket, in UTC."""
+        return self._manifest.created
+
+    def batches(self, location: Location) -> Iterator[pa.RecordBatch]:
+        """Yield the current objects below a location, as the files of the report have them: in no order.
+
+        One file is worked on at a time; it is kept in the system's temporary folder and its checksum is
+        compared before anything of it is used.
+
+        Raises
+        ------
+        SourceError
+            The report is of another bucket, is damaged or lacks columns, or S3 refuses a file. What was
+            yielded before must not be used.
+        """
+        manifest = self._manifest
+        if location.is_local or location.bucket != manifest.source_bucket:
+            raise SourceError(
+                manifest.uri,
+                f"it is an inventory of bucket {manifest.source_bucket!r}, and the source is {str(location)!r}. "
+                "Name the inventory of the source's bucket.",
+            )
+        for data_file in manifest.files:
+            with self._verified(manifest, data_file) as file:
+                try:
+                    yield from read_listed(
+                        file, manifest.file_format, manifest.file_schema, manifest.uri, location.prefix
+                    )
+                except (ValueError, OSError, pa.ArrowException) as error:
+                    raise SourceError(
+                        manifest.uri,
+                        f"its file {data_file.key!r} cannot be read as {manifest.file_format}: {_first_line(error)}. "
+                        "Take another report.",
+                    ) from error
+
+    def list_objects(self, location: Location) -> Iterator[Interval]:
+        """List every object below a location, sorted, in intervals that come in order.
+
+        A report of many millions is sorted on local disk: see `sorted_runs`. Nothing is yielded before
+        all files were read and found sound. Raises as `batches` does.
+        """
+        try:
+            yield from sorted_intervals(self.batches(location))
+        except OSError as error:
+            raise SourceError(
+                self.manifest_uri,
+                f"it could not be sorted in {tempfile.gettempdir()}: {_first_line(error)}. "
+                "Make room there, or set TMPDIR.",
+            ) from error
+
+    @cached_property
+    def _client(self) -> S3Client:
+        return self._given_client or make_client(1)
+
+    @cached_property
+    def _manifest(self) -> _Manifest:
+        key = self._key if self._key.endswith(MANIFEST) else self._newest()
+        body = self._read(key)
+        checksum = self._read(key.removesuffix(MANIFEST) + CHECKSUM).decode("ascii", "replace").strip()
+        uri = f"s3://{self._bucket}/{key}"
+        if checksum.lower() != hashlib.md5(body, usedforsecurity=False).hexdigest():
+            raise SourceError(uri, f"its MD5 is not the one in {CHECKSUM}. Take another report.")
+        return _parse_manifest(uri, body)
+
+    def _newest(self) -> str:
+        """Return the key of the manifest of the newest report that is complete."""
+        with self._translated(self.manifest_uri):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._key, Delimiter="/"
+            )
+            folders = [found["Prefix"] for page in pages for found in page.get("CommonPrefixes", [])]
+            reports = sorted(
+                (name for name in folders if _REPORT_FOLDER.fullmatch(name[len(self._key) :])), reverse=True
+            )
+            for report in reports:
+                page = self._client.list_objects_v2(Bucket=self._bucket, Prefix=report)
+                if {report + MANIFEST, report + CHECKSUM} <= {found["Key"] for found in page.get("Contents", [])}:
+                    return report + MANIFEST
+        shown = ", ".join(name[len(self._key) :] for name in folders[:5]) or "none"
+        raise SourceError(
+            self.manifest_uri,
+            f"no complete report is in it: {len(reports)} dated folders, none with both {MANIFEST} and {CHECKSUM} "
+            f"(folders found: {shown}). Name prefix/source-bucket/configuration/, or wait: the first report takes up "
+            "to 48 hours.",
+        )
+
+    def _read(self, key: str) -> bytes:
+        with self._translated(f"s3://{self._bucket}/{key}"):
+            return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+
+    @contextmanager
+    def _verified(self, manifest: _Manifest, data_file: _DataFile) -> Iterator[BinaryIO]:
+        """Copy a data file to local disk; SourceError if its MD5 is not that of the manifest."""
+        with tempfile.TemporaryFile(prefix="inventory-") as file:
+            digest = self._copy(manifest.bucket, data_file.key, file)
+            if digest != data_file.md5.lower():
+                raise SourceError(
+                    manifest.uri,
+                    f"the MD5 of its file {data_file.key!r} is not the one in the manifest. Take another report.",
+                )
+            file.seek(0)
+            yield file
+
+    def _copy(self, bucket: str, key: str, file: BinaryIO) -> str:
+        """Copy an object into a file and return its MD5. botocore does not repeat what breaks off in the middle."""
+        with self._translated(f"s3://{bucket}/{key}"):
+            for attempt in range(1, ATTEMPTS + 1):
+                digest = hashlib.md5(usedforsecurity=False)
+                file.seek(0)
+                file.truncate()
+                body = self._client.get_object(Bucket=bucket, Key=key)["Body"]
+                try:
+                    for chunk in body.iter_chunks(CHUNK_BYTES):
+                        digest.update(chunk)
+                        file.write(chunk)
+                    break
+                except BotoCoreError:
+                    if attempt == ATTEMPTS:
+                        raise
+        return digest.hexdigest()
+
+    @contextmanager
+    def _translated(self, uri: str) -> Iterator[None]:
+        try:
+            yield
+        except (ClientError, BotoCoreError) as error:
+            raise login_or_load(self.manifest_uri, error) or SourceError(
+                self.manifest_uri,
+                f"S3 refused {uri!r} ({code_of(error)}). Check the name, the region, s3:GetObject and s3:ListBucket.",
+            ) from error
+
+
+def _parse_manifest(uri: str, body: bytes) -> _Manifest:
+    try:
+        fields: Mapping[str, Any] = json.loads(body)
+        version, file_format = fields["version"], fields["fileFormat"]
+        manifest = _Manifest(
+            uri=uri,
+            source_bucket=str(fields["sourceBucket"]),
+            bucket=str(fields["destinationBucket"]).rpartition(":")[2],
+            created=_EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
+            file_format=str(file_format),
+            file_schema=str(fields["fileSchema"]),
+            files=tuple(_DataFile(str(file["key"]), str(file["MD5checksum"])) for file in fields["files"]),
+        )
+    except KeyError as error:
+        raise SourceError(uri, f"the manifest has no {error.args[0]!r}. Take another report.") from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise SourceError(
+            uri, f"it is not the manifest of an inventory ({_first_line(error)}). Take another report."
+        ) from error
+    if version != VERSION:
+        raise SourceError(uri, f"its version is {version!r}, and {VERSION} is known. Upgrade glue-watermarks.")
+    if file_format not in FORMATS:
+        raise SourceError(
+            uri, f"its fileFormat is {file_format!r}. Set the inventory's configuration to one of {', '.join(FORMATS)}."
+        )
+    return manifest
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,177 @@
+"""The data files of an S3 Inventory (CSV, Parquet, ORC) as Arrow rows of LISTED. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+from urllib.parse import unquote_plus
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.listing.objects import LISTED
+
+FORMATS = ("CSV", "ORC", "Parquet")
+NEEDED = {"key": "Key", "size": "Size", "e_tag": "ETag", "last_modified_date": "LastModifiedDate"}
+"""Columns that a listing cannot do without: as Parquet and ORC files name them, and as a CSV schema does."""
+OPTIONAL = {
+    "version_id": "VersionId",
+    "is_latest": "IsLatest",
+    "is_delete_marker": "IsDeleteMarker",
+    "storage_class": "StorageClass",
+}
+BATCH_ROWS = 64 * 1024
+
+_TIME = LISTED.field("modified").type
+_TYPES = {
+    **dict.fromkeys(("key", "e_tag", "version_id", "storage_class"), pa.string()),
+    **dict.fromkeys(("is_latest", "is_delete_marker"), pa.bool_()),
+    "size": pa.int64(),
+    "last_modified_date": _TIME,
+}
+_FIELDS = {
+    "key": "key",
+    "etag": "e_tag",
+    "version_id": "version_id",
+    "size": "size",
+    "modified": "last_modified_date",
+    "storage_class": "storage_class",
+}
+
+
+def csv_columns(file_schema: str) -> list[str]:
+    """Return the columns of a CSV inventory, in their order, under the names that Parquet and ORC use."""
+    known = {shown: name for name, shown in (NEEDED | OPTIONAL).items()}
+    return [known.get(shown, shown) for shown in re.split(r"\s*,\s*", file_schema.strip())]
+
+
+def columns_to_read(source: str, names: Sequence[str]) -> list[str]:
+    """Return which of a file's columns make a listing.
+
+    Raises
+    ------
+    SourceError
+        Columns are missing, named as the inventory's configuration names them.
+    """
+    missing = [shown for name, shown in NEEDED.items() if name not in names]
+    if "version_id" in names and "is_latest" not in names:
+        missing.append(OPTIONAL["is_latest"])
+    if missing:
+        raise SourceError(
+            source,
+            f"the inventory has no {', '.join(missing)}. Add what is missing to the fields of the inventory's "
+            "configuration, and wait for the next report.",
+        )
+    return [name for name in (*NEEDED, *OPTIONAL) if name in names]
+
+
+def read_listed(
+    file: BinaryIO, file_format: str, file_schema: str, source: str, prefix: str
+) -> Iterator[pa.RecordBatch]:
+    """Read one data file batch by batch, and leave only current objects below a prefix.
+
+    Parameters
+    ----------
+    file
+        The whole file, seekable.
+    file_format, file_schema
+        As the manifest says.
+    source
+        Name of the inventory, for error texts.
+    prefix
+        What keys begin with; the keys of the result are relative to it.
+
+    Raises
+    ------
+    SourceError
+        Columns are missing.
+    ValueError, OSError, pyarrow.ArrowException
+        The file is not what its format says, or a row lacks its key, size, ETag or time.
+    """
+    if file_format == "CSV":
+        batches = _read_csv(file, csv_columns(file_schema), source)
+    elif file_format == "Parquet":
+        batches = _read_parquet(file, source)
+    else:
+        batches = _read_orc(file, source)
+    for batch in batches:
+        listed = _to_listed(batch, prefix)
+        if listed.num_rows:
+            yield listed
+
+
+def _read_csv(file: BinaryIO, names: list[str], source: str) -> Iterator[pa.RecordBatch]:
+    from pyarrow import csv
+
+    wanted = columns_to_read(source, names)
+    stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")
+    if not stream.read(1):
+        return
+    file.seek(0)
+    reader = csv.open_csv(
+        pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip"),
+        read_options=csv.ReadOptions(column_names=names),
+        convert_options=csv.ConvertOptions(
+            include_columns=wanted,
+            column_types={name: _TYPES[name] for name in wanted},
+            null_values=[""],
+            strings_can_be_null=True,
+            true_values=["true", "TRUE", "True"],
+            false_values=["false", "FALSE", "False"],
+        ),
+    )
+    key = wanted.index("key")
+    for batch in reader:
+        yield batch.set_column(key, "key", _decoded(batch.column(key)))
+
+
+def _decoded(keys: pa.Array) -> pa.Array:
+    """Decode keys. In a CSV inventory they are URL-encoded as in a listing: a space is a plus."""
+    if not pc.any(pc.match_substring_regex(keys, "[%+]")).as_py():
+        return keys
+    return pa.array(
+        [None if key is None else unquote_plus(key, errors="strict") for key in keys.to_pylist()], pa.string()
+    )
+
+
+def _read_parquet(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
+    from pyarrow import parquet
+
+    opened = parquet.ParquetFile(file)
+    wanted = columns_to_read(source, opened.schema_arrow.names)
+    yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
+
+
+def _read_orc(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
+    from pyarrow import orc
+
+    opened = orc.ORCFile(pa.PythonFile(file, mode="r"))
+    wanted = columns_to_read(source, opened.schema.names)
+    for stripe in range(opened.nstripes):
+        yield opened.read_stripe(stripe, columns=wanted)
+
+
+def _to_listed(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+    columns: dict[str, Any] = {name: batch.column(name).cast(_TYPES[name], safe=False) for name in batch.schema.names}
+    kept = pc.fill_null(pc.starts_with(columns["key"], prefix), True)
+    if "is_latest" in columns:
+        kept = pc.and_(kept, pc.fill_null(columns["is_latest"], True))
+    if "is_delete_marker" in columns:
+        kept = pc.and_not(kept, pc.fill_null(columns["is_delete_marker"], False))
+    columns = {name: column.filter(kept) for name, column in columns.items()}
+    for name, shown in NEEDED.items():
+        if columns[name].null_count:
+            row = pc.index(columns[name].is_null(), True).as_py()
+            raise ValueError(f"the row of key {columns['key'][row].as_py()!r} has no {shown}")
+    count = len(columns["key"])
+    columns["key"] = pc.utf8_slice_codeunits(columns["key"], len(prefix))
+    columns["e_tag"] = pc.utf8_trim(columns["e_tag"], '"')
+    return pa.record_batch(
+        [
+            columns[name] if name in columns else pa.nulls(count, LISTED.field(field).type)
+            for field, name in _FIELDS.items()
+        ],
+        schema=LISTED,
+    )

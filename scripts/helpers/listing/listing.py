@@ -1,0 +1,239 @@
+"""Complete listings of objects under a prefix or directory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.listing.bucket_pages import BucketPages
+from scripts.helpers.listing.cuts import LAST
+from scripts.helpers.listing.objects import LISTED, Interval, local_etag
+from scripts.helpers.listing.other_stores import SCHEMES, list_store
+from scripts.helpers.listing.paths import check_readable
+from scripts.helpers.listing.ranges import RangeListing
+from scripts.helpers.listing.s3 import make_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+WORKERS = 16
+"""Requests at once. One is enough for most prefixes: others join only where there is more than a page."""
+BATCH = 50_000
+_ACCESS_POINT = re.compile(r"arn:aws[\w-]*:s3[\w-]*:[\w-]*:\d*:(?:outpost/[\w-]+/)?accesspoint/[^/]+")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A prefix to list: ``s3://bucket/prefix/``, ``s3a://bucket/prefix/`` or a local directory.
+
+    Also ``gs://bucket/prefix/`` and ``abfss://container@account.dfs.core.windows.net/prefix/``.
+
+    `prefix` ends with a slash or is empty; for a local directory it is the directory itself.
+    Keys of identities are relative to the prefix.
+    """
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, source: str) -> Location:
+        """Read a source as users write it. SourceError for a prefix without its slash."""
+        scheme, separator, _ = source.partition("://")
+        if not separator or scheme == "file":
+            path = source.removeprefix("file://")
+            if not path:
+                raise SourceError(source, "it is empty. Name a directory, or . for the current one.")
+            return cls("file", "", os.path.abspath(path).rstrip("/") + "/")
+        if scheme not in ("s3", "s3a", *SCHEMES):
+            known = ", ".join(f"{name}://" for name in ("s3", "s3a", *SCHEMES))
+            raise SourceError(source, f"the scheme {scheme!r} is not known. Use {known} or a local directory.")
+        rest = source[len(scheme) + 3 :]
+        access_point = _ACCESS_POINT.match(rest)
+        bucket, _, prefix = (
+            (access_point[0], "/", rest[access_point.end() + 1 :]) if access_point else rest.partition("/")
+        )
+        if not bucket or (not access_point and urlsplit(f"//{bucket}").netloc != bucket):
+            raise SourceError(source, f"there is no bucket in it. Write {scheme}://bucket/prefix/.")
+        if prefix and not prefix.endswith("/"):
+            raise SourceError(
+                source, f"a prefix ends with a slash, or {prefix!r} would match its neighbours too. Write {source}/."
+            )
+        return cls(scheme, bucket, prefix)
+
+    def __str__(self) -> str:
+        return self.uri("")
+
+    @property
+    def is_local(self) -> bool:
+        """Tell a local directory from a bucket."""
+        return self.scheme == "file"
+
+    def uri(self, relative_key: str) -> str:
+        """Write the URI of one object as Hadoop reads it: the raw key, nothing escaped."""
+        if self.is_local:
+            return f"file://{self.prefix}{relative_key}"
+        return f"{self.scheme}://{self.bucket}/{self.prefix}{relative_key}"
+
+    @property
+    def is_s3(self) -> bool:
+        """Tell a bucket of S3 from one of another store."""
+        return self.scheme in ("s3", "s3a")
+
+    @property
+    def is_unordered(self) -> bool:
+        """Tell a directory bucket (S3 Express), whose listing has no order and no StartAfter."""
+        return self.bucket.endswith("--x-s3")
+
+    @property
+    def name(self) -> str:
+        """Return the source without its spelling: s3:// and s3a:// name the same objects."""
+        return self.uri("").replace("s3a://", "s3://", 1)
+
+
+@dataclass(frozen=True)
+class ListingOptions:
+    """How a bucket is listed.
+
+    Attributes
+    ----------
+    versioned
+        Take the VersionId into each identity (ListObjectVersions, which needs its own permission).
+    request_payer
+        Pay for the requests, as buckets of others may demand.
+    workers
+        Requests at once.
+    """
+
+    versioned: bool = False
+    request_payer: bool = False
+    workers: int = WORKERS
+
+
+class Listing:
+    """All objects under a location, or under some of its folders: complete, or an error.
+
+    Iterate once. All or nothing: if some page cannot be read, a SourceError ends the iteration, and
+    what came before must not be used.
+
+    Attributes
+    ----------
+    started : datetime
+        When the listing began, by the clock of the source, in UTC. Later objects may be missing.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        s3_client: S3Client | None = None,
+        options: ListingOptions | None = None,
+        folders: Sequence[str] = ("",),
+        between: tuple[str | None, str | None] | None = None,
+    ) -> None:
+        options = options or ListingOptions()
+        self._bounds = (
+            [between] if between else [(folder or None, folder + LAST if folder else None) for folder in folders]
+        )
+        self.started = datetime.now(timezone.utc)
+        self._parts: list[Iterable[Interval]] = [_list_directory(location, folder) for folder in folders]
+        if location.scheme in SCHEMES:
+            self._parts = [_list_elsewhere(location, folder) for folder in folders]
+        elif not location.is_local:
+            ranges = self._ranges(location, s3_client, options, folders)
+            self._parts = [_sorted(part) for part in ranges] if location.is_unordered else list(ranges)
+
+    def _ranges(
+        self, location: Location, s3_client: S3Client | None, options: ListingOptions, folders: Sequence[str]
+    ) -> list[RangeListing]:
+        client = s3_client or make_client(2 * options.workers)
+        pages = [
+            BucketPages(
+                str(location), client, location.bucket, location.prefix, folder, options.versioned,
+                options.request_payer,
+            )
+            for folder in folders
+        ]  # fmt: skip
+        workers = 1 if location.is_unordered else options.workers
+        ranges = [RangeListing(part, str(location), workers, location.is_unordered, True) for part in pages]
+        if len(ranges) == 1:
+            ranges[0].start(*self._bounds[0])
+        else:
+            with ThreadPoolExecutor(options.workers) as pool:
+                list(pool.map(lambda part, bound: part.start(*bound), ranges, self._bounds))
+        dates = [part.date for part in pages if part.date]
+        self.started = min(dates, default=self.started)
+        return ranges
+
+    def __iter__(self) -> Iterator[Interval]:
+        """Yield the intervals, as pages arrive."""
+        for part in self._parts:
+            yield from part
+
+
+def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
+    """Sort what an unordered listing shows."""
+    intervals = list(part)
+    rows = pa.Table.from_batches([interval.rows for interval in intervals], LISTED).sort_by("key")
+    yield from in_batches(rows, intervals[0].after, intervals[-1].until)
+
+
+def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
+    pages = list_store(str(location), location.scheme, location.bucket, location.prefix, folder)
+    rows = pa.Table.from_batches(pages, LISTED).sort_by("key")
+    yield from in_batches(rows, folder or None, folder + LAST if folder else None)
+
+
+def in_batches(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
+    """Cut sorted rows into intervals that tile everything above `after` and not above `until`."""
+    batches = rows.combine_chunks().to_batches(BATCH) or [pa.RecordBatch.from_pylist([], LISTED)]
+    for index, batch in enumerate(batches):
+        end = until if index == len(batches) - 1 else batch.column("key")[-1].as_py()
+        yield Interval(after, end, batch)
+        after = end
+
+
+def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
+    def refuse(error: OSError) -> NoReturn:
+        raise SourceError(str(location), f"it cannot be listed: {error.strerror}. Check the path and its rights.")
+
+    start = location.prefix + folder
+    if folder and not os.path.exists(start):
+        return
+    columns: dict[str, list[Any]] = {name: [] for name in ("key", "etag", "size", "modified")}
+    waiting = [start]
+    while waiting:
+        place = waiting.pop()
+        try:
+            entries = list(os.scandir(place))
+        except OSError as error:
+            refuse(error)
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    if not entry.is_symlink():
+                        waiting.append(f"{place}{entry.name}/")
+                    continue
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                refuse(error)
+            key = f"{place}{entry.name}"[len(location.prefix) :]
+            if not key.isascii():
+                check_readable(str(location), key)
+            columns["key"].append(key)
+            columns["etag"].append(local_etag(status))
+            columns["size"].append(status.st_size)
+            columns["modified"].append(status.st_mtime_ns // 1_000)
+    none = pa.nulls(len(columns["key"]), pa.string())
+    table = pa.table({**columns, "version_id": none, "storage_class": none}).select(LISTED.names).cast(LISTED)
+    yield from in_batches(table.sort_by("key"), folder or None, folder + LAST if folder else None)

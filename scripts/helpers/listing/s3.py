@@ -1,0 +1,115 @@
+"""The S3 client that everything uses that is not given one, and what S3's errors mean.
+
+Errors are parted into those of the login and those that ask for another try; what else is wrong depends on the call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
+)
+from botocore.exceptions import ConnectionError as NotConnectedError
+
+from scripts.helpers.errors import CredentialsError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+def make_client(connections: int, **options: Any) -> S3Client:
+    """Make a client of boto3's default session that many threads can use at once.
+
+    Standard retries: throttling (503 SlowDown) and lost connections, 10 attempts with full jitter.
+
+    Parameters
+    ----------
+    connections
+        Requests at once.
+    **options
+        As those of ``boto3.client``, such as `endpoint_url`.
+    """
+    config = Config(
+        max_pool_connections=connections,
+        retries={"mode": "standard", "total_max_attempts": 10},
+        parameter_validation=False,
+        user_agent="glue-watermarks",
+    )
+    return boto3.client("s3", config=config, **options)
+
+
+_LOGIN = {
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+_LATER = {"SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
+_BROKEN = (HTTPClientError, IncompleteReadError, NotConnectedError)
+_NO_LOGIN = (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
+)
+
+
+def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
+    """Return what an error of botocore means for the caller; None where neither login nor load is the reason."""
+    if isinstance(error, _NO_LOGIN):
+        return _no_login(error)
+    if isinstance(error, _BROKEN):
+        return SourceUnavailableError(source, type(error).__name__)
+    if not isinstance(error, ClientError):
+        return None
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return _by_code(source, code_of(error), status)
+
+
+def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
+    """Return the same for an error of obstore, which tells most of it as text only."""
+    if type(error).__name__ == "UnauthenticatedError":
+        return _no_login(error)
+    text = str(error)
+    if status := re.search(r"status code: (\d{3})", text):
+        return _by_code(source, obstore_code(error), int(status[1]))
+    return SourceUnavailableError(source, "HTTP error") if "HTTP error" in text else None
+
+
+def _no_login(error: Exception) -> CredentialsError:
+    return CredentialsError(f"The AWS credentials for S3 cannot be used ({type(error).__name__}). Renew them.")
+
+
+def _by_code(source: str, code: str, status: int) -> CredentialsError | SourceUnavailableError | None:
+    if code in _LOGIN:
+        return CredentialsError(f"S3 does not accept the credentials ({code}). Renew them.")
+    if code in _LATER or status >= 500:
+        return SourceUnavailableError(source, code)
+    return None
+
+
+def obstore_code(error: Exception) -> str:
+    """Return S3's code within an error of obstore, or what kind of error it is."""
+    code = re.search(r"<Code>([\w.]+)</Code>", str(error))
+    return code[1] if code else type(error).__name__
+
+
+def code_of(error: ClientError | BotoCoreError | OSError) -> str:
+    """Return S3's code of an error, or what kind of error it is."""
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__

@@ -1,0 +1,31 @@
+"""What a run tells CloudWatch, OpenTelemetry and people when it ends, and how far behind a job is.
+
+May not know: how the numbers were counted.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.metrics.embedded import EmbeddedMetrics
+    from scripts.helpers.metrics.freshness import Threshold
+    from scripts.helpers.metrics.report import JobReport, Reporter
+    from scripts.helpers.metrics.telemetry import OpenTelemetryMetrics
+
+__all__ = [
+    "EmbeddedMetrics",
+    "JobReport",
+    "OpenTelemetryMetrics",
+    "Reporter",
+    "Threshold",
+]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "embedded": ["EmbeddedMetrics"],
+        "freshness": ["Threshold"],
+        "report": ["JobReport", "Reporter"],
+        "telemetry": ["OpenTelemetryMetrics"],
+    },
+)

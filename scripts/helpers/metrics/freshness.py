@@ -1,0 +1,171 @@
+"""How far a job is behind, and whether that is too far. Pure.
+
+`age` is the time since the last version of a job: it grows when the job does not run, or fails.
+`lag` is the time since the oldest of its cursors of time: it grows as well when the job runs and
+its source stands still. A job of files has an age only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.protocol.head import Head
+
+Status = Literal["fresh", "warn", "error", "never"]
+Measure = Literal["age", "lag"]
+RANK: Mapping[Status, int] = {"fresh": 0, "never": 1, "warn": 1, "error": 2}
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+def age(head: Head, now: datetime) -> timedelta | None:
+    """Return the time since the last version was made; None before the first one."""
+    return max(now - head.last.at, timedelta(0)) if head.last else None
+
+
+def lag(head: Head, now: datetime) -> timedelta | None:
+    """Return the time since the oldest cursor of time of a job; None if it has no such cursor."""
+    cursors = [moment for state in head.watermarks.values() if (moment := _moment(state)) is not None]
+    return max(now - min(cursors), timedelta(0)) if cursors else None
+
+
+def open_plan_age(head: Head, now: datetime) -> timedelta | None:
+    """Return the time since the open plan was frozen, by whichever run; None where none is open.
+
+    A plan from before that time was kept is as old as the last version.
+    """
+    if head.plan is None:
+        return None
+    since = head.plan.at or (head.last.at if head.last else now)
+    return max(now - since, timedelta(0))
+
+
+def failed_since(head: Head, now: datetime) -> int:
+    """Return how many runs have begun since the last version and are gone without a commit."""
+    is_at_work = head.claim is not None and now < head.claim.lease_until
+    return max(head.begun - is_at_work, 0)
+
+
+def _moment(state: Any) -> datetime | None:
+    """Return up to when a rows context has read; None for what is not of time."""
+    if not isinstance(state, Mapping) or state.get("kind") != "rows" or state.get("descending"):
+        return None
+    value = state.get("value")
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
+    return None
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From when on a job is late: a time to warn at, and one that is an error. Either may be None.
+
+    `measure` tells what is compared: `age`, or `lag` where the job has one (else `age`).
+    """
+
+    warn: timedelta | None = None
+    error: timedelta | None = None
+    measure: Measure = "age"
+
+    def __post_init__(self) -> None:
+        if self.warn is None and self.error is None:
+            raise InvalidValueError("A threshold has neither warn nor error. Give at least one, such as warn='2h'.")
+        if self.measure not in ("age", "lag"):
+            raise InvalidValueError(f"The measure is {self.measure!r}; it is 'age' or 'lag'.")
+        if self.warn is not None and self.error is not None and self.warn > self.error:
+            raise InvalidValueError(f"warn is {self.warn}, later than error at {self.error}. Give a smaller one.")
+
+    @classmethod
+    def parse(cls, text: Mapping[str, Any]) -> Threshold:
+        """Read one of a file: ``{"warn": "2h", "error": "1d", "measure": "lag"}``."""
+        unknown = sorted(set(text) - {"warn", "error", "measure"})
+        if unknown:
+            raise InvalidValueError(f"A threshold has no {unknown[0]!r}; it has warn, error and measure.")
+        given = {name: duration(text[name]) for name in ("warn", "error") if text.get(name) is not None}
+        return cls(**given, measure=text.get("measure", "age"))
+
+    def judge(self, head: Head, now: datetime) -> Freshness:
+        """Tell whether a job is late. One that never committed is `never`, unless its run began too long ago."""
+        behind = lag(head, now) if self.measure == "lag" else None
+        found = age(head, now) if behind is None else behind
+        if found is None:
+            begun = _begun(head)
+            since = None if begun is None else max(now - begun, timedelta(0))
+            status = "fresh" if since is None else self._status(since)
+            return Freshness(head.job_id, "never" if status == "fresh" else status, since, self)
+        return Freshness(head.job_id, self._status(found), found, self)
+
+    def _status(self, behind: timedelta) -> Status:
+        if self.error is not None and behind >= self.error:
+            return "error"
+        return "warn" if self.warn is not None and behind >= self.warn else "fresh"
+
+
+def _begun(head: Head) -> datetime | None:
+    """Return since when a job has been trying: the open plan may be older than the run that has it now."""
+    since = [head.claim.since if head.claim else None, head.plan.at if head.plan else None]
+    return min((moment for moment in since if moment is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """What a threshold says of one job; `behind` is its age or lag.
+
+    Of a job that never committed it is the time since its run began or its plan was frozen, None without either.
+    """
+
+    job_id: str
+    status: Status
+    behind: timedelta | None
+    threshold: Threshold
+
+
+def thresholds(file: Mapping[str, Any]) -> dict[str, Threshold]:
+    """Read thresholds by job name; a name may be a pattern, such as ``parking-*``.
+
+    Raises
+    ------
+    InvalidValueError
+        It names the job whose threshold is wrong.
+    """
+    found = {}
+    for name, text in file.items():
+        if not isinstance(text, Mapping):
+            raise InvalidValueError(f"The threshold of {name!r} is not a map, such as {{'warn': '2h', 'error': '1d'}}.")
+        try:
+            found[name] = Threshold.parse(text)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"The threshold of {name!r}: {error}") from error
+    return found
+
+
+def threshold_of(job_id: str, given: Mapping[str, Threshold]) -> Threshold | None:
+    """Return the threshold of a job: that of its own name, else of the longest pattern that matches."""
+    if job_id in given:
+        return given[job_id]
+    matching = sorted((name for name in given if fnmatchcase(job_id, name)), key=len)
+    return given[matching[-1]] if matching else None
+
+
+def duration(text: object) -> timedelta:
+    """Read a duration such as ``90s``, ``15m``, ``2h`` or ``1d``.
+
+    Examples
+    --------
+    >>> duration("2h")
+    datetime.timedelta(seconds=7200)
+    """
+    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidValueError(f"{text!r} is not a duration. Write a number and s, m, h or d, such as 90s, 2h or 1d.")
+    return timedelta(seconds=int(found.group(1)) * _UNITS[found.group(2)])

@@ -1,0 +1,212 @@
+"""Large entries of a plan or state, cut into immutable chunks outside the head. Pure.
+
+An entry that is too large for the head is replaced by a `Spilled` reference, and so is a `Blob`, wherever it
+stands. Chunks are written before the head refers to them, and are read back only against their stored
+count, length and hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from scripts.helpers.errors import TooLargeError
+from scripts.helpers.protocol.values import MAX_BYTES, Attribute, Spilled, decode, encode, size_of
+
+CHUNK_BYTES = 350_000
+"""DynamoDB's limit for an item is 400 KB; some servers count their own overhead too."""
+
+MAX_SPILL_BYTES = 64 * 1024 * 1024
+MAX_RAW_BYTES = 256 * 1024 * 1024
+"""Most that is decompressed, whatever a reference says."""
+MAX_CHUNKS = 1_000
+WORTH_BYTES = 1_000
+"""A smaller entry stays where it is: its reference would be no smaller."""
+INLINE_BYTES = 2_000
+"""A blob of at most so many bytes is stored where it stands."""
+
+
+class Blob:
+    """Immutable bytes that are stored once and referred to by every plan and watermark they stand in.
+
+    Parameters
+    ----------
+    data
+        The bytes, or None if they are to be read back when they are needed.
+    reference, job_id, load
+        Where stored bytes are, whose they are, and how to read them.
+    """
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        reference: Spilled | None = None,
+        job_id: str | None = None,
+        load: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._data, self.reference, self.job_id, self._load = data, reference, job_id, load
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.reference.id if self.reference else 'not stored yet'}>"
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, read at most once."""
+        if self._data is None:
+            assert self._load is not None
+            self._data = self._load()
+        return self._data
+
+
+def take_blobs(values: Any, job_id: str, token: str, chunks: dict[str, list[bytes]], kept: Collection[str] = ()) -> Any:
+    """Return nested values with blobs as references; what is not stored yet is added to `chunks`.
+
+    So is what is stored for another job, or for an older version of this one, and may expire: `kept` has the
+    ids of the chunks that stay.
+    """
+
+    def stored(blob: Blob) -> Spilled | bytes:
+        if blob.reference is None or blob.job_id != job_id or blob.reference.id not in {*kept, *chunks}:
+            if len(blob.data) <= INLINE_BYTES:
+                return blob.data
+            blob.reference, parts = cut(blob.data, f"s#{token}-b{len(chunks)}", "watermark")
+            blob.job_id = job_id
+            chunks[blob.reference.id] = parts
+        return blob.reference
+
+    return _mapped(values, Blob, stored)
+
+
+def lazy_blobs(values: Any, job_id: str, read: Callable[[Spilled], Any]) -> Any:
+    """Return nested values with references as blobs."""
+    return _mapped(values, Spilled, lambda reference: Blob(None, reference, job_id, lambda: read(reference)))
+
+
+def replaced(values: Any, change: Callable[[Spilled], Spilled]) -> Any:
+    """Return nested values with other references."""
+    return _mapped(values, Spilled, change)
+
+
+def _mapped(values: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(values, kind):
+        return change(values)
+    if isinstance(values, Mapping):
+        return {name: _mapped(value, kind, change) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_mapped(value, kind, change) for value in values]
+    return values
+
+
+def spill_large(
+    entries: Mapping[str, Any], kind: str, token: str, what: str, known: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, list[bytes]]]:
+    """Replace the largest entries of a map by references until the rest fits into the head.
+
+    Parameters
+    ----------
+    kind, token
+        Make the ids of the chunks unique: ``kind`` is ``p`` for plans, ``s`` for states.
+    known
+        The map that is stored already: an entry that has not changed keeps its reference there.
+
+    Returns
+    -------
+    tuple
+        The map with references, and the chunks by the id of their reference.
+
+    Raises
+    ------
+    TooLargeError
+        An entry is too large for chunks, or the map is too large though every large entry is in chunks.
+    """
+    sizes = {name: _size({name: value}, what) for name, value in entries.items()}
+    kept, total, chunks = dict(entries), sum(sizes.values()), {}
+    for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
+        if total <= MAX_BYTES:
+            break
+        if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
+            continue  # A reference inside chunks would not be seen by what collects chunks.
+        reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
+        earlier = known.get(name) if known else None
+        if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
+            kept[name] = earlier
+        else:
+            kept[name], chunks[reference.id] = reference, parts
+        total += _size({name: kept[name]}, what) - sizes[name]
+    encode(kept, what=what)
+    return kept, chunks
+
+
+def _size(values: Mapping[str, Any], what: str) -> int:
+    attribute, types = encode(values, what=what, limit=MAX_SPILL_BYTES)
+    return size_of(attribute) + size_of(types)
+
+
+def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
+    """Cut one value into chunks; TooLargeError over 64 MB once compressed."""
+    attribute, types = encode({"value": value}, what=what, limit=MAX_SPILL_BYTES)
+    raw = json.dumps([_to_json(attribute), types], separators=(",", ":")).encode("utf-8")
+    packed = zlib.compress(raw, 6)
+    for size, limit in ((len(packed), MAX_SPILL_BYTES), (len(raw), MAX_RAW_BYTES)):
+        if size > limit:
+            raise TooLargeError(what, size, limit, "Part the source into several contexts, or take less in one batch.")
+    parts = [packed[start : start + CHUNK_BYTES] for start in range(0, len(packed), CHUNK_BYTES)]
+    return Spilled(id, len(parts), len(raw), hashlib.sha256(raw).hexdigest()), parts
+
+
+def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
+    """Read a value back from its chunks. ValueError if anything is missing or altered."""
+    check(reference)
+    if len(parts) != reference.chunks:
+        raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
+    inflate = zlib.decompressobj()
+    try:
+        raw = inflate.decompress(b"".join(parts), reference.length + 1)
+    except zlib.error as error:
+        raise ValueError("not compressed data") from error
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("more or less than one compressed stream")
+    if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
+        raise ValueError("length or checksum differ")
+    try:
+        attribute, types = json.loads(raw)
+        return decode(_from_json(attribute), types)["value"]
+    except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, binascii.Error) as error:
+        raise ValueError("not what was written") from error
+
+
+def check(reference: Spilled) -> None:
+    """Refuse a reference to more than we ever write. ValueError, before anything is read for it."""
+    if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
+        raise ValueError(f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written")
+
+
+def references(values: Any) -> list[Spilled]:
+    """Return the references in nested values."""
+    found: list[Spilled] = []
+    _mapped(values, Spilled, found.append)
+    return found
+
+
+def _to_json(attribute: Attribute) -> Attribute:
+    return _map_bytes(attribute, lambda raw: base64.b64encode(raw).decode("ascii"))
+
+
+def _from_json(attribute: Attribute) -> Attribute:
+    return _map_bytes(attribute, lambda text: base64.b64decode(text, validate=True))
+
+
+def _map_bytes(attribute: Attribute, change: Any) -> Attribute:
+    ((tag, value),) = attribute.items()
+    if tag == "B":
+        return {"B": change(value)}
+    if tag == "M":
+        return {"M": {name: _map_bytes(item, change) for name, item in value.items()}}
+    if tag == "L":
+        return {"L": [_map_bytes(item, change) for item in value]}
+    return attribute

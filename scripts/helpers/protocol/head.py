@@ -1,0 +1,333 @@
+"""The head of a job, its plan and its log, and the legal next states of each. Pure.
+
+The head is the only authority. Each method that returns a new `Head` is one transition of the
+protocol; the caller makes it durable with one write that is conditional on the head it came from::
+
+     none ──first──> idle v ──claimed──> claimed v,f+1 ──planned──> planned v,f,plan ──committed──> idle v+1
+                       ^                     │                          │  claimed by another run, lease over:
+                       └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
+
+    rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from scripts.helpers.display.units import printable
+from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
+from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
+
+SUCCESS = ("COMMIT", "IMPORT")
+"""What a change is called when it ends a run well; a run item is kept for each."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who works on the job, and until when the right to do so lasts."""
+
+    run_id: str
+    token: str
+    attempt: int
+    lease_until: datetime
+    since: datetime
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """One batch, frozen before the source is read, with the watermarks that follow it."""
+
+    plan_id: str
+    contexts: Mapping[str, Any]
+    """What to take, by context: the bounds of rows or the list of files."""
+    next: Mapping[str, Any]
+    """The job's whole `watermarks` after the commit; never recomputed from what was read."""
+    at: datetime | None = None
+    """When it was frozen; None in items of before that was kept."""
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.plan_id}: contexts {', '.join(sorted(self.contexts)) or 'none'}>"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A person's decision about a job: who takes it and why, and the token that marks its write."""
+
+    who: str
+    why: str
+    at: datetime
+    token: str
+    imported_run: str | None = None
+    """The run of another system whose watermarks are taken over."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What made a version: who, when, why, and what it counted.
+
+    `run_id` is the run whose watermarks are in force from then on: after a rewind that of the
+    version gone back to, after a reset none. The three counts are None in items of before they were
+    kept: `fence` is that of the head, `runs` how many runs have succeeded so far, `failed` how many
+    began since the version before and did not commit.
+    """
+
+    op: str
+    commit_id: str
+    at: datetime
+    run_id: str | None = None
+    plan_id: str | None = None
+    attempt: int = 1
+    why: str | None = None
+    who: str | None = None
+    previous_run_id: str | None = None
+    started_at: datetime | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    fence: int | None = None
+    runs: int | None = None
+    failed: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class LogEntry:
+    """One version of a job as the history keeps it."""
+
+    job_id: str
+    version: int
+    watermarks: Mapping[str, Any]
+    change: Change
+
+    @property
+    def duration(self) -> timedelta | None:
+        """Time from the begin of the run to its commit; None for what no run did."""
+        return self.change.at - self.change.started_at if self.change.started_at else None
+
+    @property
+    def runs(self) -> int:
+        """How many runs have succeeded up to this version; where none were counted, as many as versions."""
+        return self.version if self.change.runs is None else self.change.runs
+
+    @property
+    def failed(self) -> int:
+        """How many runs failed before this version was made; where none were counted, those of the same run id."""
+        return self.change.attempt - 1 if self.change.failed is None else self.change.failed
+
+    def __repr__(self) -> str:
+        metrics = sorted(self.change.metrics.items())
+        counts = "".join(f" {name}={count}" for name, count in metrics if not isinstance(count, Mapping))
+        at = self.change.at.strftime("%Y-%m-%d %H:%M:%SZ")
+        why = f" who={self.change.who!r} why={self.change.why!r}" if self.change.who else ""
+        return printable(f"<v{self.version} {self.change.op} {at} run={self.change.run_id}{counts}{why}>")
+
+
+@dataclass(frozen=True, repr=False)
+class Head:
+    """What is committed for a job, and what is open.
+
+    `version` grows by one at every commit and never goes down; `fence` grows at every `claimed`.
+    """
+
+    job_id: str
+    epoch: str
+    version: int
+    fence: int
+    watermarks: Mapping[str, Any]
+    last: Change | None = None
+    claim: Claim | None = None
+    plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        last, claim = self.last, self.claim
+        committed = f"{last.op} {last.at:%Y-%m-%d %H:%M:%SZ} run={last.run_id}" if last else "no commit yet"
+        owner = f", held by run {claim.run_id} until {claim.lease_until:%Y-%m-%d %H:%M:%SZ}" if claim else ""
+        plan = f", plan {self.plan.plan_id} open" if self.plan else ""
+        return printable(f"<Head of {self.job_id!r}: version {self.version}, {committed}{owner}{plan}>")
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Tell two states of a head apart: every transition leaves another identity behind."""
+        return (
+            self.epoch,
+            self.version,
+            self.fence,
+            self.claim.token if self.claim else None,
+            self.plan.plan_id if self.plan else None,
+            self.last.commit_id if self.last else None,
+        )
+
+    @property
+    def run_id(self) -> str:
+        """Return the run whose watermarks are in force; NoWatermarkError before the first commit."""
+        if self.last is None or self.last.run_id is None:
+            raise NoWatermarkError(self.job_id)
+        return self.last.run_id
+
+    @property
+    def runs(self) -> int:
+        """How many runs have succeeded; where they were not counted, as many as there are versions."""
+        return self.log_entry.runs if self.log_entry else 0
+
+    @property
+    def begun(self) -> int:
+        """How many runs, or attempts of one, have begun since the last version."""
+        if self.last is None:
+            return self.fence
+        if self.last.fence is None:
+            return self.claim.attempt if self.claim else 0
+        return self.fence - self.last.fence
+
+    @property
+    def next_batch(self) -> BatchId:
+        """Return the id of the batch being worked on, or of the next one."""
+        return BatchId(self.job_id, self.epoch, self.version + 1)
+
+    @property
+    def log_entry(self) -> LogEntry | None:
+        """Return what the log must hold for this version; None before the first commit."""
+        return LogEntry(self.job_id, self.version, self.watermarks, self.last) if self.last else None
+
+    @classmethod
+    def first(cls, job_id: str) -> Head:
+        """Make the head of a job that nothing is known of."""
+        return cls(job_id=job_id, epoch=new_epoch(), version=0, fence=0, watermarks={})
+
+    @classmethod
+    def imported(
+        cls,
+        job_id: str,
+        run_id: str,
+        watermarks: Mapping[str, Any],
+        *,
+        now: datetime,
+        token: str,
+        legacy_items: int = 1,
+    ) -> Head:
+        """Make the head of a job that takes over an item of the original class, as version 1."""
+        metrics = {"legacy_items": legacy_items}
+        change = Change("IMPORT", token, now, run_id=run_id, metrics=metrics, fence=0, runs=1, failed=0)
+        return replace(cls.first(job_id), version=1, watermarks=dict(watermarks), last=change)
+
+    def explained(self, order: Order) -> Head:
+        """Say of the newest version who made it and why."""
+        return replace(self, last=replace(self.last, who=order.who, why=order.why)) if self.last else self
+
+    def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta, take_over: bool = False) -> Head:
+        """Begin: take the job, with its open plan if there is one.
+
+        The same run id, or that of the run's automatic retry, re-enters at any time. Another one waits
+        for the end of the lease (RunInProgressError until then), unless a take-over is ordered.
+        """
+        attempt = 1
+        if self.claim and same_run(self.claim.run_id, run_id):
+            attempt = self.claim.attempt + 1
+        elif self.claim and now < self.claim.lease_until and not take_over:
+            raise RunInProgressError(self.job_id, self.claim.run_id, self.claim.lease_until)
+        now = now.astimezone(timezone.utc)
+        return replace(self, fence=self.fence + 1, claim=Claim(run_id, token, attempt, now + lease, now))
+
+    def renewed(self, lease_until: datetime) -> Head:
+        """Heartbeat: the same claim with a later end of its lease."""
+        if self.claim is None:
+            return self
+        return replace(self, claim=replace(self.claim, lease_until=lease_until.astimezone(timezone.utc)))
+
+    def planned(self, plan: Plan) -> Head:
+        """Freeze: store the plan, once. PlanConflictError if another one is open, or no run has the job."""
+        if self.claim is None:
+            raise PlanConflictError(self.job_id, "no run has the job, so no plan can be frozen. Call begin first.")
+        if self.plan is not None and self.plan != plan:
+            raise PlanConflictError(
+                self.job_id,
+                f"plan {self.plan.plan_id} of version {self.version + 1} is frozen and another one was given. "
+                "Work through the frozen plan (run.plan), commit it, then begin again.",
+            )
+        return replace(self, plan=plan)
+
+    def committed(self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None) -> Head:
+        """Commit: the plan's own `next` becomes the watermarks, the job is let go."""
+        if self.plan is None or self.claim is None:
+            raise PlanConflictError(self.job_id, "there is no frozen plan to commit. Call freeze first.")
+        change = Change(
+            op="COMMIT",
+            commit_id=token,
+            at=now.astimezone(timezone.utc),
+            run_id=self.claim.run_id,
+            plan_id=self.plan.plan_id,
+            attempt=self.claim.attempt,
+            previous_run_id=self._run_in_force,
+            started_at=self.claim.since,
+            metrics=dict(metrics or {}),
+            fence=self.fence,
+            runs=self.runs + 1,
+            failed=self.begun - 1,
+        )
+        return replace(self, version=self.version + 1, watermarks=self.plan.next, last=change, claim=None, plan=None)
+
+    def released(self) -> Head:
+        """Abort: let go of the job; the plan stays for the next run."""
+        return replace(self, claim=None)
+
+    # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
+
+    def rewound(self, entry: LogEntry, order: Order, context: str | None = None) -> Head:
+        """Go back to the watermarks of an earlier version, all of them or those of one context."""
+        if context is None:
+            return self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
+        watermarks = dict(self.watermarks)
+        watermarks.pop(context, None)
+        if context in entry.watermarks:
+            watermarks[context] = entry.watermarks[context]
+        return self._decided("REWIND", watermarks, order, self._run_in_force)
+
+    def reset(self, order: Order, context: str | None = None) -> Head:
+        """Forget everything, or one context: the next run starts there as on a first run."""
+        if context is None:
+            return self._decided("RESET", {}, order, None)
+        watermarks = {name: value for name, value in self.watermarks.items() if name != context}
+        return self._decided("RESET", watermarks, order, self._run_in_force)
+
+    def declared(self, values: Mapping[str, Any], order: Order, context: str | None = None) -> Head:
+        """Set the watermarks by hand, all of them or those of one context."""
+        watermarks = dict(values) if context is None else {**self.watermarks, context: dict(values)}
+        if order.imported_run is not None:
+            return self._decided("IMPORT", watermarks, order, order.imported_run)
+        return self._decided("SET", watermarks, order, self._run_in_force)
+
+    def discarded(self, order: Order) -> Head:
+        """Drop the open plan; the next run makes a new one from the same watermarks."""
+        if self.plan is None:
+            raise PlanConflictError(self.job_id, "there is no open plan to discard.")
+        return self._decided("DISCARD", self.watermarks, order, self._run_in_force)
+
+    def restored(self, order: Order) -> Head:
+        """Start a new epoch after the table came back from a backup, so that no batch id is used twice."""
+        return replace(self._decided("SET", self.watermarks, order, self._run_in_force), epoch=new_epoch())
+
+    @property
+    def _run_in_force(self) -> str | None:
+        return self.last.run_id if self.last else None
+
+    def _decided(self, op: str, watermarks: Mapping[str, Any], order: Order, run_id: str | None) -> Head:
+        change = Change(
+            op=op,
+            commit_id=order.token,
+            at=order.at.astimezone(timezone.utc),
+            run_id=run_id,
+            why=order.why,
+            who=order.who,
+            previous_run_id=self._run_in_force,
+            fence=self.fence + 1,
+            runs=self.runs + (op == "IMPORT"),
+            failed=0,
+        )
+        return replace(
+            self,
+            version=self.version + 1,
+            fence=self.fence + 1,
+            watermarks=watermarks,
+            last=change,
+            claim=None,
+            plan=None,
+        )

@@ -1,0 +1,92 @@
+"""What look-ups of a job return: lists that show themselves as tables, without values of watermarks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scripts.helpers.display.tables import Column, Table
+from scripts.helpers.display.units import id_text
+from scripts.helpers.protocol.head import LogEntry
+from scripts.helpers.rows.intervals import Span
+
+ROWS = ("rows_collected", "rows_written", "rows")
+FILES = ("files_read", "files")
+BYTES = ("bytes_read", "bytes_written", "bytes")
+
+
+class History(Table[LogEntry]):
+    """The versions of a job, newest first.
+
+    Printed, it shows what most jobs count; `to_pandas` has all counts, under their own names, and
+    whole ids. It never shows watermarks: those of an entry are in ``entry.watermarks``.
+    """
+
+    columns = (
+        Column("version", lambda entry: entry.version, "count"),
+        Column("op", lambda entry: entry.change.op),
+        Column("at", lambda entry: entry.change.at, "time"),
+        Column("run", lambda entry: id_text(entry.change.run_id) if entry.change.run_id else None),
+        Column("attempt", lambda entry: entry.change.attempt if entry.change.attempt > 1 else None, "count"),
+        Column("took", lambda entry: entry.duration, "duration"),
+        Column("rows", lambda entry: counted(entry, ROWS), "count"),
+        Column("files", lambda entry: counted(entry, FILES), "count"),
+        Column("bytes", lambda entry: counted(entry, BYTES), "size"),
+        Column("who", lambda entry: entry.change.who),
+        Column("why", lambda entry: entry.change.why),
+    )
+
+    def all_columns(self) -> Sequence[Column]:
+        """Return the columns of `to_pandas`: all that an entry has but its watermarks."""
+        fixed = (
+            Column("job", lambda entry: entry.job_id),
+            Column("version", lambda entry: entry.version),
+            Column("op", lambda entry: entry.change.op),
+            Column("at", lambda entry: entry.change.at, "time"),
+            Column("run", lambda entry: entry.change.run_id),
+            Column("previous_run", lambda entry: entry.change.previous_run_id),
+            Column("attempt", lambda entry: entry.change.attempt),
+            Column("started", lambda entry: entry.change.started_at, "time"),
+            Column("duration", lambda entry: entry.duration, "duration"),
+            Column("plan", lambda entry: entry.change.plan_id),
+            Column("who", lambda entry: entry.change.who),
+            Column("why", lambda entry: entry.change.why),
+        )
+        taken = {column.heading for column in fixed}
+        names = sorted({name for entry in self for name, count in entry.change.metrics.items() if _is_count(count)})
+        return *fixed, *(Column(f"metric.{name}" if name in taken else name, _metric(name)) for name in names)
+
+
+class Spans(Table[Span]):
+    """Ranges of cursor values, half-open and in order, as `gaps` and `coverage` return them.
+
+    Who asks for them asks for values, so they are shown.
+    """
+
+    columns = (
+        Column("low", lambda span: "the very beginning" if span[0] is None else span[0]),
+        Column("high (not included)", lambda span: "the very end" if span[1] is None else span[1]),
+    )
+
+    __repr__ = list.__repr__
+
+    def all_columns(self) -> Sequence[Column]:
+        """Return the bounds as they are; an end that is open is None."""
+        return Column("low", lambda span: span[0]), Column("high", lambda span: span[1])
+
+
+def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:
+    """Return the first of some counts that an entry has."""
+    for name in names:
+        found = entry.change.metrics.get(name)
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            return found
+    return None
+
+
+def _is_count(count: object) -> bool:
+    return not isinstance(count, Mapping | list)
+
+
+def _metric(name: str) -> Callable[[LogEntry], Any]:
+    return lambda entry: entry.change.metrics.get(name)

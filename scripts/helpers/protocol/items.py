@@ -1,0 +1,285 @@
+"""Records <-> table items. Pure.
+
+Range keys sort so that the original class, which takes the last item of a job, finds the head:
+``!`` (log, chunks) < run ids < ``~latest``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from scripts.helpers.errors import CorruptItemError, NewerFormatError, ReservedNameError
+from scripts.helpers.protocol import values
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from scripts.helpers.protocol.values import Attribute, from_utc_string, to_utc_string
+
+Item = dict[str, Attribute]
+T = TypeVar("T")
+
+HASH_KEY, RANGE_KEY, TTL_ATTRIBUTE = "jobName", "runId", "expiresAt"
+HEAD_KEY = "~latest"
+LOG_PREFIX = "!c#"
+RUN_RECORD_PREFIX, JOB_RECORD_KEY, TRIGGER_KEY = "!r#", "!j", "!t"
+"""What the Job Runs API keeps under a job's or trigger's name; watermarks have nothing to do with it."""
+TOKEN = "tok"
+"""Attribute that tells one write of such an item from another."""
+FORMAT = 1
+_ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
+MAX_METRICS_BYTES = 8 * 1024
+
+
+def log_key(version: int) -> str:
+    """Return the range key of a version's log entry; keys sort as versions do."""
+    return f"{LOG_PREFIX}{version:019d}"
+
+
+def chunk_key(chunks_id: str, index: int) -> str:
+    """Return the range key of one chunk."""
+    return f"!{chunks_id}#{index:05d}"
+
+
+def run_record_key(run_id: str) -> str:
+    """Return the range key of a run's record; keys sort as runs were started, the tenth attempt after the second.
+
+    >>> run_record_key("jr_0_attempt_2")
+    '!r#jr_0_attempt_02'
+    """
+    return RUN_RECORD_PREFIX + _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1]):0{_ATTEMPT_DIGITS}}", run_id)
+
+
+def run_of_record_key(range_key: str) -> str:
+    """Return the id of the run whose record has a range key."""
+    run_id = range_key.removeprefix(RUN_RECORD_PREFIX)
+    return _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1])}", run_id)
+
+
+def is_of_job_runs(range_key: str) -> bool:
+    """Tell whether an item is one of the Job Runs API, which says nothing about watermarks."""
+    return range_key in (JOB_RECORD_KEY, TRIGGER_KEY) or range_key.startswith(RUN_RECORD_PREFIX)
+
+
+def key(job_id: str, range_key: str) -> Item:
+    """Return the primary key of an item."""
+    return {HASH_KEY: {"S": job_id}, RANGE_KEY: {"S": range_key}}
+
+
+# --- records -> items ---------------------------------------------------------------------------
+
+
+def head_to_item(head: Head) -> Item:
+    """Write a head; ValueErrors of `values.encode` name what cannot be stored."""
+    item = key(head.job_id, HEAD_KEY)
+    item["watermarks"], item["types"] = values.encode(head.watermarks)
+    item |= {
+        "fmt": number(FORMAT),
+        "epoch": {"S": head.epoch},
+        "version": number(head.version),
+        "fence": number(head.fence),
+    }
+    if head.last:
+        item["last"] = {"M": _change_to_map(head.last)}
+    if head.claim:
+        item |= {
+            "owner": {"S": head.claim.run_id},
+            "ownerTok": {"S": head.claim.token},
+            "attempt": number(head.claim.attempt),
+            "leaseUntil": {"S": to_utc_string(head.claim.lease_until)},
+            "claimedAt": {"S": to_utc_string(head.claim.since)},
+        }
+    if head.plan:
+        item["planId"] = {"S": head.plan.plan_id}
+        item["plan"] = {"M": _plan_to_map(head.plan)}
+    return item
+
+
+def log_to_item(entry: LogEntry) -> Item:
+    """Write the immutable log entry of one version."""
+    item = key(entry.job_id, log_key(entry.version))
+    item["watermarks"], item["types"] = values.encode(entry.watermarks)
+    return item | {"fmt": number(FORMAT), "version": number(entry.version)} | _change_to_map(entry.change)
+
+
+def run_to_item(entry: LogEntry) -> Item:
+    """Write the playbook's run item: what `get_watermark(job_id, run_id)` reads."""
+    assert entry.change.run_id is not None
+    item = key(entry.job_id, entry.change.run_id)
+    item["watermarks"], item["types"] = values.encode(entry.watermarks)
+    item["metrics"], item["metricTypes"] = encode_metrics(entry.change.metrics, {})
+    return (
+        item
+        | _counts_to_map(entry.change)
+        | {
+            "version": number(entry.version),
+            "status": {"S": "COMMITTED"},
+            "committedAt": {"S": to_utc_string(entry.change.at)},
+        }
+    )
+
+
+def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> tuple[Attribute, Attribute]:
+    """Write the counts of a run; a name that is a watermark's too is refused (the watermark must win)."""
+    for name in metrics:
+        if name in next_watermarks:
+            raise ReservedNameError(name, sorted(next_watermarks))
+    return values.encode(metrics, what="metric", limit=MAX_METRICS_BYTES)
+
+
+def _change_to_map(change: Change) -> Item:
+    item: Item = {
+        "op": {"S": change.op},
+        "commitId": {"S": change.commit_id},
+        "at": {"S": to_utc_string(change.at)},
+        "attempt": number(change.attempt),
+    }
+    item["metrics"], item["metricTypes"] = encode_metrics(change.metrics, {})
+    texts = {
+        "byRun": change.run_id,
+        "planId": change.plan_id,
+        "why": change.why,
+        "who": change.who,
+        "previousRun": change.previous_run_id,
+        "startedAt": to_utc_string(change.started_at) if change.started_at else None,
+    }
+    return item | _counts_to_map(change) | {name: {"S": text} for name, text in texts.items() if text is not None}
+
+
+def _counts_to_map(change: Change) -> Item:
+    counts = {"fence": change.fence, "runs": change.runs, "failed": change.failed}
+    return {name: number(count) for name, count in counts.items() if count is not None}
+
+
+def _plan_to_map(plan: Plan) -> Item:
+    contexts, context_types = values.encode(plan.contexts, what="plan")
+    following, next_types = values.encode(plan.next)
+    item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
+    return item | ({"at": {"S": to_utc_string(plan.at)}} if plan.at else {})
+
+
+def number(value: int) -> Attribute:
+    """Write a whole number of ours."""
+    return {"N": str(value)}
+
+
+# --- items -> records ---------------------------------------------------------------------------
+
+
+def head_from_item(item: Item) -> Head:
+    """Read a head. NewerFormatError for a later format, CorruptItemError for an altered item."""
+    check_format(item)
+    return reading(item, _head)
+
+
+def log_from_item(item: Item) -> LogEntry:
+    """Read a log entry."""
+    check_format(item)
+    return reading(item, _log_entry)
+
+
+def run_from_item(item: Item) -> dict[str, Any]:
+    """Read a run item, ours or one of the original class, as the playbook's dict."""
+    return reading(item, _run)
+
+
+def start_of_run(item: Item) -> datetime:
+    """Return when the run of a record began to work; where it never did, when it was started."""
+    check_format(item)
+    return reading(item, lambda item: from_utc_string(item.get("runningSince", item["startedOn"])["S"]))
+
+
+def reading(item: Item, read: Callable[[Item], T]) -> T:
+    """Read an item; CorruptItemError if it was altered."""
+    try:
+        return read(item)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        job_id, range_key = item[HASH_KEY]["S"], item[RANGE_KEY]["S"]
+        raise CorruptItemError(job_id, range_key, f"{type(error).__name__} while reading it") from error
+
+
+def check_format(item: Item) -> None:
+    """Raise NewerFormatError for an item of a later format."""
+    found = item.get("fmt", {}).get("N", "0")
+    if found.isdigit() and int(found) > FORMAT:
+        raise NewerFormatError(item[HASH_KEY]["S"], int(found), FORMAT)
+
+
+def _head(item: Item) -> Head:
+    claim = plan = None
+    if "ownerTok" in item or "owner" in item:
+        claim = Claim(
+            run_id=item["owner"]["S"],
+            token=item["ownerTok"]["S"],
+            attempt=int(item["attempt"]["N"]),
+            lease_until=from_utc_string(item["leaseUntil"]["S"]),
+            since=from_utc_string(item["claimedAt"]["S"]),
+        )
+    if "planId" in item or "plan" in item:
+        stored = item["plan"]["M"]
+        plan = Plan(
+            plan_id=item["planId"]["S"],
+            contexts=values.decode(stored["contexts"], stored["contextTypes"]),
+            next=values.decode(stored["next"], stored["nextTypes"]),
+            at=from_utc_string(stored["at"]["S"]) if "at" in stored else None,
+        )
+    return Head(
+        job_id=item[HASH_KEY]["S"],
+        epoch=item["epoch"]["S"],
+        version=int(item["version"]["N"]),
+        fence=int(item["fence"]["N"]),
+        watermarks=values.decode(item["watermarks"], item["types"]),
+        last=_change(item["last"]["M"]) if "last" in item else None,
+        claim=claim,
+        plan=plan,
+    )
+
+
+def _log_entry(item: Item) -> LogEntry:
+    return LogEntry(
+        job_id=item[HASH_KEY]["S"],
+        version=int(item["version"]["N"]),
+        watermarks=values.decode(item["watermarks"], item["types"]),
+        change=_change(item),
+    )
+
+
+def _change(item: Item) -> Change:
+    return Change(
+        op=item["op"]["S"],
+        commit_id=item["commitId"]["S"],
+        at=from_utc_string(item["at"]["S"]),
+        run_id=_text(item, "byRun"),
+        plan_id=_text(item, "planId"),
+        attempt=int(item["attempt"]["N"]),
+        why=_text(item, "why"),
+        who=_text(item, "who"),
+        previous_run_id=_text(item, "previousRun"),
+        started_at=from_utc_string(item["startedAt"]["S"]) if "startedAt" in item else None,
+        metrics=values.decode(item["metrics"], item["metricTypes"]),
+        fence=_count(item, "fence"),
+        runs=_count(item, "runs"),
+        failed=_count(item, "failed"),
+    )
+
+
+def _run(item: Item) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        HASH_KEY: item[HASH_KEY]["S"],
+        RANGE_KEY: item[RANGE_KEY]["S"],
+        "watermarks": values.decode(item["watermarks"], item.get("types")),
+    }
+    if "version" in item:
+        found["version"] = int(item["version"]["N"])
+        found["status"] = item["status"]["S"]
+        found["committedAt"] = from_utc_string(item["committedAt"]["S"])
+        found["metrics"] = values.decode(item["metrics"], item["metricTypes"])
+    return found
+
+
+def _text(item: Item, name: str) -> str | None:
+    return item[name]["S"] if name in item else None
+
+
+def _count(item: Item, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None

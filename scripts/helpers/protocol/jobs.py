@@ -1,0 +1,271 @@
+"""Which jobs a table holds, without an index and without reading their histories."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.helpers.display.tables import Column, Table
+from scripts.helpers.display.units import id_text
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.store import Store
+
+SEGMENTS = 4
+MIN_PAGE, FIRST_PAGE, MAX_PAGE = 2, 16, 1_000
+"""Items of one request. The smallest holds the head of one job and the first item of the next."""
+PROBE_EVERY = 16
+"""Requests for the smallest page, after which a larger one tries whether histories have become short."""
+UNIT_BYTES = 4_096
+"""What DynamoDB counts as one unit of a consistent read."""
+ENOUGH, TOO_MUCH = 6, 8
+"""Units read beside the heads for each job found: below the first pages grow, above the second they shrink.
+A request costs a unit too, which is about seven items of a history."""
+BEFORE_HEAD = "~"
+LAST = "\U0010ffff" * 256
+"""The largest range key: after it comes another job."""
+FIRST_RUN = '"'
+"""No run id is below this."""
+JOB_RECORD, TRIGGER = "job", "trigger"
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """One job of a table.
+
+    `head` is None where it has none that can be read; `problem` then says why, and what to do.
+    """
+
+    job_id: str
+    head: Head | None
+    problem: str | None = None
+
+
+class ListedJobs(Table[ListedJob]):
+    """Jobs by name; shown without values of watermarks."""
+
+    columns = (
+        Column("job", lambda job: job.job_id),
+        Column("version", lambda job: job.head and job.head.version, "count"),
+        Column("last version", lambda job: job.head and job.head.last and job.head.last.at, "time"),
+        Column("by", lambda job: job.head and job.head.last and job.head.last.op),
+        Column("open plan", lambda job: job.head and job.head.plan and job.head.plan.plan_id),
+        Column("owner", lambda job: job.head and job.head.claim and id_text(job.head.claim.run_id)),
+        Column("until", lambda job: job.head and job.head.claim and job.head.claim.lease_until, "time"),
+        Column("problem", lambda job: job.problem),
+    )
+
+
+@dataclass(frozen=True)
+class ListCost:
+    """What a list took: requests, items that DynamoDB read for it, and the read units that it charged."""
+
+    requests: int = 0
+    items: int = 0
+    units: float = 0.0
+
+
+@dataclass(frozen=True)
+class JobList:
+    """The jobs of a table by name, and what the list took. Not `is_whole` where a limit ended it.
+
+    `triggers` are the names under which the Job Runs API keeps a trigger and nothing else is kept.
+    """
+
+    jobs: ListedJobs
+    cost: ListCost
+    is_whole: bool = True
+    triggers: tuple[str, ...] = ()
+
+
+def list_jobs(
+    store: Store,
+    *,
+    segments: int = SEGMENTS,
+    max_requests: int | None = None,
+    on_page: Callable[[int, ListCost], None] | None = None,
+) -> JobList:
+    """List all jobs of a table; the cost follows their number and not the length of their histories.
+
+    A job's head is its last item. So where a page ends inside a history, the next one starts right
+    before the head of that job: a start key need not exist (AWS Database Blog, "Generate a distinct
+    set of partition keys for an Amazon DynamoDB table efficiently"). Where histories are short,
+    pages grow until it is cheaper to read through them. Each head is read consistently; jobs that
+    begin meanwhile may or may not be there.
+
+    Parameters
+    ----------
+    segments
+        Parts of the table that are read at once.
+    max_requests
+        End after so many requests.
+    on_page
+        Told of the number of jobs found and of the cost so far, after each request, by any thread.
+
+    Raises
+    ------
+    AccessRefusedError
+        The role has no ``dynamodb:Scan``. That of a team should not: Scan knows no LeadingKeys.
+    """
+    if type(segments) is not int or segments < 1:
+        raise InvalidValueError(f"segments is {segments!r}; it must be a whole number above 0.")
+    tally = _Tally(max_requests, on_page)
+    walks = [_Walk(store, tally, number, segments) for number in range(segments)]
+    with ThreadPoolExecutor(segments) as pool:
+        try:
+            list(pool.map(_Walk.run, walks))
+        except BaseException:
+            tally.stopped = True
+            raise
+    found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
+    triggers = tuple(sorted(name for walk in walks for name in walk.triggers))
+    return JobList(ListedJobs(found), tally.cost, not tally.stopped, triggers)
+
+
+class _Tally:
+    """What all segments count together, and whether they go on."""
+
+    def __init__(self, max_requests: int | None, on_page: Callable[[int, ListCost], None] | None) -> None:
+        self.cost, self.jobs, self.stopped = ListCost(), 0, False
+        self._max, self._on_page, self._lock = max_requests, on_page, threading.Lock()
+
+    def may_ask(self) -> bool:
+        """Count one request before it is sent; False where the limit is reached."""
+        with self._lock:
+            if self.stopped or (self._max is not None and self.cost.requests >= self._max):
+                self.stopped = True
+                return False
+            self.cost = ListCost(self.cost.requests + 1, self.cost.items, self.cost.units)
+            return True
+
+    def count_request(self, items_read: int = 0) -> None:
+        """Count a request of another kind."""
+        with self._lock:
+            before = self.cost
+            self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
+
+    def add(self, page: dict[str, Any], new_jobs: int) -> None:
+        units = float(page.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
+        with self._lock:
+            self.jobs += new_jobs
+            before = self.cost
+            self.cost = ListCost(before.requests, before.items + page["ScannedCount"], before.units + units)
+            if self._on_page is not None:
+                self._on_page(self.jobs, self.cost)
+
+
+class _Walk:
+    """One segment of the table, from job to job."""
+
+    def __init__(self, store: Store, tally: _Tally, segment: int, segments: int) -> None:
+        self.found: list[ListedJob] = []
+        self.triggers: list[str] = []
+        self._store, self._tally = store, tally
+        self._request = {"ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
+        if segments > 1:
+            self._request |= {"Segment": segment, "TotalSegments": segments}
+        self._job: str | None = None
+        self._head: items.Item | None = None
+        self._seen: set[str] = set()
+        self._limit, self._pages_since_probe = FIRST_PAGE, 0
+
+    def run(self) -> None:
+        start: items.Item | None = None
+        while self._tally.may_ask():
+            request = self._request | {"Limit": self._limit} | ({"ExclusiveStartKey": start} if start else {})
+            page = self._store.page_of_table(request)
+            known, last = len(self.found), page.get("LastEvaluatedKey")
+            for item in page["Items"]:
+                self._take(item)
+            if last is None:
+                self._leave()
+            self._tally.add(page, len(self.found) - known)
+            if last is None:
+                return
+            self._adapt(page["Items"], jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
+            start = _next_start(last)
+        if self._head is not None:
+            self._leave()
+
+    def _take(self, item: items.Item) -> None:
+        job_id = item[items.HASH_KEY]["S"]
+        if job_id != self._job:
+            self._leave()
+            self._job = job_id
+        if _is_head(item):
+            self._head = item
+        else:
+            self._seen.add(_kind(item))
+
+    def _leave(self) -> None:
+        """Add the job whose items are all behind us; one without a head is asked for, as a jump may pass over it."""
+        if self._job is not None:
+            listed = _listed(self._job, self._head) if self._head else self._headless(self._job)
+            self.found += [listed] if listed else []
+        self._job, self._head, self._seen = None, None, set()
+
+    def _headless(self, job_id: str) -> ListedJob | None:
+        """Say what a name without a head is; None for that of a trigger, which is no job."""
+        request = requests.query_between(self._store.table_name, job_id, FIRST_RUN, BEFORE_HEAD) | {"Limit": 2}
+        runs = len(list(self._store.query(request, pages=1)))
+        self._tally.count_request(runs)
+        if runs == 1:
+            return ListedJob(job_id, None, "one item of the original class; the next run takes it over")
+        if runs:
+            return ListedJob(job_id, None, "items of the original class; see adopt")
+        if self._seen == {TRIGGER}:
+            self.triggers.append(job_id)
+            return None
+        if self._seen <= {JOB_RECORD, TRIGGER}:
+            return ListedJob(job_id, None, "nothing committed yet")
+        return ListedJob(job_id, None, "its head is gone; see doctor")
+
+    def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
+        """Choose the size of the next page by what this one read in vain; a head jumped to is no merit of its size."""
+        heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
+        waste = sum(_units(item) for item in page if not _is_head(item))
+        if waste <= ENOUGH * heads:
+            self._limit = min(MAX_PAGE, self._limit * 2)
+        elif waste > TOO_MUCH * heads:
+            self._limit = max(MIN_PAGE, self._limit // 4)
+        self._pages_since_probe = self._pages_since_probe + 1 if self._limit == MIN_PAGE else 0
+        if self._pages_since_probe > PROBE_EVERY:
+            self._limit, self._pages_since_probe = FIRST_PAGE, 0
+
+
+def _next_start(last: items.Item) -> items.Item:
+    """Return where the next page starts: before the head of the job where the last one ended, or after the job."""
+    job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
+    if range_key < BEFORE_HEAD:
+        return items.key(job_id, BEFORE_HEAD)
+    return items.key(job_id, LAST) if range_key > items.HEAD_KEY else last
+
+
+def _is_head(item: items.Item) -> bool:
+    return bool(item[items.RANGE_KEY]["S"] == items.HEAD_KEY)
+
+
+def _units(item: items.Item) -> int:
+    """Return about how many read units an item costs by its chunk of data; others are small."""
+    return 1 + len(item.get("data", {}).get("B", b"")) // UNIT_BYTES
+
+
+def _kind(item: items.Item) -> str:
+    """Tell what belongs to the Job Runs API from what belongs to watermarks."""
+    range_key = item[items.RANGE_KEY]["S"]
+    if not items.is_of_job_runs(range_key):
+        return "watermarks"
+    return TRIGGER if range_key == items.TRIGGER_KEY else JOB_RECORD
+
+
+def _listed(job_id: str, item: items.Item) -> ListedJob:
+    try:
+        return ListedJob(job_id, items.head_from_item(item))
+    except NewerFormatError as error:
+        return ListedJob(job_id, None, f"format {error.found}: upgrade glue-watermarks")
+    except CorruptItemError:
+        return ListedJob(job_id, None, "its head is not readable; see doctor")

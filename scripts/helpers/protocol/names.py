@@ -1,0 +1,155 @@
+"""Names and ids: the rules for jobs, runs and contexts, namespaces, derived jobs, and the batch id. Pure."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from hashlib import sha256
+
+from scripts.helpers.errors import InvalidIdError
+
+JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
+"""Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
+
+MAX_NAME = 255
+_DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
+_OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
+_RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
+
+
+def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
+    """Return a job name that keeps the rule, else raise InvalidIdError."""
+    return _check("Job name", job_id, re.compile(rule), f"It must match {rule}")
+
+
+def check_run_id(run_id: str) -> str:
+    """Return a run id of 1 to 255 printable ASCII bytes that starts with none of ``! ~`` and space."""
+    return _check(
+        "Run id", run_id, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
+    )
+
+
+def same_run(owner: str, run_id: str) -> bool:
+    """Tell whether a run goes on for the one that has the job: it is the same, or its automatic retry.
+
+    Glue marks retries of ``jr_<hexadecimal digits>`` as ``..._attempt_1``, ``..._attempt_2``. An
+    earlier attempt does not go on for a later one, and other ids are of one run only if they are equal.
+    """
+    before, after = _OF_GLUE.fullmatch(owner), _OF_GLUE.fullmatch(run_id)
+    if owner == run_id or before is None or after is None:
+        return owner == run_id
+    return before[1] == after[1] and int(before[2] or 0) <= int(after[2] or 0)
+
+
+def check_context(context: str) -> str:
+    """Return a transformation context's name that keeps the rule of run ids."""
+    return _check(
+        "Context", context, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
+    )
+
+
+def _check(what: str, text: str, rule: re.Pattern[str], remedy: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidIdError(f"{what} must be a str, not {type(text).__name__}.")
+    if not rule.fullmatch(text):
+        shown = repr(text if len(text) <= 80 else text[:77] + "...")
+        raise InvalidIdError(f"{what} {shown} ({len(text)} characters) is not allowed. {remedy}.")
+    return text
+
+
+def new_token() -> str:
+    """Make a random token that marks one write of ours."""
+    return secrets.token_hex(8)
+
+
+def new_epoch() -> str:
+    """Make the name of a job's first epoch: random, so that a table made anew never repeats a batch id.
+
+    It is long enough for thousands of jobs, such as the slices of a backfill, to write side by side.
+    """
+    return "e" + secrets.token_hex(8)
+
+
+def new_run_id() -> str:
+    """Make a run id in the shape of Glue's, for jobs that run elsewhere."""
+    return "jr_" + secrets.token_hex(32)
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """What an idempotent sink is keyed by: the same for every attempt at one plan.
+
+    ``str()`` gives text that is safe in a path: epoch and version, the version in fixed width.
+
+    >>> str(BatchId("parking", "e1f00ba42", 3))
+    'e1f00ba42-0000000003'
+    """
+
+    job_id: str
+    epoch: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.version:010d}"
+
+
+def derived_id(job_id: str, kind: str, *parts: str) -> str:
+    """Return the name of a job that serves another one: it begins as that one does, and no value can be read from it.
+
+    Of a long name only the beginning stays, for policies that allow jobs by how their names begin.
+    """
+    suffix = f"-{kind}-{sha256(repr((job_id, *parts)).encode()).hexdigest()[:16]}"
+    return job_id[: MAX_NAME - len(suffix)] + suffix
+
+
+def served_by(job_id: str) -> str | None:
+    """Return how the job's name begins that a derived one serves; None for a name that is not derived."""
+    found = _DERIVED.fullmatch(job_id) if len(job_id) <= MAX_NAME else None
+    return found[1] if found else None
+
+
+SEPARATOR = "@@"
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return the job's own name and its namespace of its name in the table.
+
+    >>> split_name("repairs@@north"), split_name("repairs")
+    (('repairs', 'north'), ('repairs', None))
+    """
+    job_id, _, namespace = name.partition(SEPARATOR)
+    return job_id, namespace or None
+
+
+def name_in_table(job_id: str, namespace: str | None) -> str:
+    """Return the name that a job has in the table: ``job@@namespace``, or its own without a namespace.
+
+    No two pairs have the same name, so runs in different namespaces share nothing: not the lease, not
+    the watermarks, not the history.
+
+    Raises
+    ------
+    InvalidIdError
+        A name could be read in two ways, or a namespace is not of the characters of job names.
+
+    Examples
+    --------
+    >>> name_in_table("repairs", "north"), name_in_table("repairs", None)
+    ('repairs@@north', 'repairs')
+    """
+    if not namespace:
+        if isinstance(job_id, str) and SEPARATOR in job_id and served_by(job_id) is None:
+            raise InvalidIdError(
+                f"Job name {job_id!r} has {SEPARATOR!r} in it, which parts a job from its namespace. Give the part "
+                "behind it as namespace=."
+            )
+        return job_id
+    check_job_id(job_id)
+    check_job_id(namespace)
+    if SEPARATOR in job_id or SEPARATOR in namespace or job_id.endswith("@"):
+        raise InvalidIdError(
+            f"Job name {job_id!r} and namespace {namespace!r} cannot be joined by {SEPARATOR!r} without doubt. Rename "
+            "the one that has it, or the job whose name ends with '@'."
+        )
+    return f"{job_id}{SEPARATOR}{namespace}"

@@ -1,0 +1,340 @@
+"""The handle of one run: freeze its plan, then commit or abort; keep the lease meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from scripts.helpers.errors import (
+    CommitUnknownError,
+    CorruptItemError,
+    FencedError,
+    PlanConflictError,
+    RunClosedError,
+    StoreUnavailableError,
+    WatermarkError,
+)
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs
+from scripts.helpers.protocol.head import Head, Plan
+from scripts.helpers.protocol.heartbeat import Heartbeat
+from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.protocol.retention import expire_version
+from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
+from scripts.helpers.protocol.values import Spilled, as_stored, same_values
+
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """A job that is ours until the lease ends or another run takes over. Made by `Watermarks.begin`.
+
+    Attributes
+    ----------
+    job_id, run_id : str
+    replay : bool
+        The plan was frozen by an earlier attempt; take exactly that.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        head: Head,
+        clock: Callable[[], datetime],
+        lease: timedelta,
+        retention: timedelta | None = None,
+    ) -> None:
+        assert head.claim is not None
+        self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
+        self._budget = min(BUDGET_SECONDS, lease.total_seconds())
+        self._lock = threading.RLock()
+        self._heartbeat: Heartbeat | None = None
+        self._closed: str | None = None
+        self._written: set[str] = set()
+        self._batch_id = head.next_batch
+        self.job_id = head.job_id
+        self.run_id = head.claim.run_id
+        self.attempt = head.claim.attempt
+        self.replay = head.plan is not None
+
+    def __repr__(self) -> str:
+        state = self._closed or ("planned" if self.plan else "claimed")
+        return f"<Run {self.run_id!r} of {self.job_id!r}: {state}, version {self.version}, attempt {self.attempt}>"
+
+    def state(self, context: str) -> Any:
+        """Return the committed watermark of one context, read back if it was spilled; None on its first run."""
+        return self._resolve(self.watermarks.get(context))
+
+    def planned(self, context: str) -> Any:
+        """Return one context's part of the frozen plan, read back if it was spilled; None if it has none."""
+        return self._resolve(self.plan.contexts.get(context)) if self.plan else None
+
+    @property
+    def head(self) -> Head:
+        """The head as this run last made it; others may have changed it since."""
+        return self._head
+
+    @property
+    def watermarks(self) -> Mapping[str, Any]:
+        """The committed watermarks that this run started from, large ones as references (see `state`)."""
+        return self._head.watermarks
+
+    @property
+    def version(self) -> int:
+        """The committed version: that of the start, or one more after the commit."""
+        return self._head.version
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of this run, for sinks that can check one."""
+        return self._head.fence
+
+    @property
+    def plan(self) -> Plan | None:
+        """The frozen plan, large parts as references (see `planned`); None before `freeze`."""
+        return self._head.plan
+
+    @property
+    def batch_id(self) -> BatchId:
+        """The id that a sink is keyed by; PlanConflictError before `freeze`, as no batch exists yet."""
+        if self.plan is None and self._closed != "committed":
+            raise PlanConflictError(self.job_id, "there is no batch before freeze. Freeze the plan first.")
+        return self._batch_id
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the run was committed or aborted."""
+        return self._closed is not None
+
+    def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Store what this batch takes, and the watermarks that will follow it, before reading.
+
+        Once only. The same plan again is no change, another one is a PlanConflictError. If the
+        process dies after this, the next run of the job gets exactly this plan.
+
+        Raises
+        ------
+        InvalidValueError, FencedError, PlanConflictError, StoreUnavailableError
+        """
+        with self._lock:
+            self._check_open("freeze")
+            chunks: dict[str, list[bytes]] = {}
+            token = new_token()
+            kept = self._kept()
+            contexts = take_blobs(contexts, self.job_id, token, chunks, kept)
+            following = take_blobs(next_watermarks, self.job_id, token, chunks, kept)
+            contexts = as_stored(contexts, "plan", MAX_SPILL_BYTES)
+            following = as_stored(following, limit=MAX_SPILL_BYTES)
+            if self.plan and self._is_content(self.plan, contexts, following):
+                return self.plan
+            plan, large = self._spill(contexts, following)
+            chunks |= large
+            before, after = self._head, self._head.planned(plan)
+            self._store.write_chunks(self.job_id, chunks)
+            self._written.update(chunks)
+            current = self._store.swap(before, after, self._budget)
+            if current and current.identity != after.identity and self._is_ours(current, contexts, following):
+                after = current  # An earlier call that seemed to fail had taken effect.
+            self._require(after, current)
+            self._head = after
+        assert after.plan is not None
+        logger.info(
+            "event=plan_frozen job=%s run=%s batch=%s plan=%s fence=%d contexts=%s spilled=%d",
+            self.job_id, self.run_id, after.next_batch, after.plan.plan_id, self.fence, ",".join(contexts), len(chunks),
+        )  # fmt: skip
+        return after.plan
+
+    def check(self) -> None:
+        """Raise FencedError if another run has taken over. Call right before writing to a sink."""
+        self._check_open("check")
+        self._require(self._head, self._store.read_head(self.job_id))
+
+    def commit(self, **metrics: Any) -> str:
+        """Make the plan's progress durable in one write, and let go of the job.
+
+        Parameters
+        ----------
+        **metrics
+            Counts to keep beside the watermark (rows, bytes); none may have a watermark's name.
+
+        Returns
+        -------
+        str
+            ``"done"``, or ``"already"`` if another attempt committed this same plan: a success.
+
+        Raises
+        ------
+        FencedError
+            Another run took over and has not committed this plan.
+        CommitUnknownError
+            The store did not answer. Delete nothing; the next run finds out.
+        """
+        with self._lock:
+            self._check_open("commit")
+            items.encode_metrics(metrics, self.plan.next if self.plan else {})
+            before, after = self._head, self._head.committed(token=new_token(), now=self._clock(), metrics=metrics)
+            try:
+                current = self._store.swap(before, after, self._budget)
+            except StoreUnavailableError as error:
+                raise CommitUnknownError(self.job_id, self.run_id) from error
+            outcome = "done"
+            if not (current and current.identity == after.identity):
+                if not self._committed_by_other(before, current):
+                    raise self._fenced(current)
+                outcome = "already"
+            self._head, self._closed = after, "committed"
+        self._stop_heartbeat()
+        if outcome == "done":
+            self._finish(before, after)
+        logger.info(
+            "event=committed outcome=%s job=%s run=%s version=%d", outcome, self.job_id, self.run_id, self.version
+        )
+        return outcome
+
+    def abort(self) -> None:
+        """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
+        with self._lock:
+            if self._closed:
+                return
+            before, after = self._head, self._head.released()
+            current = self._store.swap(before, after, self._budget)
+            if current and current.claim and current.claim.token == self._token:
+                # A freeze had taken effect without an answer.
+                before, after = current, current.released()
+                current = self._store.swap(before, after, self._budget)
+            self._closed = "aborted"
+        self._stop_heartbeat()
+        if current and current.identity == after.identity:
+            self._head = after
+            logger.info("event=aborted job=%s run=%s plan_kept=%s", self.job_id, self.run_id, after.plan is not None)
+        else:
+            logger.warning("event=abort_skipped job=%s run=%s reason=taken_over", self.job_id, self.run_id)
+
+    def heartbeat(self) -> bool:
+        """Renew the lease once; False when there is nothing to renew any more. A thread does it inside ``with``."""
+        with self._lock:
+            if self._closed:
+                return False
+            before, after = self._head, self._head.renewed(self._clock() + self._lease)
+            try:
+                current = self._store.renew(before, after, self._budget)
+            except WatermarkError as error:
+                logger.warning("event=heartbeat_failed job=%s run=%s error=%s", self.job_id, self.run_id, error)
+                return True
+            if current and current.claim and current.claim.token == self._token:
+                if current.identity == after.identity:
+                    self._head = after
+                return True  # Still ours; if a freeze took effect without an answer, its retry finds out.
+            logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
+            return False
+
+    def __enter__(self) -> Run:
+        """Keep the lease by a heartbeat until the end of the block."""
+        if self._heartbeat is None:
+            self._heartbeat = Heartbeat(self, Run.heartbeat, self._lease.total_seconds() / 3)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Abort unless committed; an error on the way out is kept, and a failing abort does not hide it."""
+        self._stop_heartbeat()
+        if self._closed:
+            return
+        if error is None:
+            logger.warning("event=not_committed job=%s run=%s: nothing was saved", self.job_id, self.run_id)
+            self.abort()
+            return
+        try:
+            self.abort()
+        except WatermarkError as failure:
+            logger.warning("event=abort_failed job=%s run=%s error=%s", self.job_id, self.run_id, failure)
+
+    def _check_open(self, verb: str) -> None:
+        if self._closed:
+            raise RunClosedError(self.job_id, self.run_id, self._closed, verb)
+
+    def _require(self, expected: Head, current: Head | None) -> None:
+        if current is None or current.identity != expected.identity:
+            raise self._fenced(current)
+
+    def _fenced(self, current: Head | None) -> FencedError:
+        return FencedError(self.job_id, self.run_id, self.fence, current.fence if current else 0)
+
+    def _committed_by_other(self, before: Head, current: Head | None) -> bool:
+        """Tell whether another attempt made the version that this run was about to make, from the same plan."""
+        if current is None or before.plan is None or current.epoch != before.epoch or current.version <= before.version:
+            return False
+        change = current.last
+        if current.version > before.version + 1:
+            entry = self._store.read_log(self.job_id, before.version + 1)
+            change = entry.change if entry else None
+        return change is not None and change.plan_id == before.plan.plan_id
+
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+
+    # --- large plans and states -----------------------------------------------------------------
+
+    def _spill(self, contexts: dict[str, Any], following: dict[str, Any]) -> tuple[Plan, dict[str, list[bytes]]]:
+        plan_id = new_token()
+        contexts, plan_chunks = spill_large(contexts, "p", plan_id, "plan")
+        following, state_chunks = spill_large(following, "s", plan_id, "watermark", self._head.watermarks)
+        return Plan(plan_id, contexts, following, self._clock()), plan_chunks | state_chunks
+
+    def _kept(self) -> set[str]:
+        """Return the ids of chunks that last as long as the state that this run makes."""
+        plan = self._head.plan
+        values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
+        return {reference.id for reference in references(values)} | self._written
+
+    def _resolve(self, value: Any) -> Any:
+        """Read a spilled value back; blobs in it are read when they are needed."""
+        return self._read(value) if isinstance(value, Spilled) else lazy_blobs(value, self.job_id, self._read)
+
+    def _read(self, reference: Spilled) -> Any:
+        """Read chunks. FencedError if the job has moved on, and its chunks with it."""
+        try:
+            return self._store.read_spilled(self.job_id, reference)
+        except CorruptItemError:
+            self._require(self._head, self._store.read_head(self.job_id))
+            raise
+
+    def _is_content(self, plan: Plan, contexts: dict[str, Any], following: dict[str, Any]) -> bool:
+        return all(
+            stored.keys() == given.keys()
+            and all(
+                same_values(value, given[name]) or self._is_value(value, given[name]) for name, value in stored.items()
+            )
+            for stored, given in ((plan.contexts, contexts), (plan.next, following))
+        )
+
+    def _is_value(self, stored: Any, given: Any) -> bool:
+        return isinstance(stored, Spilled) and same_values(self._resolve(stored), given)
+
+    def _is_ours(self, current: Head, contexts: dict[str, Any], following: dict[str, Any]) -> bool:
+        same_claim = current.claim is not None and current.claim.token == self._token
+        return same_claim and current.plan is not None and self._is_content(current.plan, contexts, following)
+
+    @property
+    def _token(self) -> str | None:
+        return self._head.claim.token if self._head.claim else None
+
+    # --- after the commit -----------------------------------------------------------------------
+
+    def _finish(self, before: Head, after: Head) -> None:
+        """Write log entry and run item, and tidy up. A failure costs nothing: the next begin, or `doctor`, does it."""
+        assert after.log_entry is not None
+        assert before.plan is not None
+        try:
+            self._store.write_log(after.log_entry)
+            kept = references(after.watermarks)
+            for reference in references(before.plan.contexts):
+                if reference not in kept:
+                    self._store.delete_chunks(self.job_id, reference)
+            if self._retention is not None and before.log_entry is not None:
+                expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
+        except WatermarkError as error:
+            logger.warning("event=log_deferred job=%s version=%d error=%s", self.job_id, after.version, error)

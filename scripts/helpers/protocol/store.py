@@ -1,0 +1,360 @@
+"""The only module that calls DynamoDB: reads, the one conditional write, and what their failures mean."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    CorruptItemError,
+    CredentialsError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TableSchemaError,
+    WatermarkError,
+)
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.chunks import check, join
+from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
+from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.values import Spilled
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+T = TypeVar("T")
+
+CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
+ATTEMPTS = 4
+BACKOFF_SECONDS = 0.2
+BUDGET_SECONDS = 30.0
+"""Attempts at one head write end after this time; a run's shorter lease ends them sooner."""
+
+_CREDENTIAL_ERRORS = (
+    CredentialRetrievalError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+_CONFLICT = "ConditionalCheckFailedException"
+_CREDENTIALS = {
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "ExpiredTokenException",
+    "ExpiredToken",
+}
+_TRANSIENT = {
+    "ProvisionedThroughputExceededException",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "InternalServerError",
+    "ServiceUnavailable",
+    "TransactionConflictException",
+}
+
+
+def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
+    """Make a client with explicit retries and time-outs; CredentialsError without a region."""
+    try:
+        return boto3.client("dynamodb", region_name=region_name, endpoint_url=endpoint_url, config=CLIENT_CONFIG)
+    except NoRegionError as error:
+        raise CredentialsError(
+            "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region."
+        ) from error
+    except _CREDENTIAL_ERRORS as error:
+        said = str(error).rstrip(".")
+        raise CredentialsError(f"The AWS credentials cannot be used: {said}. Mend the profile or variables.") from error
+
+
+class Store:
+    """One DynamoDB table. Every read is strongly consistent; every head write is conditional."""
+
+    def __init__(
+        self,
+        table_name: str,
+        client: DynamoDBClient,
+        sleep: Callable[[float], None] = time.sleep,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.table_name = table_name
+        self.client = client
+        self.sleep = sleep
+        self.timer = timer
+
+    # --- reads ----------------------------------------------------------------------------------
+
+    def read(self, job_id: str, range_key: str) -> Item | None:
+        """Read one item; None if there is none."""
+        request = requests.get(self.table_name, job_id, range_key)
+        return self._call("get_item", request).get("Item")
+
+    def read_head(self, job_id: str) -> Head | None:
+        """Read a job's head; None before its first run."""
+        item = self.read(job_id, items.HEAD_KEY)
+        return items.head_from_item(item) if item else None
+
+    def read_log(self, job_id: str, version: int) -> LogEntry | None:
+        """Read the log entry of one version."""
+        item = self.read(job_id, items.log_key(version))
+        return items.log_from_item(item) if item else None
+
+    def query(self, request: dict[str, Any], pages: int | None = None) -> Iterator[Item]:
+        """Read the pages of a query, each when it is needed; at most `pages` of them."""
+        for number in itertools.count(1):
+            page = self._call("query", request)
+            yield from page["Items"]
+            if "LastEvaluatedKey" not in page or number == pages:
+                return
+            request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def page_of_table(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Read one page of the whole table; return the answer as it came, with what it cost."""
+        return self._call("scan", {"TableName": self.table_name} | request)
+
+    # --- writes ---------------------------------------------------------------------------------
+
+    def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
+        """Replace the head `before` by `after` in one conditional write.
+
+        A failed condition or a lost answer says nothing by itself: the head is read and its
+        identity compared, and a write that did not arrive is sent again (it can only apply once).
+
+        Parameters
+        ----------
+        budget
+            Seconds after which no further attempt is made; a run gives no more than its lease.
+
+        Returns
+        -------
+        Head or None
+            The head as it is now. Equal identity to `after`: the write took effect. Otherwise
+            somebody else's did.
+
+        Raises
+        ------
+        StoreUnavailableError
+            After all attempts it is not known whether the write took effect.
+        """
+        request = requests.put_head(self.table_name, before, after)
+        return self._settle_head(after.job_id, before, lambda: self._put(request) and after, budget)
+
+    def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
+        """Write the later lease of `after`; return the head as it is now, as `swap` does."""
+        request = requests.renew_lease(self.table_name, after)
+        return self._settle_head(after.job_id, before, lambda: self._update(request) and after, budget)
+
+    def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Item | None:
+        """Put an item in place of `before` in one conditional write; the outcome is settled as that of `swap`.
+
+        Which of two writes it was tells their attribute `items.TOKEN`.
+
+        Returns
+        -------
+        Item or None
+            The item as it is now. The token of `after`: the write took effect.
+        """
+        request = requests.put_in_place_of(self.table_name, before, after)
+        job_id, range_key = after[items.HASH_KEY]["S"], after[items.RANGE_KEY]["S"]
+
+        def token(item: Item | None) -> Any:
+            return item.get(items.TOKEN) if item else None
+
+        def read() -> Item | None:
+            return self.read(job_id, range_key)
+
+        return self._settle(read, token, token(before), lambda: self._put(request) and after, budget)
+
+    def _settle_head(
+        self, job_id: str, before: Head | None, write: Callable[[], Head | bool], budget: float
+    ) -> Head | None:
+        def identity(head: Head | None) -> Any:
+            return head.identity if head else None
+
+        return self._settle(lambda: self.read_head(job_id), identity, identity(before), write, budget)
+
+    def _settle(
+        self,
+        read: Callable[[], T | None],
+        identity: Callable[[T | None], Any],
+        expected: Any,
+        write: Callable[[], T | bool],
+        budget: float,
+    ) -> T | None:
+        started = self.timer()
+        for attempt in range(ATTEMPTS):
+            last_error: WatermarkError
+            try:
+                written = write()
+                return read() if isinstance(written, bool) else written
+            except StoreUnavailableError as error:
+                last_error = error
+            try:
+                current = read()
+                if identity(current) != expected:
+                    return current
+            except StoreUnavailableError as error:
+                last_error = error
+            pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
+            if attempt + 1 == ATTEMPTS or self.timer() - started + pause > budget:
+                break
+            self.sleep(pause)
+        raise last_error
+
+    def write_log(self, entry: LogEntry) -> None:
+        """Write the run item and then the log entry of a version; doing it again changes nothing.
+
+        The log entry comes last: where it is, the run item is too.
+        """
+        if entry.change.run_id is not None and entry.change.op in SUCCESS:
+            self._put(requests.put_run(self.table_name, entry))
+        self._put(requests.put_log(self.table_name, entry))
+
+    # --- chunks ---------------------------------------------------------------------------------
+
+    def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
+        """Write all chunks of some references; those that are there already stay as they are."""
+        for chunks_id, parts in chunks.items():
+            for index, data in enumerate(parts):
+                self._put(requests.put_chunk(self.table_name, job_id, chunks_id, index, data))
+
+    def read_spilled(self, job_id: str, reference: Spilled) -> Any:
+        """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
+        range_key = items.chunk_key(reference.id, 0)
+        try:
+            check(reference)
+            parts = []
+            for index in range(reference.chunks):
+                range_key = items.chunk_key(reference.id, index)
+                item = self.read(job_id, range_key)
+                if item is None:
+                    raise ValueError(f"chunk {index + 1} of {reference.chunks} is gone")
+                parts.append(item["data"]["B"])
+            range_key = items.chunk_key(reference.id, 0)
+            return join(reference, parts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptItemError(job_id, range_key, f"its chunks: {error}") from error
+
+    def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
+        """Let the chunks of a reference expire."""
+        for index in range(reference.chunks):
+            self.expire(job_id, items.chunk_key(reference.id, index), at)
+
+    def delete_chunks(self, job_id: str, reference: Spilled) -> None:
+        """Delete the chunks of a reference that nothing holds any more."""
+        for index in range(reference.chunks):
+            self.delete(job_id, items.chunk_key(reference.id, index))
+
+    # --- single items ---------------------------------------------------------------------------
+
+    def delete(self, job_id: str, range_key: str) -> None:
+        """Delete one item; it may be gone already."""
+        self._call("delete_item", {"TableName": self.table_name, "Key": items.key(job_id, range_key)})
+
+    def expire(self, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
+        """Let an item expire, if it is there and of that version."""
+        self._update(requests.expire(self.table_name, job_id, range_key, at, version))
+
+    def put(self, item: Item, *, if_new: bool = True) -> bool:
+        """Write one item as it is. True: it took effect. False: one is there already, and `if_new` leaves it."""
+        return self._put(requests.put_item(self.table_name, item, if_new=if_new))
+
+    def _put(self, request: dict[str, Any]) -> bool:
+        """Send a conditional PutItem. True: it took effect. False: its condition failed."""
+        return self._conditional("put_item", request)
+
+    def _update(self, request: dict[str, Any]) -> bool:
+        """Send a conditional UpdateItem. True: it took effect. False: its condition failed."""
+        return self._conditional("update_item", request)
+
+    def _conditional(self, action: str, request: dict[str, Any]) -> bool:
+        try:
+            getattr(self.client, action)(**request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == _CONFLICT:
+                return False
+            raise self.translate(error, action) from error
+        except BotoCoreError as error:
+            raise self.translate(error, action) from error
+        return True
+
+    # --- the table ------------------------------------------------------------------------------
+
+    def table_exists(self, table_name: str) -> bool:
+        """Tell whether a table of this name exists in the client's account and region."""
+        try:
+            self._call("describe_table", {"TableName": table_name})
+        except TableNotFoundError:
+            return False
+        return True
+
+    def create_table(self) -> None:
+        """Create the table and its TTL, and wait until it can be used."""
+        self._call("create_table", requests.create_table(self.table_name))
+        self.client.get_waiter("table_exists").wait(TableName=self.table_name)
+        ttl = {"Enabled": True, "AttributeName": items.TTL_ATTRIBUTE}
+        self._call("update_time_to_live", {"TableName": self.table_name, "TimeToLiveSpecification": ttl})
+        recovery = {"PointInTimeRecoveryEnabled": True}
+        self._call(
+            "update_continuous_backups",
+            {"TableName": self.table_name, "PointInTimeRecoverySpecification": recovery},
+        )
+
+    # --- failures -------------------------------------------------------------------------------
+
+    def _call(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            response: dict[str, Any] = getattr(self.client, action)(**request)
+            return response
+        except (ClientError, BotoCoreError) as error:
+            raise self.translate(error, action) from error
+
+    def translate(self, error: ClientError | BotoCoreError, action: str) -> WatermarkError:
+        """Say what a botocore error means for the caller."""
+        if isinstance(error, NoCredentialsError):
+            return CredentialsError(
+                "No AWS credentials were found. Set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run where a role is attached."
+            )
+        if isinstance(error, _CREDENTIAL_ERRORS):
+            return CredentialsError(f"The AWS credentials cannot be used ({type(error).__name__}). Renew them.")
+        if isinstance(error, ParamValidationError):
+            return ConfigurationError(f"{action} on table {self.table_name!r} is not a valid request. Check the name.")
+        if isinstance(error, BotoCoreError):
+            return StoreUnavailableError(self.table_name, action, type(error).__name__)
+        code = error.response["Error"]["Code"]
+        message = error.response["Error"].get("Message", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code == "ResourceNotFoundException":
+            return TableNotFoundError(self.table_name, self.client.meta.region_name)
+        if code in _CREDENTIALS:
+            return CredentialsError(f"AWS does not accept the credentials ({code}). Renew them.")
+        if code == "AccessDeniedException":
+            return AccessRefusedError(f"dynamodb:{self.client.meta.method_to_api_mapping[action]}", self.table_name)
+        if code in _TRANSIENT or status >= 500:
+            return StoreUnavailableError(self.table_name, action, code)
+        if code == "ValidationException" and "key" in message.lower():
+            return TableSchemaError(self.table_name)
+        return ConfigurationError(f"DynamoDB refused {action} on table {self.table_name!r}: {code}.")

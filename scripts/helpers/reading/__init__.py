@@ -1,0 +1,31 @@
+"""Reading exactly the objects that were planned: by Spark, by many small fetches, or by pandas.
+
+May not know: why they were planned. A key, its ETag and its version come in; rows, or an error that names the
+key, go out.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.reading.fetch import ObjectFetcher
+    from scripts.helpers.reading.pandas_files import read_pandas
+    from scripts.helpers.reading.small_files import read_small_files
+    from scripts.helpers.reading.spark import read_files
+
+__all__ = [
+    "ObjectFetcher",
+    "read_files",
+    "read_pandas",
+    "read_small_files",
+]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "fetch": ["ObjectFetcher"],
+        "pandas_files": ["read_pandas"],
+        "small_files": ["read_small_files"],
+        "spark": ["read_files"],
+    },
+)

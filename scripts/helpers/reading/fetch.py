@@ -1,0 +1,208 @@
+"""Single planned objects, fetched or looked at: the very bytes that were planned, or an error that names the key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
+from scripts.helpers.listing.objects import local_etag
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.listing.listing import Location
+
+WORKERS = 64
+"""Requests at once of one task. With 25 ms a request 64 fetch some 4 times as fast as 16, for the same CPU time."""
+_NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+"""Keys that obstore refuses or reads as others: empty, ``.`` or ``..`` between slashes, control characters."""
+_CREDENTIALS_LAST = timedelta(minutes=15)
+
+
+class Planned(NamedTuple):
+    """What a plan says of one object; the key is relative to the location's prefix."""
+
+    key: str
+    etag: str | None
+    version_id: str | None
+    size: int
+
+    def is_still(self, etag: str, version_id: str | None) -> bool:
+        """Compare with what is there now, as far as both are known."""
+        same_version = not self.version_id or version_id is None or self.version_id == version_id
+        return same_version and (not self.etag or self.etag == etag)
+
+
+class ObjectFetcher:
+    """Fetches planned objects of one location; many threads may use it.
+
+    obstore where it is installed and can name the key, else boto3. In a versioned bucket the planned
+    version is read, whatever came after it.
+
+    Parameters
+    ----------
+    client
+        A boto3 client; None for a local directory.
+    request_payer
+        Pay for the requests, as buckets of others may demand.
+    """
+
+    def __init__(self, location: Location, client: S3Client | None, request_payer: bool = False) -> None:
+        self._location, self._client = location, client
+        self._payer: dict[str, Any] = {"RequestPayer": "requester"} if request_payer else {}
+        self._request_payer = request_payer
+
+    @cached_property
+    def _fast(self) -> Callable[..., Any] | None:
+        if self._client is None:
+            return None
+        return _obstore_get(self._location.bucket, self._client, self._request_payer)
+
+    def fetch(self, planned: Planned) -> bytes:
+        """Return the object's bytes.
+
+        Raises
+        ------
+        ChangedObjectError
+            It was overwritten or deleted.
+        CredentialsError, SourceUnavailableError
+            The login has ended, or S3 cannot be reached or refuses for load.
+        SourceError
+            It cannot be read for another reason, which is named.
+        """
+        if self._location.is_local:
+            return self._read_file(planned)
+        if self._fast is not None and not _NOT_FOR_OBSTORE.search(self._location.prefix + planned.key):
+            return self._by_obstore(self._fast, planned)
+        answer = self._call("get_object", planned)
+        body: bytes = answer["Body"].read()
+        return body
+
+    def look(self, planned: Planned, pinned: bool = False) -> None:
+        """Check that the object of this key is now what was planned, without reading it. Raises as `fetch` does.
+
+        If `pinned`, it is enough that the planned version is still there, whatever came after it.
+        """
+        if self._location.is_local:
+            path = self._location.prefix + planned.key
+            self._compare_file(planned, self._of_file(planned, lambda: os.stat(path)))
+        else:
+            version = planned.version_id if pinned else None
+            answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
+            if not planned.is_still(answer["ETag"].strip('"'), answer.get("VersionId")):
+                raise self._changed(planned)
+
+    def _by_obstore(self, get: Callable[..., Any], planned: Planned) -> bytes:
+        from obstore import exceptions
+
+        from scripts.helpers.listing.s3 import login_or_load_of_obstore, obstore_code
+
+        condition: dict[str, str] = {}
+        if planned.etag:
+            condition["if_match"] = f'"{planned.etag}"'
+        if planned.version_id:
+            condition["version"] = planned.version_id
+        try:
+            return bytes(get(self._location.prefix + planned.key, options=condition).bytes())
+        except exceptions.PreconditionError:
+            raise self._changed(planned) from None
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise self._unreadable(planned, "NoSuchBucket") from None
+            raise self._deleted(planned) from None
+        except exceptions.BaseError as error:
+            told = login_or_load_of_obstore(str(self._location), error)
+            raise told or self._unreadable(planned, obstore_code(error), str(error)) from error
+
+    def _call(self, operation: str, planned: Planned) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        from scripts.helpers.listing.s3 import code_of, login_or_load
+
+        asked = {"Bucket": self._location.bucket, "Key": self._location.prefix + planned.key, **self._payer}
+        if planned.etag:
+            asked["IfMatch"] = f'"{planned.etag}"'
+        if planned.version_id:
+            asked["VersionId"] = planned.version_id
+        try:
+            return getattr(self._client, operation)(**asked)
+        except (ClientError, BotoCoreError) as error:
+            code, text = code_of(error), str(error)
+            if code in ("PreconditionFailed", "412"):
+                raise self._changed(planned) from None
+            if code in ("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"):
+                raise self._deleted(planned) from None
+            raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
+
+    def _read_file(self, planned: Planned) -> bytes:
+        path = self._location.prefix + planned.key
+        with self._of_file(planned, lambda: open(path, "rb")) as file:
+            body: bytes = file.read()
+            self._compare_file(planned, os.fstat(file.fileno()))
+        return body
+
+    def _of_file(self, planned: Planned, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._deleted(planned) from None
+        except OSError as error:
+            raise self._unreadable(planned, error.strerror or type(error).__name__) from error
+
+    def _compare_file(self, planned: Planned, found: os.stat_result) -> None:
+        if not planned.is_still(local_etag(found), None):
+            raise self._changed(planned)
+
+    def _changed(self, planned: Planned) -> ChangedObjectError:
+        return ChangedObjectError(str(self._location), [planned.key], [])
+
+    def _deleted(self, planned: Planned) -> ChangedObjectError:
+        return ChangedObjectError(str(self._location), [], [planned.key])
+
+    def _unreadable(self, planned: Planned, reason: str, text: str = "") -> SourceError:
+        if reason == "InvalidObjectState":
+            return ArchivedObjectError(str(self._location), [planned.key], 1)
+        remedy = "Check the login's s3:GetObject, the region, and that the object is not archived."
+        if reason.startswith("KMS.") or "kms:" in text:
+            remedy = "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
+        return SourceError(str(self._location), f"key {planned.key!r} cannot be read ({reason}). {remedy}")
+
+
+def _obstore_get(bucket: str, client: S3Client, request_payer: bool) -> Callable[..., Any] | None:
+    """Return obstore's `get` for a bucket, with the client's endpoint, region and login; None without obstore."""
+    if bucket.startswith("arn:"):
+        return None
+    try:
+        import obstore
+        from obstore.store import S3Store
+    except ImportError:
+        return None
+    credentials = client._request_signer._credentials  # type: ignore[attr-defined]
+    if credentials is None:
+        return None
+
+    def login() -> dict[str, Any]:
+        frozen = credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(timezone.utc) + _CREDENTIALS_LAST,
+        }
+
+    endpoint = client.meta.endpoint_url
+    store: Any = S3Store(
+        bucket,
+        endpoint=endpoint,
+        region=client.meta.region_name,
+        virtual_hosted_style_request=False,
+        request_payer=request_payer,
+        client_options={"allow_http": endpoint.startswith("http://")},
+        credential_provider=login,  # type: ignore[arg-type]
+    )
+    return lambda key, options: obstore.get(store, key, options=options)

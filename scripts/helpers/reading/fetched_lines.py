@@ -1,0 +1,266 @@
+"""What executors do for `small_files`: fetch planned objects, many at once, and cut them into lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import re
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ArchivedObjectError,
+    ChangedObjectError,
+    CredentialsError,
+    LedgerError,
+    ModifiedObjectError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
+
+_IN_FLIGHT = 64 * 1024 * 1024
+"""Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
+_BATCH = 2 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.decompress,
+    "bz2": bz2.decompress,
+    "deflate": zlib.decompress,
+}
+_UNKNOWN = ("zst", "snappy", "lz4")
+_MARK = "glue-watermarks error"
+_FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
+    AccessRefusedError: ("action", "resource"),
+    ArchivedObjectError: ("source", "keys", "count"),
+    ChangedObjectError: ("source", "overwritten", "deleted"),
+    ModifiedObjectError: ("source", "keys", "count"),
+    SourceUnavailableError: ("source", "reason"),
+}
+"""The attributes that an error is made of anew."""
+_KINDS: dict[str, Callable[..., WatermarkError]] = {kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError)}
+
+
+@dataclass(frozen=True)
+class LineRules:
+    """How Spark's reader of a format cuts a file.
+
+    Attributes
+    ----------
+    whole
+        The file is one record.
+    separator
+        Between lines; by default line feed, carriage return or both.
+    blank
+        Bytes of which lines that are dropped consist: a format's white space. None keeps all lines.
+    comment
+        Start of lines that are dropped.
+    header
+        Drop the first line that is kept.
+    utf8
+        The format's parser takes UTF-8 only: it stops at the first byte that is none, and finds half a record.
+    """
+
+    whole: bool = False
+    separator: bytes | None = None
+    blank: bytes | None = None
+    comment: bytes | None = None
+    header: bool = False
+    utf8: bool = False
+
+    def cut(self, body: bytes) -> list[bytes]:
+        """Return the records of one file."""
+        if not body:
+            return []
+        if self.utf8 or not self.whole:
+            body = body.removeprefix(_BOM)
+        lines = [body] if self.whole else self._split(body)
+        blank, comment = self.blank, self.comment
+        if blank is not None:
+            lines = [line for line in lines if line.strip(blank)]
+        if comment is not None:
+            lines = [line for line in lines if not line.startswith(comment)]
+        if self.utf8 and _valid_start(body) != body:
+            lines = [_valid_start(line) for line in lines]
+        return lines[1:] if self.header else lines
+
+    def _split(self, body: bytes) -> list[bytes]:
+        if self.separator is None:
+            return body.splitlines()
+        lines = body.split(self.separator)
+        return lines if lines[-1] else lines[:-1]
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """What one read fetches and how; executors get it by pickle.
+
+    `client_options` are pairs, so that it can be hashed. `folders` is how many ``name=value`` folders
+    each key has, and whose values are added as columns.
+    """
+
+    location: Location
+    rules: LineRules
+    folders: int
+    skip_changed: bool
+    client_options: tuple[tuple[str, Any], ...]
+    request_payer: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn packed plans into records, for Spark's `mapInArrow`: record, path, folder values."""
+        try:
+            yield from self._records(planned for batch in batches for planned in _unpacked(batch))
+        except WatermarkError as error:
+            raise RuntimeError(marked(error)) from error
+
+    def _records(self, planned: Iterator[Planned]) -> Iterator[pa.RecordBatch]:
+        fetcher = _fetcher(self.location, self.client_options, self.request_payer)
+        records: list[bytes] = []
+        counts: list[tuple[str, int]] = []
+        size = 0
+        for one, body in self._bodies(fetcher, planned):
+            found = self.rules.cut(_decompressed(self.location, one.key, body))
+            records += found
+            counts.append((one.key, len(found)))
+            size += len(body)
+            if size >= _BATCH:
+                yield self._batch(records, counts)
+                records, counts, size = [], [], 0
+        if records:
+            yield self._batch(records, counts)
+
+    def _bodies(self, fetcher: ObjectFetcher, planned: Iterator[Planned]) -> Iterator[tuple[Planned, bytes]]:
+        """Fetch in order, several at once, within bounded memory."""
+
+        def fetch(one: Planned) -> bytes | None:
+            try:
+                return fetcher.fetch(one)
+            except ChangedObjectError:
+                if self.skip_changed:
+                    return None
+                raise
+
+        waiting: deque[tuple[Planned, Future[bytes | None]]] = deque()
+        flying = 0
+        with ThreadPoolExecutor(WORKERS) as pool:
+            try:
+                for one in planned:
+                    while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
+                        first, future = waiting.popleft()
+                        flying -= first.size
+                        if (body := future.result()) is not None:
+                            yield first, body
+                    waiting.append((one, pool.submit(fetch, one)))
+                    flying += one.size
+                while waiting:
+                    first, future = waiting.popleft()
+                    if (body := future.result()) is not None:
+                        yield first, body
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _batch(self, records: list[bytes], counts: list[tuple[str, int]]) -> pa.RecordBatch:
+        rows = pa.array([index for index, (_, count) in enumerate(counts) for _ in range(count)], pa.int32())
+        paths = pa.array([self.location.uri(key) for key, _ in counts], pa.string())
+        columns = [pa.array(records, pa.binary()), paths.take(rows)]
+        names = ["record", "path"]
+        if self.folders:
+            values = [folder_values(key)[-self.folders :] for key, _ in counts]
+            for index in range(self.folders):
+                columns.append(pa.array([value[index] for value in values], pa.string()).take(rows))
+                names.append(f"folder_{index}")
+        return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _valid_start(record: bytes) -> bytes:
+    """Return what is UTF-8, up to the first byte that is not; if that is nothing, half a record of JSON."""
+    try:
+        record.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = record[: error.start]
+        return start if start.strip() else b"{"
+    return record
+
+
+def folder_values(key: str) -> list[str | None]:
+    """Return the values of a key's ``name=value`` folders as Spark reads them: ``%3A`` is a colon, one name is null."""
+    raw = [folder.partition("=")[2] for folder in key.split("/")[:-1] if "=" in folder]
+    return [
+        None
+        if value == "__HIVE_DEFAULT_PARTITION__"
+        else re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), value)
+        for value in raw
+    ]
+
+
+def pack(table: pa.Table) -> bytes:
+    """Write planned objects as one Arrow stream, to send them to an executor."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _unpacked(batch: pa.RecordBatch) -> Iterator[Planned]:
+    for packed in batch.column(0).to_pylist():
+        table = pa.ipc.open_stream(packed).read_all()
+        yield from map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
+
+
+@lru_cache(maxsize=4)
+def _fetcher(location: Location, client_options: tuple[tuple[str, Any], ...], request_payer: bool) -> ObjectFetcher:
+    """Keep a fetcher in the worker: making a boto3 client takes longer than fetching a hundred objects."""
+    client = None if location.is_local else make_client(WORKERS, **dict(client_options))
+    return ObjectFetcher(location, client, request_payer)
+
+
+def _decompressed(location: Location, key: str, body: bytes) -> bytes:
+    """Undo the compression that the key's ending names, as Hadoop does."""
+    ending = key.rpartition(".")[2].lower()
+    if ending in _UNKNOWN:
+        raise SourceError(str(location), f"key {key!r} is compressed ({ending}). Read it with Spark's own reader.")
+    if not body or ending not in _DECOMPRESS:
+        return body
+    try:
+        return _DECOMPRESS[ending](body)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise SourceError(
+            str(location), f"key {key!r} is no complete {ending} file ({error}). Load it again."
+        ) from error
+
+
+def marked(error: WatermarkError) -> str:
+    """Write an error so that `unmarked` finds it in the text of Spark's own."""
+    facts: dict[str, Any] = {"kind": type(error).__name__}
+    if type(error) in _FACTS:
+        facts |= {name: getattr(error, name) for name in _FACTS[type(error)]}
+    elif isinstance(error, SourceError):
+        detail = str(error).removeprefix(f"Source {error.source!r}: ")
+        facts |= {"source": error.source, "detail": detail}
+    else:
+        facts["text"] = str(error)
+    return f"{error}\n[{_MARK} {json.dumps(facts)}]"
+
+
+def unmarked(text: str) -> WatermarkError | None:
+    """Read back what `marked` wrote, from anywhere in a text."""
+    found = re.search(rf"\[{_MARK} (\{{.*\}})\]", text)
+    if found is None:
+        return None
+    facts = json.loads(found[1])
+    if "text" in facts:
+        return CredentialsError(facts["text"])
+    return _KINDS.get(facts.pop("kind"), SourceError)(**facts)

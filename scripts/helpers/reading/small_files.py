@@ -1,0 +1,220 @@
+"""Many small planned objects, fetched by the executors at once and parsed by Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.reading.fetch import Planned
+from scripts.helpers.reading.fetched_lines import Fetching, LineRules, pack, unmarked
+from scripts.helpers.reading.spark import check_folders, check_new_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from scripts.helpers.listing.listing import Location
+
+OnChanged = Literal["error", "skip"]
+FORMATS = ("json", "csv", "text")
+_TASK_BYTES = 64 * 1024 * 1024
+_TASKS_PER_SLOT = 4
+_JAVA_BLANK = bytes(range(33))
+"""What Java's `trim` removes; Spark's CSV reader drops lines of nothing else."""
+_OF_FILES = ("header", "linesep", "wholetext", "multiline", "encoding", "charset", "enforceschema")
+"""Options that are about files, not about records."""
+
+
+def read_small_files(
+    spark: SparkSession,
+    location: Location,
+    table: pa.Table,
+    format: str,
+    schema: StructType | str | None = None,
+    *,
+    path_column: str | None = None,
+    on_changed: OnChanged = "error",
+    options: Mapping[str, Any] | None = None,
+    client_options: Mapping[str, Any] | None = None,
+    request_payer: bool = False,
+) -> DataFrame:
+    """Read many small objects: each with one request, many requests at once in every task.
+
+    Spark's own readers ask S3 about five times for each object, one after the other. The rows are
+    those of Spark's reader with the same schema: its `from_json` and `from_csv` parse the lines. (Of a
+    JSON record that is no UTF-8 Spark may keep the fields before the bad byte; here all are null.)
+    An object is read only while it is what was planned: If-Match with its ETag, or its version.
+
+    Parameters
+    ----------
+    table
+        The planned objects: key, etag, version_id, size.
+    format
+        json (an object a line, or one a file with ``multiLine``), csv or text. For others: `read_files`.
+    schema
+        StructType or DDL text; needed but for text, as nothing is read to infer it. It names the
+        columns of ``name=value`` folders too, which come last as in Spark's readers.
+    path_column
+        Name of a column to add, with the URI of each row's file and its key as it is.
+    on_changed
+        ``error`` fails the Spark job at the first object that was overwritten or deleted since; ``skip``
+        leaves it out. Whether any was left out `unchanged.check_unchanged` tells, called before the commit.
+    options
+        Reader options. Not the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``, and
+        encodings other than UTF-8.
+    client_options
+        For boto3's S3 client on the executors, such as ``endpoint_url`` and ``region_name``. Otherwise
+        all comes from botocore's session there: environment, profile or instance role.
+    request_payer
+        Pay for the requests, as buckets of others may demand.
+
+    Returns
+    -------
+    DataFrame
+        Lazily read: each action fetches again.
+
+    Raises
+    ------
+    SourceError
+        A format, option or schema that this reader does not know. While Spark reads, `typed_errors`
+        turns what executors raise back into ChangedObjectError and SourceError.
+    """
+    asked = {name.lower(): _option(value) for name, value in (options or {}).items()}
+    _check(location, format, schema, asked, on_changed)
+    keys: list[str] = table.column("key").to_pylist()
+    names = check_folders(location, keys) if keys else ()
+    fields, folders = _split_schema(spark, location, schema or "value string", names)
+    if path_column is not None:
+        check_new_column(location, [*fields.names, *names], path_column)
+    if format == "text" and len(fields) != 1:
+        raise SourceError(str(location), f"text has one column, and the schema names {len(fields)}: {fields.names}.")
+    for_client = tuple(sorted((client_options or {}).items()))
+    fetching = Fetching(location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer)
+    packed = _packed(spark, table, len(keys))
+    columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
+    fetched = packed.mapInArrow(fetching, ", ".join(columns))
+    parsed = _parsed(fetched, format, fields, asked)
+    selected = [parsed[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
+    selected += [parsed[f"folder_{index}"].cast(kind).alias(name) for index, (name, kind) in enumerate(folders)]
+    return parsed.select(*selected, *([] if path_column is None else [parsed["path"].alias(path_column)]))
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turn what executors of `read_small_files` raise inside Spark's errors into our own, such as ChangedObjectError.
+
+    Examples
+    --------
+    >>> with typed_errors():
+    ...     written = True  # frame.write.parquet(...)
+    """
+    try:
+        yield
+    except Exception as error:
+        found = unmarked(str(error))
+        if found is None or isinstance(error, SourceError):
+            raise
+        raise found from error
+
+
+def _check(location: Location, format: str, schema: Any, asked: Mapping[str, str], on_changed: str) -> None:
+    """Refuse what would give other rows than Spark's reader."""
+    reason = None
+    if not location.is_local and not location.is_s3:
+        reason = f"{location.scheme}:// is not fetched here."
+    elif format not in FORMATS:
+        reason = f"the format {format!r} is not one of {', '.join(FORMATS)}."
+    elif schema is None and format != "text":
+        reason = f"{format} needs a schema here: no object is read to infer one."
+    elif on_changed not in ("error", "skip"):
+        reason = f"on_changed is {on_changed!r}, and it can be 'error' or 'skip'."
+    elif asked.get("mode", "").upper() == "DROPMALFORMED":
+        reason = "the mode DROPMALFORMED is not known to from_json and from_csv."
+    elif format == "csv" and asked.get("multiline") == "true":
+        reason = "csv with multiLine is not cut into lines."
+    elif format == "csv" and asked.get("enforceschema") == "false":
+        reason = "enforceSchema=False compares the header, which is not done here."
+    elif asked.get("encoding", asked.get("charset", "utf-8")).lower() not in ("utf-8", "utf8"):
+        reason = "the encoding is not UTF-8."
+    if reason is not None:
+        raise SourceError(str(location), f"read_small_files cannot read it so: {reason} Spark's own reader can: read.")
+
+
+def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
+    separator = asked["linesep"].encode() if "linesep" in asked else None
+    if format == "text":
+        return LineRules(asked.get("wholetext") == "true", separator)
+    if format == "json":
+        return LineRules(asked.get("multiline") == "true", separator, blank=b" \t\r\n", utf8=True)
+    comment = asked.get("comment", "").strip("\0").encode() or None
+    return LineRules(False, separator, _JAVA_BLANK, comment, asked.get("header") == "true")
+
+
+def _split_schema(
+    spark: SparkSession, location: Location, schema: StructType | str, names: tuple[str, ...]
+) -> tuple[StructType, list[tuple[str, Any]]]:
+    """Part a schema into what is in the files and the folders' columns, which Spark puts last."""
+    from pyspark.sql.types import StructType
+
+    whole = spark.createDataFrame([], schema).schema
+    kinds = {field.name.lower(): field for field in whole}
+    missing = [name for name in names if name.lower() not in kinds]
+    if missing:
+        raise SourceError(
+            str(location), f"its folders give columns that the schema has no type for: {', '.join(missing)}. Add them."
+        )
+    lower = [name.lower() for name in names]
+    in_files = StructType([field for field in whole if field.name.lower() not in lower])
+    return in_files, [(kinds[name].name, kinds[name].dataType) for name in lower]
+
+
+def _packed(spark: SparkSession, table: pa.Table, count: int) -> DataFrame:
+    """Spread the plan over tasks: a few for each slot, more where there is much to fetch."""
+    planned = table.select(list(Planned._fields))
+    total = pc.sum(planned.column("size")).as_py() or 0
+    tasks = max(_TASKS_PER_SLOT * spark.sparkContext.defaultParallelism, math.ceil(total / _TASK_BYTES))
+    each = max(1, math.ceil(count / tasks))
+    rows = [(bytearray(pack(planned.slice(start, each))),) for start in range(0, count, each)]
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, len(rows))), "planned binary")
+
+
+def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[str, str]) -> DataFrame:
+    """Parse each record into a struct `row`, or into several where the root of a JSON record is an array.
+
+    The generator keeps Spark from parsing once more for every column that is selected, and the nested
+    `when` from parsing as an array what is none.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import ArrayType
+
+    record = fetched["record"].cast("string")
+    options = {name: value for name, value in asked.items() if name not in _OF_FILES}
+    if format == "text":
+        rows = functions.array(functions.struct(record.alias(fields.names[0])))
+    elif format == "csv":
+        ddl = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
+        rows = functions.array(functions.from_csv(record, ddl, options))
+    else:
+        one = functions.from_json(record, fields, options)
+        several = functions.from_json(record, ArrayType(fields), options)
+        whole = several.isNotNull() & ~functions.exists(several, lambda row: row.isNull())
+        is_array = functions.expr("trim(LEADING ' \t\r\n' FROM cast(record AS string))").startswith("[")
+        in_array = functions.when(whole, several).otherwise(functions.array(one))
+        rows = functions.when(is_array, in_array).otherwise(functions.array(one))
+    kept = [name for name in fetched.columns if name != "record"]
+    return fetched.select(*kept, functions.explode(rows).alias("row"))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _option(value: Any) -> str:
+    """Write an option as Spark reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

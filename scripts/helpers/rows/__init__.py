@@ -1,0 +1,46 @@
+"""Which rows are new: cursor columns, the window of a batch, what was covered, and DataFrames as sources.
+
+May not know: the table of watermarks. States come in as maps and go out as maps; nothing here sends a request
+to DynamoDB.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.rows.cursors import CursorColumn
+    from scripts.helpers.rows.date_partitions import DatePartitions
+    from scripts.helpers.rows.missing import missing_keys
+    from scripts.helpers.rows.options import RowOptions
+    from scripts.helpers.rows.pandas_frames import PandasRows
+    from scripts.helpers.rows.slicing import slices
+    from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.rows.spark_frames import DataFrameRows
+    from scripts.helpers.rows.window import RowWindow
+
+__all__ = [
+    "CursorColumn",
+    "DataFrameRows",
+    "DatePartitions",
+    "PandasRows",
+    "RowOptions",
+    "RowSource",
+    "RowWindow",
+    "missing_keys",
+    "slices",
+]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "cursors": ["CursorColumn"],
+        "date_partitions": ["DatePartitions"],
+        "missing": ["missing_keys"],
+        "options": ["RowOptions"],
+        "pandas_frames": ["PandasRows"],
+        "slicing": ["slices"],
+        "sources": ["RowSource"],
+        "spark_frames": ["DataFrameRows"],
+        "window": ["RowWindow"],
+    },
+)

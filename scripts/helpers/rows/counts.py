@@ -1,0 +1,130 @@
+"""Count the rows that a job reads while it reads them: how many, their smallest and largest cursor, bytes written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.window import RowWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+logger = logging.getLogger(__name__)
+
+MAX_WAIT_MS = 2_000
+"""Spark tells of a finished action a moment later; longest wait for that."""
+MAX_TEXT = 128
+"""Longer cursors of text are not kept."""
+
+
+class RowCounts:
+    """What was read of each rows context of one run.
+
+    Spark's Observation counts during the first action on the rows, whatever that is; nothing is
+    read a second time. So a `head` or `show` before the real work, or an attempt at it that failed,
+    counts no more than it came to see, and rows that no action took are not counted. Filters that
+    come later are not pushed to the source, as all rows of the window count. Nothing here ever
+    fails or stops a job.
+    """
+
+    def __init__(self) -> None:
+        self._watched: dict[str, tuple[CursorColumn, SparkSession, Observation] | None] = {}
+        self._empty: set[str] = set()
+        self._counted: dict[str, dict[str, Any]] = {}
+
+    def add(self, context: str, counts: Mapping[str, Any]) -> None:
+        """Take over what was counted already: ``rows`` and, if it has any, ``minimum`` and ``maximum``."""
+        self._counted[context] = dict(counts)
+
+    def watch(self, context: str, rows: DataFrame, window: RowWindow) -> DataFrame:
+        """Return the same rows, which count themselves."""
+        if window.is_empty:
+            self._empty.add(context)
+            return rows
+        self._watched[context] = None
+        try:
+            return self._observed(context, rows, window.columns[0])
+        except Exception as error:
+            return _uncounted(rows, context, error)
+
+    def _observed(self, context: str, rows: DataFrame, column: CursorColumn) -> DataFrame:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        observation, name = Observation(), SPARK.quote(column.name)
+        exact = "unix_micros({})" if column.type == "timestamp" else "{}"
+        smallest, largest = (f"CAST({exact.format(f'{end}({name})')} AS STRING)" for end in ("min", "max"))
+        counts = ["count(1) AS rows", f"{smallest} AS minimum", f"{largest} AS maximum"]
+        observed = rows.observe(observation, *map(F.expr, counts))
+        self._watched[context] = (column, rows.sparkSession, observation)
+        return observed
+
+    def metrics(self) -> dict[str, Any]:
+        """Return ``rows_collected``, and what is known of each context; the sum only if each was counted."""
+        contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty} | self._counted
+        for context, watched in self._watched.items():
+            if watched is not None:
+                column, spark, observation = watched
+                found = _finished(spark, observation)
+                if found:
+                    contexts[context] = {"rows": int(found["rows"])} | _ends(column, found)
+        if not contexts:
+            return {}
+        counts: dict[str, Any] = {"contexts": contexts}
+        if contexts.keys() >= self._watched.keys():
+            counts["rows_collected"] = sum(found["rows"] for found in contexts.values())
+        return counts
+
+
+def bytes_below(spark: SparkSession, folder: str) -> int | None:
+    """Return the bytes of all files below a folder, as its file system adds them up; None where that is unknown."""
+    try:
+        path: Any = spark._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
+        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return int(files.getContentSummary(path).getLength())
+    except Exception as error:
+        logger.debug("event=bytes_unknown error=%s", type(error).__name__)
+        return None
+
+
+def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
+    logger.debug("event=rows_uncounted context=%s error=%s", context, type(error).__name__)
+    return rows
+
+
+def _ends(column: CursorColumn, found: dict[str, Any]) -> dict[str, Any]:
+    """Read the smallest and the largest cursor; leave out what Python cannot hold."""
+    ends = {}
+    for name in ("minimum", "maximum"):
+        text = found[name]
+        with suppress(CursorError):
+            if text is not None and len(text) <= MAX_TEXT:
+                ends[name] = column.from_text(text)
+    return ends
+
+
+def _finished(spark: SparkSession, observation: Any) -> dict[str, Any] | None:
+    """Return what an observation has found; None if no action on it has finished. `get` would wait for one for ever."""
+    try:
+        if not _is_ready(observation._jo):
+            spark._jsparkSession.sparkContext().listenerBus().waitUntilEmpty(MAX_WAIT_MS)
+        return dict(observation.get) if _is_ready(observation._jo) else None
+    except Exception as error:
+        logger.debug("event=rows_uncounted error=%s", type(error).__name__)
+        return None
+
+
+def _is_ready(observation: Any) -> bool:
+    """Tell whether `get` returns at once: by the future that Spark has from 3.5 on, or the field it had before."""
+    methods = {method.getName() for method in observation.getClass().getMethods()}
+    if "future" in methods:
+        return bool(observation.future().isCompleted())
+    field = observation.getClass().getDeclaredField("metrics")
+    field.setAccessible(True)
+    return bool(field.get(observation).isDefined())

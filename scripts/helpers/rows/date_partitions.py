@@ -1,0 +1,92 @@
+"""Folders by date as partition columns: the filter that leaves out those of other dates. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.rows.cursors import DAY
+from scripts.helpers.rows.dialect import SPARK
+
+
+@dataclass(frozen=True)
+class DatePartitions:
+    """How a table is partitioned by date, largest unit first.
+
+    Parameters
+    ----------
+    layout
+        Partition columns as strftime writes them, of ``%Y``, ``%m`` and ``%d``.
+    slack
+        How far the date of a row's partition may be from its cursor. The default covers time
+        zones; rows that are imported days after their stamp need those days, so a plan whose delay
+        and lookback together are longer is refused.
+
+    Examples
+    --------
+    >>> days = DatePartitions("import_date=%Y%m%d")
+    >>> days.predicate({"import_date": "int"}, date(2026, 10, 25), None)
+    '((`import_date` >= 20261024) OR `import_date` IS NULL)'
+    """
+
+    layout: str
+    slack: timedelta = DAY
+    parts: tuple[tuple[str, str], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a layout whose order is not that of time; SourceError."""
+        parts = tuple((name, form) for name, _, form in (part.partition("=") for part in self.layout.split("/")))
+        codes = list(dict.fromkeys(re.findall("%.", self.layout)))
+        known = all(name and re.fullmatch("(%Y)?(-?%m)?(-?%d)?", form) and form for name, form in parts)
+        if not known or codes != ["%Y", "%m", "%d"][: len(codes)]:
+            raise SourceError(
+                self.layout, "is no layout by date. Write it as import_year=%Y/import_month=%m, largest unit first."
+            )
+        if self.slack < timedelta(0):
+            raise SourceError(self.layout, f"slack={self.slack} is below 0. Give how far partitions may be off.")
+        object.__setattr__(self, "parts", parts)
+
+    def predicate(self, types: Mapping[str, str], first: date | None, last: date | None) -> str | None:
+        """Return the filter on partition columns alone that keeps the dates from `first` to `last`, both taken.
+
+        `types` are the columns' Spark types: whole numbers, dates, or texts. Partitions without a
+        readable date are kept. None if there is nothing to leave out.
+        """
+        days = -(-self.slack // DAY)
+        ends = []
+        if first is not None and first.toordinal() > days:
+            ends.append(self._past(types, first - days * DAY, ">"))
+        if last is not None and last.toordinal() + days <= date.max.toordinal():
+            ends.append(self._past(types, last + days * DAY, "<"))
+        if not ends:
+            return None
+        unknown = [f"{self._column(types, part, date.min)[0]} IS NULL" for part in self.parts]
+        return f"({' AND '.join(ends)} OR {' OR '.join(unknown)})"
+
+    def _past(self, types: Mapping[str, str], day: date, sign: str) -> str:
+        """Compare from the largest unit on, the day itself included."""
+        *larger, smallest = (self._column(types, part, day) for part in self.parts)
+        written = f"{smallest[0]} {sign}= {smallest[1]}"
+        for column, value in reversed(larger):
+            written = f"{column} {sign} {value} OR ({column} = {value} AND ({written}))"
+        return f"({written})"
+
+    def _column(self, types: Mapping[str, str], part: tuple[str, str], day: date) -> tuple[str, str]:
+        """Return a partition column and what it holds on a day, both as they are compared."""
+        name, form = part
+        if name not in types:
+            raise SourceError(self.layout, f"there is no column {name!r}. The source has: {', '.join(types)}.")
+        kind, column = types[name], SPARK.quote(name)
+        number = form.replace("%Y", f"{day.year:04d}").replace("%m", f"{day.month:02d}").replace("%d", f"{day.day:02d}")
+        if kind == "string":
+            kind = "date" if "-" in form else "bigint"
+            column = f"try_cast({column} AS {kind})"
+        if kind == "date" and form.startswith("%Y"):
+            start = day.replace(day=day.day if "%d" in form else 1, month=day.month if "%m" in form else 1)
+            return column, SPARK.date(start)
+        if kind in ("tinyint", "smallint", "int", "bigint") and "-" not in form:
+            return column, str(int(number))
+        raise SourceError(self.layout, f"column {name!r} is a {kind}, which holds no {form}. Mend the layout.")

@@ -1,0 +1,79 @@
+"""Find deleted rows: keys that a target still has and its source has no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import KeyColumnError
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.spark_frames import DataFrameRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+UNORDERED = ("map", "variant")
+"""Types whose values cannot be compared, nor those of what they are part of."""
+
+
+def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | Sequence[str]) -> DataFrame:
+    """Return the keys that are in the target and not in the source any more, each once.
+
+    A cursor never sees a delete: the row is gone, and no `last_modified` says so. Run this from time
+    to time, say each night, beside the job that reads what is new, and mark or delete what it finds.
+    It reads the key columns of both sides whole and nothing else. NULL equals NULL.
+
+    The target's keys are read at once and kept on the executors' disks (`localCheckpoint`), the
+    source's when the result is read: a row that comes in between is no false find. Lose an executor
+    meanwhile, and the read of the result fails. A target that keeps several versions of a row, or
+    marks the deleted ones, should be filtered first.
+
+    Parameters
+    ----------
+    source, target
+        DataFrames, or Glue's DynamicFrames.
+    keys
+        The columns that name a row, with the same types on both sides.
+
+    Raises
+    ------
+    KeyColumnError
+        No key is given, one is missing, ambiguous or of a type without equality, or the types differ.
+    """
+    names = [keys] if isinstance(keys, str) else list(keys)
+    if not names:
+        raise KeyColumnError("", "no key is given. Name the columns that tell rows apart.")
+    gone, there = DataFrameRows(target).df, DataFrameRows(source).df
+    for name in names:
+        before, now = _type_of(gone, name, "target"), _type_of(there, name, "source")
+        if before.simpleString() != now.simpleString():
+            raise KeyColumnError(
+                name,
+                f"it is a {before.simpleString()} in the target and a {now.simpleString()} in the source. Cast one of "
+                "them.",
+            )
+        if not _is_comparable(now):
+            raise KeyColumnError(name, f"a {now.simpleString()} cannot be compared. Choose another key.")
+    columns = [SPARK.quote(name) for name in names]
+    kept = gone.select(*columns).distinct().localCheckpoint(eager=True)
+    return kept.subtract(there.select(*columns))
+
+
+def _type_of(df: DataFrame, name: str, side: str) -> DataType:
+    exact = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    found = [
+        position
+        for position, other in enumerate(df.columns)
+        if other == name or (not exact and other.lower() == name.lower())
+    ]
+    if len(found) != 1:
+        raise KeyColumnError(name, f"the {side} has {len(found) or 'no'} such column. It has: {', '.join(df.columns)}.")
+    return df.schema[found[0]].dataType
+
+
+def _is_comparable(kind: DataType) -> bool:
+    """Tell whether values of a type, and of all it is made of, can be compared."""
+    parts = [field.dataType for field in getattr(kind, "fields", ())]
+    parts += [part for part in [getattr(kind, "elementType", None)] if part is not None]
+    return kind.typeName() not in UNORDERED and all(map(_is_comparable, parts))

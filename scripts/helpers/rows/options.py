@@ -1,0 +1,131 @@
+"""How `rows_since` chooses rows: its options, their defaults, and what is refused before a source is asked. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
+from scripts.helpers.rows.window import Nulls, RowWindow
+
+Sink = Literal["append", "merge"]
+
+DEFAULT_DELAY = timedelta(minutes=5)
+"""How far the upper bound of times stays behind the clock: a transaction that commits up to five
+minutes after the time it stamped on its rows is not missed. Kafka's JDBC source defaults to none,
+and its issues #172, #915 and #1015 are the rows that were lost."""
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """How `rows_since` chooses rows. The defaults lose nothing and repeat nothing.
+
+    Attributes
+    ----------
+    delay
+        Longest time between a row's stamp and the moment the server we read shows the row: the
+        longest transaction, and the lag if that server is a replica. Times only.
+    lookback
+        How far before the watermark to read again, for rows that show later than `delay`: a
+        timedelta, or a number for numbers. Rows come twice, so it needs a sink that merges.
+    high
+        The upper bound, not itself taken, instead of the one that the source gives; no delay is
+        kept from it. A tuple for compound cursors. Refused past the clock, past the ceiling, and
+        for numbers and texts more than one step past the last: rows that come later would be lost.
+    settled
+        No row below `high` can come any more, although none of the last ones is near it.
+    initial_value
+        Where a first run starts, itself taken; None for everything. No lookback goes further.
+    nulls
+        Rows with NULL in a cursor column: ``raise`` with their count, ``include`` all of them each
+        time (needs a sink that merges), or ``exclude`` them, with a WARNING that counts them.
+    descending
+        The numbers fall from row to row.
+    strings
+        Take texts as cursors. They compare byte by byte: right for ASCII keys of fixed width only.
+    sink
+        ``merge`` if what is written replaces rows of the same key.
+    """
+
+    delay: timedelta = DEFAULT_DELAY
+    lookback: Tick | None = None
+    high: Any = None
+    settled: bool = False
+    initial_value: Any = None
+    nulls: Nulls = "raise"
+    descending: bool = False
+    strings: bool = False
+    sink: Sink = "append"
+
+    def check(self, columns: tuple[CursorColumn, ...]) -> None:
+        """Refuse what cannot be meant, before the source is asked; CursorError names option and remedy."""
+        first = columns[0]
+        if self.nulls not in get_args(Nulls):
+            raise CursorError(first.name, f"nulls={self.nulls!r} is unknown. Use 'raise', 'include' or 'exclude'.")
+        if self.sink not in get_args(Sink):
+            raise CursorError(first.name, f"sink={self.sink!r} is unknown. Use 'append' or 'merge'.")
+        if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
+            raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
+        numbers = [column for column in columns if column.is_number]
+        if self.descending and len(numbers) < len(columns):
+            raise CursorError(first.name, "descending=True is for numbers only. Leave it out.")
+        self._check_lookback(first)
+        self._check_sink(first, self.lookback, self.nulls, "leave the option out")
+
+    def check_replay(self, window: RowWindow) -> None:
+        """Refuse what cannot be meant, and a sink that would keep twice what an open plan reads again."""
+        self.check(window.columns)
+        self._check_sink(window.columns[0], window.lookback, window.nulls, "discard the plan")
+
+    def _check_sink(self, first: CursorColumn, lookback: Tick | None, nulls: Nulls, otherwise: str) -> None:
+        if self.sink == "append" and (lookback or nulls == "include"):
+            why = f"lookback={lookback}" if lookback else "nulls='include'"
+            raise CursorError(
+                first.name,
+                f"{why} reads rows again, and sink='append' would keep them twice. Write them with a sink that merges "
+                f"by key and say sink='merge', or {otherwise}.",
+            )
+
+    def _check_lookback(self, first: CursorColumn) -> None:
+        given = self.lookback
+        if given is None:
+            return
+        fitting: type | tuple[type, ...] = (int, Decimal) if first.type.startswith("decimal") else int
+        fitting = timedelta if first.is_time else fitting
+        finite = not isinstance(given, Decimal) or given.is_finite()
+        if first.type == "string" or isinstance(given, bool) or not isinstance(given, fitting) or not finite:
+            raise CursorError(
+                first.name,
+                f"lookback={given!r} does not fit a {first.type}. Give a timedelta for times and dates, a number for "
+                "numbers, none for texts.",
+            )
+        if isinstance(given, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(given, first.tick):
+            raise CursorError(first.name, f"lookback={given} is finer than a {first.type}. Give whole steps of it.")
+        if given != abs(given):
+            raise CursorError(first.name, f"lookback={given!r} is below 0. Give how far to read back.")
+
+    def to_plan(self) -> dict[str, str]:
+        """Return what a plan keeps of them: nothing where they are the defaults, as plans hold few entries."""
+        return {} if str(self) == DEFAULTS else {"options": str(self)}
+
+    def __str__(self) -> str:
+        """Return what a window does not say itself, as a plan keeps it: no value of a cursor."""
+        given = {"high": self.high, "initial_value": self.initial_value}
+        answers = {name: value is not None for name, value in given.items()} | {
+            "settled": self.settled,
+            "strings": self.strings,
+        }
+        words = [f"delay={self.delay}", f"sink={self.sink}"]
+        return " ".join([*words, *(f"{name}={'yes' if answer else 'no'}" for name, answer in answers.items())])
+
+
+DEFAULTS = str(RowOptions())
+
+
+def shown(kept: object) -> str:
+    """Return the options that a plan keeps, fit for a log; a plan of an earlier release keeps none."""
+    return kept if isinstance(kept, str) and re.fullmatch(r"[\w=:., -]{1,200}", kept, re.ASCII) else "options=unknown"

@@ -1,0 +1,310 @@
+"""Fix the window of one batch: options, the stored watermark, and what the source says, into two bounds. Pure.
+
+Also the two windows that no watermark follows from: everything, and what runs of the past took.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier
+from scripts.helpers.rows.options import RowOptions
+from scripts.helpers.rows.sources import Facts, RowSource
+from scripts.helpers.rows.window import Nulls, RowWindow, check_source, check_types, precedes, read_bound
+
+logger = logging.getLogger(__name__)
+
+
+def plan_window(
+    source: RowSource,
+    names: Sequence[str],
+    *,
+    now: datetime,
+    state: Mapping[str, Any] | None = None,
+    context: str = "rows",
+    **options: Any,
+) -> RowWindow:
+    """Find the window of rows that are new, by one query over the rows past the watermark.
+
+    The upper bound is one tick above the source's largest value: while nothing newer is there, a
+    lagging replica or a late import loses no row. For times it is also no later than the clock less
+    the delay, rounded down to the column's tick; rows that come behind newer ones are safe for as
+    long as the delay lasts. Numbers and texts have no clock: a row that shows after one with a
+    larger number is lost unless a lookback covers it, or the source has a ceiling.
+
+    Parameters
+    ----------
+    source
+        The rows, such as `dataframe_rows.DataFrameRows`.
+    names
+        The cursor columns; more than one compare from the first on.
+    now
+        The job's time, aware, for a source without a clock.
+    state
+        What an earlier `RowWindow.state_after` returned; None on a first run.
+    context
+        Name of the source inside its job, for messages.
+    **options
+        See `row_options.RowOptions`.
+
+    Raises
+    ------
+    CursorError
+        A missing column, NULLs, a type without exact order or another than before, an option that
+        does not fit, or `high` before the watermark.
+    SourceChangedError
+        The state is that of other columns or of files.
+    SourceBehindError
+        The source's clock is behind the watermark.
+    """
+    chosen = RowOptions(**options)
+    columns = source.columns(names, chosen.strings)
+    chosen.check(columns)
+    low, start = _ends(columns, state, chosen, context)
+    given = None if chosen.high is None else _given(columns, chosen.high, "high")
+    if given is not None and low is not None and precedes(given, low, descending=chosen.descending):
+        raise CursorError(
+            columns[0].name, "high is before the watermark, which never moves back. Leave it out, or rewind the job."
+        )
+    facts = source.facts(columns, low, chosen.descending)
+    check_nulls(columns, facts.nulls, chosen.nulls, context)
+    _check_slack(columns[0], facts.slack, chosen)
+    _check_text(columns, facts.smallest if chosen.descending else facts.largest, "its last value")
+    clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
+    if columns[0].is_time:
+        _check_clock(source, columns[0], clock, low, state is None, given, context)
+    high = given
+    if facts.ceiling is not None:
+        high = _up_to(given, _ceiling(source, columns, facts.ceiling, low, context), columns, chosen, "its ceiling")
+    elif given is None or not (columns[0].is_time or chosen.settled):
+        last = _high(columns, facts, clock, chosen, context)
+        if last is None or (low is not None and precedes(last, low, descending=chosen.descending)):
+            last = low
+        high = _up_to(given, last, columns, chosen, "one step past the last row")
+    lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
+    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start)
+
+
+def _ends(
+    columns: tuple[CursorColumn, ...], state: Mapping[str, Any] | None, options: RowOptions, context: str
+) -> tuple[Bound | None, Bound | None]:
+    """Return the watermark, and where the first run was told to start."""
+    if state is None:
+        start = None if options.initial_value is None else _given(columns, options.initial_value, "initial_value")
+        return start, start
+    check_source(state, [column.name for column in columns], context)
+    check_types(columns, state.get("type"))
+    if bool(state.get("descending")) != options.descending:
+        before = "descending" if state.get("descending") else "ascending"
+        raise CursorError(
+            columns[0].name, f"its order was {before}. Give the other order a transformation_ctx of its own."
+        )
+    return read_bound(state.get("value"), columns), read_bound(state.get("start"), columns)
+
+
+def _given(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound:
+    """Return a bound that the caller gives: a value, or a tuple of up to one for each column."""
+    values = list(value) if isinstance(value, tuple | list) else [value]
+    if not 1 <= len(values) <= len(columns):
+        raise CursorError(
+            columns[0].name, f"{what} has {len(values)} values for {len(columns)} columns. Give one each."
+        )
+    found = [column.given(value, what) for column, value in zip(columns, values, strict=False)]
+    bound: Bound = (*found, *[None] * (len(columns) - len(found)))
+    _check_text(columns, bound, what)
+    return bound
+
+
+def _check_text(columns: tuple[CursorColumn, ...], bound: Bound | None, what: str) -> None:
+    for column, value in zip(columns, bound or (), strict=False):
+        if isinstance(value, str) and not value.isascii():
+            raise CursorError(
+                column.name,
+                f"{what} has letters beyond ASCII, which databases put in different orders. Use a column of ASCII keys "
+                "of fixed width, or a timestamp, date, integer or decimal column.",
+            )
+
+
+def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, context: str) -> None:
+    """Raise CursorError, or warn, where rows have NULL in a cursor column, as the policy asks for."""
+    names = ", ".join(column.name for column in columns)
+    if count and policy == "raise":
+        raise CursorError(
+            names,
+            f"{count:,} rows have NULL there and no window would ever take them. Fill it or filter them out. "
+            "nulls='exclude' leaves them out, nulls='include' takes them each time.",
+        )
+    if count and policy == "exclude":
+        logger.warning("event=nulls_excluded context=%s column=%s rows=%d", context, names, count)
+
+
+def _check_slack(column: CursorColumn, slack: timedelta | None, options: RowOptions) -> None:
+    """Refuse partitions that may be left out although late rows are still to come into them."""
+    late = timedelta(0) if options.high is not None else options.delay
+    if isinstance(options.lookback, timedelta):
+        late += options.lookback
+    if slack is not None and late > slack:
+        raise CursorError(
+            column.name,
+            f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches. "
+            "Give DatePartitions a slack of at least delay and lookback together.",
+        )
+
+
+def _check_clock(
+    source: RowSource,
+    column: CursorColumn,
+    clock: datetime,
+    low: Bound | None,
+    first_run: bool,
+    given: Bound | None,
+    context: str,
+) -> None:
+    """Refuse a clock behind the watermark, and bounds that the caller gives past the clock."""
+    wall: Any = column.at(clock)
+    if low is not None and wall < low[0] and not first_run:
+        raise SourceBehindError(source.name, context, "clock")
+    lowest: Any = column.lowest(clock)
+    for what, bound in (("initial_value", low if first_run else None), ("high", given)):
+        if bound is not None and lowest < bound[0]:
+            raise CursorError(
+                column.name,
+                f"{what} is past the source's clock, and rows that come until then would be lost. Give one that has "
+                "passed, or leave it out.",
+            )
+
+
+def _high(
+    columns: tuple[CursorColumn, ...],
+    facts: Facts,
+    clock: datetime,
+    options: RowOptions,
+    context: str,
+) -> Bound | None:
+    """Return what is just past the last value there is, and for times no later than the clock less the delay."""
+    first = columns[0]
+    last = facts.smallest if options.descending else facts.largest
+    if last is None:
+        return None
+    if not first.is_time:
+        return _just_past(columns, last, options.descending)
+    stamp: Any = last[0]
+    if stamp > first.at(clock):
+        logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, first.name)
+    try:
+        cap: Any = first.floor(earlier(clock, options.delay))
+    except OverflowError:
+        raise CursorError(first.name, f"delay={options.delay} reaches before the year 1. Give a shorter one.") from None
+    if stamp >= cap:
+        return (cap, *[None] * (len(columns) - 1))
+    past = _just_past(columns, last, False)
+    return past if past[0] <= cap else (cap, *[None] * (len(columns) - 1))
+
+
+def _just_past(columns: tuple[CursorColumn, ...], last: Bound, descending: bool) -> Bound:
+    """Return the bound next to the last values; where the last column can go no further, by the ones before it."""
+    column, value = columns[-1], last[-1]
+    assert value is not None
+    try:
+        return (*last[:-1], column.next_below(value) if descending else column.next_above(value))
+    except OverflowError:
+        return (*_just_past(columns[:-1], last[:-1], descending), None)
+
+
+def _up_to(
+    given: Bound | None, limit: Bound | None, columns: tuple[CursorColumn, ...], options: RowOptions, what: str
+) -> Bound | None:
+    """Return the bound that the caller gives, if it is not past the limit; else the limit itself."""
+    if given is None:
+        return limit
+    if limit is None or precedes(limit, given, descending=options.descending):
+        raise CursorError(
+            columns[0].name,
+            f"high is past {what}, and rows that come below it later would be lost. Leave it out, or give one that is "
+            "not.",
+        )
+    return given
+
+
+def _lookback(column: CursorColumn, low: Bound | None, lookback: Tick | None, clock: datetime) -> Tick | None:
+    """Return how far to read back; on a wall clock more than asked, where it was put forward meanwhile."""
+    if low is None or not lookback or not isinstance(lookback, timedelta) or column.type == "timestamp":
+        return lookback or None
+    end: Any = low[0]
+    wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
+    try:
+        moment = earlier(wall.replace(tzinfo=clock.tzinfo), lookback)
+        return max(lookback, wall - moment.replace(tzinfo=None))
+    except OverflowError:
+        return lookback
+
+
+def _ceiling(
+    source: RowSource, columns: tuple[CursorColumn, ...], ceiling: Cursor, low: Bound | None, context: str
+) -> Bound:
+    bound: Bound = (columns[0].check(ceiling), *[None] * (len(columns) - 1))
+    if low is not None and precedes(bound, low):
+        raise SourceBehindError(source.name, context, "ceiling")
+    return bound
+
+
+def whole_window(source: RowSource, names: Sequence[str], strings: bool) -> RowWindow:
+    """Return the window of all rows, those without cursor as well."""
+    return RowWindow(source.columns(names, strings), None, None, nulls="include", whole=True)
+
+
+def window_between(
+    source: RowSource,
+    names: Sequence[str],
+    before: Mapping[str, Any] | None,
+    until: Mapping[str, Any],
+    options: RowOptions,
+    context: str,
+) -> RowWindow:
+    """Return the window from one watermark to a later one: what the runs between them took, as it is there now.
+
+    `lookback` and `nulls` are those of the caller; unless they are included, the source is asked how many there are.
+    Where the range starts at the very beginning, `initial_value` is that of the first run. Where the later
+    watermark is not past the earlier one, as after a rewind or reset in between, the window is empty.
+
+    Parameters
+    ----------
+    before
+        The watermark to start from; None for the very beginning, or where the first run was told to start.
+    until
+        The watermark to end with.
+
+    Raises
+    ------
+    SourceChangedError, CursorError
+        A watermark is that of other columns, of files, or of another type or order; an option does not fit, or
+        is an upper bound, which a range has of its own; or there are NULLs, and nothing was said about them.
+    """
+    for name in ("high", "settled"):
+        if getattr(options, name) not in (None, False):
+            raise CursorError(
+                names[0], f"{name}= is given, but a range of runs ends where they did. Leave it out, or read no range."
+            )
+    columns = source.columns(names, options.strings)
+    options.check(columns)
+    for state in (until, before):
+        if state is not None:
+            check_source(state, names, context)
+            check_types(columns, state.get("type"))
+    if before is not None and bool(before.get("descending")) != bool(until.get("descending")):
+        raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
+    low = until.get("start") if before is None else before.get("value")
+    stored = {**until, "low": low, "high": until.get("value")}
+    window = replace(RowWindow.from_plan(stored, names, context), columns=columns, nulls=options.nulls)
+    if options.nulls != "include":
+        check_nulls(columns, source.facts(columns, window.low, window.descending).nulls, options.nulls, context)
+    if window.low is not None and (
+        window.high is None or precedes(window.high, window.low, descending=window.descending)
+    ):
+        return replace(window, high=window.low)
+    return replace(window, lookback=None if before is None else options.lookback)

@@ -1,0 +1,83 @@
+"""What a source of rows must offer, and what it tells before a window is fixed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from scripts.helpers.errors import SourceError
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn
+from scripts.helpers.rows.window import RowWindow
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one query found about the rows past the watermark.
+
+    Attributes
+    ----------
+    now
+        The source's own clock, aware, in the zone whose wall clock its columns without zone and its
+        dates are stamped with. None if it has no clock; then the job's clock counts.
+    largest, smallest
+        Largest and smallest cursor values among rows without NULL there; compound cursors compare
+        from the first column on. A source need only find the one it is asked for: the smallest of a
+        descending cursor, else the largest. None if there is no row.
+    nulls
+        Rows that have NULL in a cursor column.
+    ceiling
+        An exact upper bound: no row below it can appear any more. It needs no delay.
+    zone
+        The zone of columns without zone and of dates, where the source has no clock to say it by.
+        None is that of the job's clock.
+    slack
+        How far the folder of a row may be from its cursor, where folders are left out by date.
+    """
+
+    now: datetime | None = None
+    largest: Bound | None = None
+    smallest: Bound | None = None
+    nulls: int = 0
+    ceiling: Cursor | None = None
+    zone: tzinfo | None = None
+    slack: timedelta | None = None
+
+
+class RowSource(Protocol):
+    """A table or query that `rows_since` reads."""
+
+    name: str
+    """For messages and logs; holds no credentials."""
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        """Return the cursor columns; CursorError for one that is missing or has no exact order.
+
+        Texts are refused unless `strings` is set.
+        """
+        ...
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
+        """Ask, in one query, about NULLs everywhere and about the rows at `low` or past it."""
+        ...
+
+    def rows(self, window: RowWindow) -> Any:
+        """Return the rows of a window as a DataFrame, lazily; the predicate reaches the source."""
+        ...
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Return what lets an error of a read of the rows come out as a SourceError."""
+        ...
+
+
+def named_zone(zone: str, source: str) -> tzinfo:
+    """Return a time zone by its name; SourceError if there is none of it."""
+    if zone == "UTC":
+        return timezone.utc
+    try:
+        return ZoneInfo(zone)
+    except (ValueError, KeyError) as error:
+        raise SourceError(source, f"zone={zone!r} is unknown. Give a name such as 'Europe/London'.") from error

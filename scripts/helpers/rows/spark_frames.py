@@ -1,0 +1,144 @@
+"""Any DataFrame as a source of rows: its columns, what is new in it, and the filter that reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
+from scripts.helpers.rows.date_partitions import DatePartitions
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.sources import Facts, RowSource, named_zone
+from scripts.helpers.rows.window import RowWindow, check_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DataFrameRows:
+    """The rows of a DataFrame or of Glue's DynamicFrame.
+
+    Planning and reading are two queries. Where the data changes between them, a row that came late
+    is in the next window if its cursor is at or past `high`; the delay is for those below.
+
+    Parameters
+    ----------
+    df
+        The source. Reading it twice must be possible.
+    partitions
+        How it is partitioned by date. Folders of other dates than those of the window are then not
+        read, neither for rows nor to count NULLs; with ``nulls="include"`` all are.
+    zone
+        Zone whose wall clock columns without zone, and dates, are stamped with; by default that of
+        the job's clock, which is UTC unless you gave another.
+    name
+        For messages.
+
+    Notes
+    -----
+    Given to a job as ``job.rows_since(DataFrameRows(df, partitions=days), "last_modified")``, with
+    ``days = DatePartitions("import_year=%Y/import_month=%m/import_day=%d")``.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame | Any,
+        *,
+        partitions: DatePartitions | None = None,
+        zone: str | None = None,
+        name: str = "DataFrame",
+    ) -> None:
+        is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
+        self.df: DataFrame = df.toDF() if is_dynamic else df
+        self.name, self._partitions = name, partitions
+        self._zone = None if zone is None else named_zone(zone, name)
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        """Return the cursor columns; CursorError for one that is missing or has no exact order."""
+        return tuple(self._column(name, strings) for name in names)
+
+    def _column(self, name: str, strings: bool) -> CursorColumn:
+        there = self.df.columns
+        found = [other for other in there if other == name] or [c for c in there if c.lower() == name.lower()]
+        if len(found) != 1:
+            raise missing_column(name, there)
+        kind = self.df.schema[found[0]].dataType.simpleString()
+        if kind == "string" and not strings:
+            raise unordered(name, kind, as_text=True)
+        return CursorColumn(name, kind)
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
+        """Count NULLs and find the last cursor value at `low` or past it, as exact text, in one aggregate."""
+        probe = RowWindow(columns, low, None, descending=descending)
+        nulls = probe.null_predicate(SPARK)
+        source = self._pruned(columns, low, None)
+        if low is not None:
+            source = source.where(f"{nulls} OR ({probe.at_or_past(low, SPARK)})")
+        row = source.selectExpr(f"count_if({nulls})", *_last(columns, nulls, "min" if descending else "max")).head()
+        assert row is not None
+        last = None
+        if row[1] is not None:
+            last = tuple(column.from_text(text) for column, text in zip(columns, row[1:], strict=True))
+        return Facts(
+            largest=None if descending else last,
+            smallest=last if descending else None,
+            nulls=row[0],
+            zone=self._zone,
+            slack=None if self._partitions is None else self._partitions.slack,
+        )
+
+    def rows(self, window: RowWindow) -> DataFrame:
+        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        now = self.columns([column.name for column in window.columns], strings=True)
+        check_types(now, [column.type for column in window.columns])
+        every = window.high is None or window.nulls == "include"
+        source = self.df if every else self._pruned(now, window.read_low, window.high)
+        return source.where(window.predicate(SPARK))
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Leave Spark's errors as they are."""
+        return nullcontext()
+
+    def _pruned(self, columns: tuple[CursorColumn, ...], low: Bound | None, high: Bound | None) -> DataFrame:
+        """Leave out the partitions that hold nothing between two bounds."""
+        if self._partitions is None:
+            return self.df
+        if not columns[0].is_time:
+            raise CursorError(
+                columns[0].name, f"a {columns[0].type} has no date to find partitions by. Leave out partitions."
+            )
+        types = {field.name: field.dataType.simpleString() for field in self.df.schema.fields}
+        predicate = self._partitions.predicate(types, _day(low), _day(high))
+        return self.df if predicate is None else self.df.where(predicate)
+
+
+def as_source(source: Any, name: str) -> RowSource:
+    """Return a source of rows as it is; a DataFrame or DynamicFrame as one."""
+    if callable(getattr(type(source), "facts", None)):
+        found: RowSource = source
+        return found
+    return DataFrameRows(source, name=name)
+
+
+def _day(bound: Bound | None) -> date | None:
+    value: Cursor | None = None if bound is None else bound[0]
+    if isinstance(value, datetime):
+        return value.date()
+    return value if isinstance(value, date) else None
+
+
+def _last(columns: tuple[CursorColumn, ...], nulls: str, function: str) -> list[str]:
+    """Write the last cursor there is, column by column, as exact text."""
+    names = [SPARK.quote(column.name) for column in columns]
+    found = [f"{function}({names[0]})"]
+    if len(names) > 1:
+        pairs = ", ".join(f"'c{position}', {name}" for position, name in enumerate(names))
+        together = f"{function}(named_struct({pairs})) FILTER (WHERE NOT ({nulls}))"
+        found = [f"({together}).c{position}" for position in range(len(names))]
+    return [
+        f"cast({f'unix_micros({text})' if column.type == 'timestamp' else text} AS string)"
+        for column, text in zip(columns, found, strict=True)
+    ]

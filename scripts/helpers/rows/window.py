@@ -1,0 +1,216 @@
+"""The window of rows that one batch takes: its bounds, its filter, and the watermark after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+from scripts.helpers.errors import CursorError, SourceChangedError
+from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list
+from scripts.helpers.rows.dialect import Dialect
+
+Nulls = Literal["raise", "include", "exclude"]
+NOTHING, EVERYTHING = "1 = 0", "1 = 1"
+
+
+@dataclass(frozen=True)
+class RowWindow:
+    """The half-open window ``[low - lookback, high)`` of one batch, all fixed before the rows are read.
+
+    `low` is None on a first run: everything before `high`. `high` is None while there is no row at
+    all; then the watermark stays as it is. A compound cursor has a value for each column and
+    compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
+    `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
+    row, whatever its cursor.
+
+    Examples
+    --------
+    >>> from scripts.helpers.rows.dialect import SPARK
+    >>> window = RowWindow((CursorColumn("id", "bigint"),), low=(5,), high=(9,))
+    >>> window.predicate(SPARK)
+    '`id` >= 5 AND `id` < 9'
+    >>> RowWindow.from_plan(window.to_plan(), ["id"], "repairs") == window
+    True
+    """
+
+    columns: tuple[CursorColumn, ...]
+    low: Bound | None
+    high: Bound | None
+    lookback: Tick | None = None
+    nulls: Nulls = "raise"
+    descending: bool = False
+    start: Bound | None = None
+    whole: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the window can hold no row."""
+        if self.whole or self.nulls == "include":
+            return False
+        return self.high is None or (self.high == self.low and not self.lookback)
+
+    @property
+    def read_low(self) -> Bound | None:
+        """Where reading starts: `low` less the lookback, but not before `start`. None is the very beginning."""
+        if self.low is None or not self.lookback:
+            return self.low
+        low, first = self.low[0], self.columns[0]
+        assert low is not None
+        try:
+            moved = first.shifted(low, self.lookback, 1 if self.descending else -1)
+        except OverflowError:
+            return self.start
+        bound: Bound = (moved, *(None for _ in self.columns[1:]))
+        if self.start is not None and precedes(bound, self.start, descending=self.descending):
+            return self.start
+        return bound
+
+    def predicate(self, dialect: Dialect) -> str:
+        """Return the filter, of typed literals only."""
+        if self.whole:
+            return EVERYTHING
+        taken = NOTHING
+        if self.high is not None:
+            ends = [self.at_or_past(self.read_low, dialect)] if self.read_low is not None else []
+            ends.append(self._compare(self.high, ">" if self.descending else "<", dialect))
+            ends += [f"{dialect.quote(column.name)} IS NOT NULL" for column in self.columns[1:]]
+            taken = " AND ".join(ends)
+        return f"{self.null_predicate(dialect)} OR ({taken})" if self.nulls == "include" else taken
+
+    def at_or_past(self, bound: Bound, dialect: Dialect) -> str:
+        """Return the filter that takes a bound and what follows it."""
+        return self._compare(bound, "<=" if self.descending else ">=", dialect)
+
+    def null_predicate(self, dialect: Dialect) -> str:
+        """Return the filter that takes rows with NULL in any cursor column."""
+        return " OR ".join(f"{dialect.quote(column.name)} IS NULL" for column in self.columns)
+
+    def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> str:
+        """Compare from the first column on; alone, the first column's part lets an index and Parquet prune."""
+        values = [value for value in bound if value is not None]
+        columns = self.columns[: len(values)]
+        if len(values) == 1:
+            return dialect.comparison(columns[0], sign, values[0])
+        choices = []
+        for position, value in enumerate(values):
+            last = position == len(values) - 1
+            parts = [dialect.comparison(*pair) for pair in zip(columns, ["="] * position, values, strict=False)]
+            parts.append(dialect.comparison(columns[position], sign if last else sign[0], value))
+            choices.append(f"({' AND '.join(parts)})")
+        return f"{dialect.comparison(columns[0], sign[0] + '=', values[0])} AND ({' OR '.join(choices)})"
+
+    # --- what is stored -------------------------------------------------------------------------
+
+    def to_plan(self) -> dict[str, Any]:
+        """Return what the frozen plan stores."""
+        options: dict[str, Any] = {"lookback": _lookback_to_store(self.lookback)} if self.lookback else {}
+        if self.nulls != "raise":
+            options["nulls"] = self.nulls
+        bounds = {"low": self._stored(self.low), "high": self._stored(self.high)}
+        return {**self._identity, **bounds, **self._begun, **options}
+
+    @classmethod
+    def from_plan(cls, plan: Mapping[str, Any], names: Sequence[str], context: str) -> RowWindow:
+        """Return the window of a frozen plan; SourceChangedError if it is that of other columns."""
+        check_source(plan, names, context)
+        types = as_list(plan.get("type"))
+        if len(types) != len(names) or not all(isinstance(kind, str) for kind in types):
+            raise CursorError(", ".join(names), "the stored plan says no type of it. Discard the plan.")
+        columns = tuple(map(CursorColumn, names, types))
+        return cls(
+            columns,
+            read_bound(plan.get("low"), columns),
+            read_bound(plan.get("high"), columns),
+            _lookback_from_store(plan.get("lookback"), columns[0]),
+            plan.get("nulls", "raise"),
+            plan.get("descending") is True,
+            read_bound(plan.get("start"), columns),
+        )
+
+    @property
+    def state_after(self) -> dict[str, Any]:
+        """What the watermark of this context is once the window is processed."""
+        value = self._stored(self.low if self.high is None else self.high)
+        return {**self._identity, "value": value, **self._begun}
+
+    @property
+    def _begun(self) -> dict[str, Any]:
+        return {} if self.start is None else {"start": self._stored(self.start)}
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        names, types = [column.name for column in self.columns], [column.type for column in self.columns]
+        one = len(names) == 1
+        stored = {"kind": "rows", "cursor_column": names[0] if one else names, "type": types[0] if one else types}
+        return stored | ({"descending": True} if self.descending else {})
+
+    def _stored(self, bound: Bound | None) -> Any:
+        return bound if bound is None else bound[0] if len(self.columns) == 1 else list(bound)
+
+
+def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
+    """Tell whether one bound comes before another in the order of reading."""
+    for left, right in zip(one, other, strict=True):
+        if left != right:
+            return right is not None and (left is None or (left > right if descending else left < right))  # type: ignore[operator]
+    return False
+
+
+def check_source(stored: Mapping[str, Any], names: Sequence[str], context: str) -> None:
+    """Raise SourceChangedError if a state or plan is that of other columns, or of files."""
+    fields = stored if isinstance(stored, Mapping) else {}
+    before = fields.get("cursor_column")
+    if fields.get("kind") != "rows":
+        raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
+    if as_list(before) != list(names):
+        raise SourceChangedError(context, ", ".join(map(str, as_list(before))), ", ".join(names))
+
+
+def check_types(columns: Sequence[CursorColumn], before: object) -> None:
+    """Raise CursorError if a column has another type than it had."""
+    types = as_list(before)
+    if len(types) != len(columns):
+        types = [None] * len(columns)
+    for column, was in zip(columns, types, strict=True):
+        if column.type != was:
+            raise CursorError(
+                column.name,
+                f"its type was {was} and is {column.type} now. Cast it, or give it a transformation_ctx of its own.",
+            )
+
+
+def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
+    """Return a stored end of a window, checked; CursorError if it does not fit the columns."""
+    if stored is None:
+        return None
+    values = as_list(stored) if len(columns) > 1 else [stored]
+    if len(values) != len(columns):
+        raise CursorError(
+            columns[0].name,
+            f"a stored bound has {len(values)} values, not {len(columns)}. Reset the watermark by hand.",
+        )
+    known = len(values) if None not in values[1:] else values.index(None, 1)
+    if any(value is not None for value in values[known:]):
+        raise CursorError(
+            columns[known].name, "a stored bound has no value there, but one after it. Reset the watermark by hand."
+        )
+    found = (column.check(value) for column, value in zip(columns, values[:known], strict=False))
+    return (*found, *[None] * (len(columns) - known))
+
+
+def _lookback_to_store(lookback: Tick) -> Any:
+    return lookback // MICROSECOND if isinstance(lookback, timedelta) else lookback
+
+
+def _lookback_from_store(stored: Any, column: CursorColumn) -> Tick | None:
+    """Read a lookback; CursorError for anything but a number of the right kind."""
+    if stored is None:
+        return None
+    if column.is_time and isinstance(stored, int):
+        return stored * MICROSECOND
+    if column.is_number and isinstance(stored, int | Decimal):
+        return stored
+    raise CursorError(column.name, "the stored lookback is no number. Discard the plan and make a new one.")

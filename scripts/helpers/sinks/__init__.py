@@ -1,0 +1,24 @@
+"""Writing a batch so that it is there once.
+
+May not know: how a batch was chosen. Rows and the id of their batch come in.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.sinks.pandas_files import write_pandas
+    from scripts.helpers.sinks.spark_files import timestamps_with_statistics
+
+__all__ = [
+    "timestamps_with_statistics",
+    "write_pandas",
+]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "pandas_files": ["write_pandas"],
+        "spark_files": ["timestamps_with_statistics"],
+    },
+)

@@ -1,0 +1,44 @@
+"""A backfill that reads a table of a database: its own bounds only, beside the live watermark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+
+
+def test_gap_is_read_from_the_database_and_live_watermark_stays_when_it_is_filled(
+    jdbc: Any, postgres: Any, watermarks: Watermarks, clock: Clock, tmp_path: Path
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY")
+    postgres.sql(f"INSERT INTO {name} SELECT generate_series(1, 100)")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+    target, options = str(tmp_path / "raw"), {"transformation_ctx": "repairs", "clock": clock}
+
+    def live(**bounds: Any) -> int:
+        with IncrementalJob(watermarks, "parking", spark=jdbc, clock=clock) as job:
+            rows = job.rows_since(source, "id", transformation_ctx="repairs", delay=timedelta(0), **bounds)
+            return job.write(rows, target)
+
+    first = live(initial_value=60)
+    gaps, log = watermarks.gaps("parking", "repairs", start=1), postgres.log()
+    with Backfill(watermarks, "parking", low=1, high=60, **options) as backfill:
+        filled = backfill.write(backfill.rows(source, "id"), target)
+    sent = [line for line in postgres.log_since(log).splitlines() if f'SELECT t.* FROM "{name}"' in line]
+    with Backfill(watermarks, "parking", low=1, high=60, **options) as again:
+        repeated = again.rows(source, "id").count()
+    beside = watermarks.latest("parking").watermarks["repairs"]["value"]
+    postgres.sql(f"INSERT INTO {name} VALUES (101)")
+
+    assert (first, gaps, filled, repeated, live()) == (41, [(1, 60)], 59, 0, 1)
+    assert watermarks.gaps("parking", "repairs", start=1) == []
+    assert beside == 101
+    assert sent and all('WHERE "id" >= 1 AND "id" < 60)' in line for line in sent)
+    written = sorted(row["id"] for row in jdbc.read.parquet(target).select("id").collect())
+    assert written == list(range(1, 102))

@@ -1,0 +1,217 @@
+"""A database that is down, refuses, or is asked for what it has not: typed errors that hold no secret."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from scripts.helpers.databases.connection import typed_errors
+from scripts.helpers.databases.table import JdbcTable, database_of
+from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.databases.windows import plan
+from tests.support.databases import PostgresServer, free_port
+
+SECRET = "not-a-secret"
+
+
+@pytest.fixture
+def stoppable(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """Return a second server, for tests that stop it."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+def shown(error: BaseException) -> str:
+    return f"{error} {error!r} {error.__cause__!r} {vars(error)}"
+
+
+def test_nothing_changes_and_the_batch_is_replayed_when_the_database_was_down(
+    jdbc: Any, stoppable: PostgresServer, watermarks: Watermarks, clock: Clock, tmp_path: Path
+) -> None:
+    stoppable.sql("CREATE TABLE parking (id int primary key)", "INSERT INTO parking VALUES (1), (2)")
+    source = JdbcTable(jdbc, stoppable.url, "parking", properties=stoppable.properties)
+
+    def run(run_id: str, before_write: Callable[[], None] = lambda: None) -> int:
+        with IncrementalJob(watermarks, "parking", run_id, spark=jdbc, clock=clock) as job:
+            rows = job.rows_since(source, "id")
+            job.freeze()
+            before_write()
+            return job.write(rows, str(tmp_path / "raw"))
+
+    with pytest.raises(SourceUnavailableError) as while_reading:
+        run("jr_1", stoppable.halt)
+    after_reading = watermarks.latest("parking")
+    with pytest.raises(SourceUnavailableError) as while_opening:
+        run("jr_2")
+    after_opening = watermarks.latest("parking")
+    stoppable.resume()
+    stoppable.sql("INSERT INTO parking VALUES (3)")
+    replayed, following = run("jr_3"), run("jr_4")
+
+    for caught in (while_reading, while_opening):
+        assert "PostgreSQL table parking" in str(caught.value)
+        assert "Run again later: the plan stays." in str(caught.value)
+        assert SECRET not in shown(caught.value) and "127.0.0.1" not in shown(caught.value)
+    assert after_reading.version == after_opening.version == 0
+    assert after_reading.plan is not None and after_reading.plan == after_opening.plan
+    assert (replayed, following) == (2, 1)
+
+
+def test_error_holds_no_secret_when_nothing_listens(jdbc: Any) -> None:
+    url = f"jdbc:postgresql://127.0.0.1:{free_port()}/shop?user=reader&password={SECRET}"
+    source = JdbcTable(jdbc, url, "parking", properties={"password": SECRET})
+
+    with pytest.raises(SourceUnavailableError) as caught:
+        plan(source, "id")
+
+    assert SECRET not in shown(caught.value) and "127.0.0.1" not in shown(caught.value)
+    assert SECRET not in repr(source) and "jdbc:" not in repr(source)
+
+
+def test_error_says_what_to_check_when_the_user_is_refused(jdbc: Any, maria: Any) -> None:
+    source = JdbcTable(jdbc, maria.url, "parking", properties=maria.properties | {"password": "wrong"})
+
+    with pytest.raises(SourceError, match="refuses the user or the password") as caught:
+        plan(source, "id")
+
+    assert "wrong" not in shown(caught.value)
+
+
+def test_error_says_what_to_grant_when_the_user_may_not_read(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int")
+    postgres.sql(f"CREATE ROLE nobody_{name} LOGIN")
+    source = JdbcTable(jdbc, postgres.url, name, properties={"user": f"nobody_{name}", "password": SECRET})
+
+    with pytest.raises(SourceError, match=r"does not let this user read it\. Grant SELECT \(SQLSTATE 42501"):
+        plan(source, "id")
+
+
+def test_error_says_so_when_there_is_no_such_database(jdbc: Any, postgres: Any) -> None:
+    source = JdbcTable(jdbc, postgres.url + "x", "parking", properties=postgres.properties)
+
+    with pytest.raises(SourceError, match="does not exist under this name"):
+        plan(source, "id")
+
+
+def test_error_says_so_when_spark_has_no_driver(jdbc: Any) -> None:
+    with pytest.raises(SourceError, match=r"Spark has no driver for it\. Add its jar"):
+        plan(JdbcTable(jdbc, "jdbc:oracle:thin:@//127.0.0.1/shop", "PARKING"), "ID")
+
+
+def test_url_is_refused_without_being_shown_when_it_is_of_another_kind(jdbc: Any) -> None:
+    with pytest.raises(SourceError) as caught:
+        JdbcTable(jdbc, f"jdbc:db2://127.0.0.1/shop?password={SECRET}", "parking")
+
+    assert "starts with none of jdbc:postgresql:, jdbc:mysql:" in str(caught.value)
+    assert SECRET not in shown(caught.value)
+
+
+def test_logs_hold_neither_values_nor_secrets_when_rows_are_planned_and_read(
+    jdbc: Any, postgres: Any, watermarks: Watermarks, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = postgres.new_table("id int NOT NULL")
+    postgres.sql(f"INSERT INTO {name} VALUES (987654321)")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+
+    with caplog.at_level(logging.DEBUG, logger="scripts"):
+        with IncrementalJob(watermarks, "parking", spark=jdbc, clock=clock) as job:
+            job.rows_since(source, "id", delay=timedelta(0)).collect()
+
+    assert "event=no_index" in caplog.text
+    for text in (SECRET, "987654321", "987654322", "127.0.0.1", "jdbc:"):
+        assert text not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "com.microsoft.sqlserver.jdbc.SQLServerException: The TCP/IP connection to the host db-7, port 1433 has failed",
+        "org.postgresql.util.PSQLException: Connection to db-7:5432 refused",
+        "oracle.net.ns.NetException: Could not connect to db-7",
+    ],
+    ids=["sqlserver", "postgresql", "oracle"],
+)
+def test_error_holds_no_host_when_only_the_text_of_the_driver_is_left(text: str) -> None:
+    with pytest.raises(SourceError, match="the database refused the query") as caught:
+        with typed_errors("parking"):
+            raise RuntimeError(f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0: {text}")
+
+    assert "db-7" not in shown(caught.value)
+
+
+class JavaError(Exception):
+    """One of PySpark's errors, with the class of Java's behind it, and its SQLSTATE if it has one."""
+
+    def __init__(self, name: str, state: str | None = None) -> None:
+        super().__init__("no values here")
+        self.java_exception, self.state = self, state
+        self.getClass = lambda: SimpleNamespace(getName=lambda: name)
+        self.getMessage = lambda: "at db-7"
+
+    def getSQLState(self) -> str:  # noqa: N802
+        if self.state is None:
+            raise Py4JError
+        return self.state
+
+    def getCause(self) -> None:  # noqa: N802
+        raise Py4JError
+
+
+@pytest.mark.parametrize(
+    ("name", "translated"),
+    [
+        ("com.microsoft.sqlserver.jdbc.SQLServerException", True),
+        ("java.sql.SQLTimeoutException", True),
+        ("org.apache.spark.SparkSQLException", False),
+        ("org.apache.spark.SparkSQLFeatureNotSupportedException", False),
+        ("org.apache.spark.sql.AnalysisException", False),
+    ],
+)
+def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: str, translated: bool) -> None:
+    with pytest.raises(Exception, match=r".") as caught:
+        with typed_errors("parking"):
+            raise JavaError(name)
+
+    assert isinstance(caught.value, SourceError) == translated
+
+
+@pytest.mark.parametrize("state", ["42P05", "26000"])
+def test_remedy_for_a_pooler_is_named_when_it_mixes_up_prepared_statements(state: str) -> None:
+    with pytest.raises(SourceError, match=rf"Add prepareThreshold=0 to the URL \(SQLSTATE {state}"):
+        with typed_errors("parking"):
+            raise JavaError("org.postgresql.util.PSQLException", state)
+
+
+@pytest.mark.parametrize(("suffix", "threshold"), [("", -1), ("?prepareThreshold=0", 0)], ids=["ours", "of-the-url"])
+def test_threshold_of_the_url_wins_when_it_has_one(
+    suffix: str, threshold: int, jdbc: Any, postgres: PostgresServer
+) -> None:
+    gateway = jdbc._sc._gateway
+    properties = gateway.jvm.java.util.Properties()
+    for name, value in {**postgres.properties, **database_of(postgres.url).options}.items():
+        properties.setProperty(name, value)
+
+    connection = gateway.jvm.org.postgresql.Driver().connect(postgres.url + suffix, properties)
+    found = connection.getPrepareThreshold()
+    connection.close()
+
+    assert found == threshold
+
+
+def test_error_of_another_kind_comes_out_as_it_is_when_no_database_raised_it(jdbc: Any) -> None:
+    with pytest.raises(Exception, match="no_such_format") as caught:
+        with typed_errors("parking"):
+            jdbc.read.format("no_such_format").load()
+
+    assert not isinstance(caught.value, SourceError)

@@ -1,0 +1,298 @@
+"""The runnable job on a real database that is written to all the while: the sink ends equal to the source."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs import ingest_table, session
+from tests.conftest import REPOSITORY
+from tests.support.databases import PostgresServer, free_port
+from tests.support.listed_rows import ListedRows
+
+SECRET = "not-a-secret"
+ROWS = 110_000
+PAUSE = 0.3
+"""Seconds for which the writer keeps some transactions open after it has stamped their rows."""
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
+    return make_watermarks(clock=lambda: datetime.now(timezone.utc))
+
+
+@pytest.fixture
+def parking(postgres: PostgresServer) -> str:
+    """Return a table of many rows of an hour ago, whose stamps and versions a trigger keeps."""
+    name = postgres.new_table(
+        "id int primary key, version int NOT NULL DEFAULT 1, last_modified timestamptz NOT NULL DEFAULT"
+        " clock_timestamp(), changed xid8 NOT NULL DEFAULT pg_current_xact_id()"
+    )
+    postgres.sql(
+        f"INSERT INTO {name} SELECT n, 1, now() - interval '1 hour' - make_interval(secs => n)"
+        f" FROM generate_series(1, {ROWS}) n",
+        f"CREATE INDEX ON {name} (last_modified)",
+        f"CREATE INDEX ON {name} (changed)",
+        f"CREATE FUNCTION touch_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.version := OLD.version + 1;"
+        " NEW.last_modified := clock_timestamp(); NEW.changed := pg_current_xact_id(); RETURN NEW; END $$",
+        f"CREATE TRIGGER touch BEFORE UPDATE ON {name} FOR EACH ROW EXECUTE FUNCTION touch_{name}()",
+    )
+    return name
+
+
+@pytest.fixture
+def run(
+    jdbc: Any,
+    postgres: PostgresServer,
+    live: Watermarks,
+    endpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Return the job's main function with the arguments that do not change."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("SHOP_USER", postgres.properties["user"])
+    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
+
+    def main(*arguments: str) -> int:
+        return ingest_table.main(
+            ["--JOB_NAME", "parking", "--table", live.table_name, "--source", postgres.url,
+             "--jdbc-user-from", "SHOP_USER", "--jdbc-password-from", "SHOP_PASSWORD",
+             "--target", str(tmp_path / "raw"), *arguments]
+        )  # fmt: skip
+
+    return main
+
+
+def keep_writing(postgres: PostgresServer, name: str, stop: threading.Event) -> None:
+    """Insert and update rows in short transactions, and in some that commit long after their stamps."""
+    late = threading.Thread(target=_commit_late, args=(postgres, name, stop))
+    late.start()
+    with postgres.connect() as connection:
+        number = ROWS
+        while not stop.wait(0.01):
+            number += 1
+            connection.execute(f"INSERT INTO {name} (id) VALUES ({number})")
+            connection.execute(f"UPDATE {name} SET id = id WHERE id IN ({number * 7 % ROWS + 1}, {number - 5})")
+    late.join()
+
+
+def _commit_late(postgres: PostgresServer, name: str, stop: threading.Event) -> None:
+    with postgres.connect() as connection:
+        number = 0
+        while not stop.is_set():
+            number -= 1
+            with connection.transaction():
+                connection.execute(f"INSERT INTO {name} (id) VALUES ({number})")
+                connection.execute(f"UPDATE {name} SET id = id WHERE id = {number + 1}")
+                stop.wait(PAUSE)
+
+
+def with_rows(live: Watermarks) -> list[int]:
+    """Return how many rows each run wrote that wrote any."""
+    written = [int(entry.change.metrics.get("rows_written", 0)) for entry in live.history("parking")]
+    return [count for count in written if count]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "delay", "more"),
+    [("last_modified", "2", ["--partitions", "6"]), ("changed", "0", ["--snapshot"])],
+    ids=["delay", "snapshot"],
+)
+def test_sink_equals_source_and_each_version_came_once_when_rows_change_all_the_while(
+    jdbc: Any, postgres: PostgresServer, parking: str, run: Run, live: Watermarks, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture, cursor: str, delay: str, more: list[str],
+) -> None:  # fmt: skip
+    arguments = ["--jdbc-table", f"public.{parking}", "--cursor-column", cursor, *more]
+    stop = threading.Event()
+    writer = threading.Thread(target=keep_writing, args=(postgres, parking, stop))
+    writer.start()
+
+    codes: list[int] = []
+    try:
+        while len(codes) < 4 or (len(with_rows(live)) < 3 and len(codes) < 60):
+            codes.append(run(*arguments, "--delay-seconds", delay))
+    finally:
+        stop.set()
+        writer.join()
+    codes.append(run(*arguments, "--delay-seconds", "0"))
+
+    assert set(codes) == {0}
+    rows = jdbc.read.parquet(str(tmp_path / "raw")).select("id", "version").collect()
+    assert len(rows) == len(set(rows))
+    latest: dict[int, int] = {}
+    for row in rows:
+        latest[row["id"]] = max(latest.get(row["id"], 0), row["version"])
+    assert latest == dict(postgres.sql(f"SELECT id, version FROM {parking}"))
+    assert max(with_rows(live)) > ROWS - 5_000
+    assert len(with_rows(live)) >= 3
+    assert "queries=6" in caplog.text or cursor == "changed"
+
+
+def test_job_ends_with_try_later_and_shows_no_secret_when_the_database_is_down(
+    live: Watermarks, jdbc: Any, endpoint: str, tmp_path: Path
+) -> None:
+    settings = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.jars": jdbc.conf.get("spark.jars")}
+    command = [
+        sys.executable, "-m", "scripts.jobs.ingest_table", "--JOB_NAME", "parking", "--table", live.table_name,
+        "--source", f"jdbc:postgresql://127.0.0.1:{free_port()}/shop", "--jdbc-table", "parking",
+        "--cursor-column", "id", "--target", str(tmp_path / "raw"), "--spark-conf", json.dumps(settings),
+    ]  # fmt: skip
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL": endpoint, "SPARK_LOCAL_IP": "127.0.0.1", "JDBC_USER": "reader", "JDBC_PASSWORD": SECRET,
+    }  # fmt: skip
+
+    done = subprocess.run(
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False
+    )
+
+    assert done.returncode == session.TRY_LATER, done.stderr
+    assert "event=failed job=parking error=SourceUnavailableError" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert live.latest("parking").version == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--cursor-column", "id"], session.BAD_DATA, "Pass --jdbc-table"),
+        (["--cursor-column", "id", "--jdbc-table", "no_such"], session.BAD_DATA, "there is no such table"),
+        (["--cursor-column", "nix", "--jdbc-table", "{}"], session.BAD_DATA, "no such column"),
+        (["--cursor-column", "id", "--jdbc-table", "{}", "--snapshot"], session.BAD_DATA, "holds no transaction ids"),
+        (
+            ["--cursor-column", "last_modified", "--jdbc-table", "{}", "--lookback-seconds", "60"],
+            session.BAD_DATA,
+            "sink='merge'",
+        ),
+    ],
+    ids=["no_table", "unknown_table", "unknown_column", "no_ids", "lookback"],
+)
+def test_job_ends_with_a_telling_code_and_state_stays_when_input_is_bad(
+    run: Run, postgres: PostgresServer, live: Watermarks, caplog: pytest.LogCaptureFixture,
+    arguments: list[str], code: int, text: str,
+) -> None:  # fmt: skip
+    name = postgres.new_table("id int primary key, last_modified timestamptz")
+
+    with caplog.at_level(logging.INFO):
+        found = run(*(argument.format(name) for argument in arguments))
+
+    assert found == code
+    assert text in caplog.text
+    assert SECRET not in caplog.text and "127.0.0.1" not in caplog.text
+    assert live.latest("parking").version == 0
+    assert live.latest("parking").plan is None
+
+
+def test_compound_cursor_is_taken_when_the_argument_is_repeated(
+    run: Run, postgres: PostgresServer, live: Watermarks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = postgres.new_table("id int NOT NULL, last_modified date NOT NULL")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01'), (2, '2026-01-01')")
+    arguments = ["--jdbc-table", name, "--cursor-column", "last_modified", "--cursor-column", "id"]
+
+    first = run(*arguments)
+    postgres.sql(f"INSERT INTO {name} VALUES (3, '2026-01-01')")
+    second = run(*arguments)
+
+    assert (first, second) == (0, 0)
+    assert [entry.change.metrics["rows_written"] for entry in live.history("parking")] == [1, 2]
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [report["rows_written"] for report in reports] == [2, 1]
+    assert "2026-01-01" not in str(reports)
+
+
+DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
+
+
+@pytest.mark.parametrize(
+    ("declared", "values", "arguments", "written"),
+    [
+        ("timestamptz", DAYS, ["--initial-value", "2026-01-02T00:00:00Z", "--high", "2026-01-03T00:00:00Z"], [2]),
+        ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00"], [2, 3]),
+        ("date", DAYS, ["--high", "2026-01-03"], [1, 2]),
+        ("numeric(5,1)", "(1, 1.5), (2, 1.6)", ["--high", "1.6"], [1]),
+        ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2"], [2, 3]),
+        ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002"], [2]),
+    ],
+    ids=["timestamptz", "timestamp", "date", "numeric", "descending", "strings"],
+)
+def test_rows_are_those_of_the_bounds_when_they_are_given(
+    run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    declared: str, values: str, arguments: list[str], written: list[int],
+) -> None:  # fmt: skip
+    name = postgres.new_table(f"id int NOT NULL, at {declared} NOT NULL")
+    postgres.sql("SET timezone = 'UTC'", f"INSERT INTO {name} VALUES {values}")
+
+    code = run("--jdbc-table", name, "--cursor-column", "at", *arguments)
+
+    assert code == 0, caplog.text
+    assert sorted(row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()) == written
+
+
+def test_rows_wait_for_the_delay_by_the_clock_of_their_zone_when_it_is_named(
+    run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """By UTC the row would be hours old."""
+    name = postgres.new_table("id int NOT NULL, at timestamp NOT NULL")
+    postgres.sql(
+        f"INSERT INTO {name} VALUES (1, timezone('Pacific/Honolulu', now()) - interval '1 hour'),"
+        " (2, timezone('Pacific/Honolulu', now()))"
+    )
+
+    code = run("--jdbc-table", name, "--cursor-column", "at", "--zone", "Pacific/Honolulu")
+
+    assert code == 0
+    assert [row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("timestamp", "2026-01-31T10:00:00+01:00", datetime(2026, 1, 31, 9, tzinfo=timezone.utc)),
+        ("timestamp_ntz", "2026-01-31T10:00:00", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
+        ("date", "2026-01-31", date(2026, 1, 31)),
+        ("bigint", "-9007199254740993", -9007199254740993),
+        ("decimal(38,10)", "0.1000000001", Decimal("0.1000000001")),
+        ("string", "007", "007"),
+    ],
+)
+@pytest.mark.parametrize("name", ["high", "initial_value"])
+def test_bound_is_read_as_the_columns_type_says_when_it_is_given(name: str, kind: str, text: str, value: Any) -> None:
+    source = ListedRows((CursorColumn("at", kind),))
+    arguments = Namespace(**{name: text}, cursor_column=["at"], strings=True)
+
+    assert ingest_table.value_of(source, arguments, name) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("timestamp", "2026-01-31T10:00:00"), ("timestamp", "20260131"), ("timestamp", "-5"), ("timestamp", ""),
+        ("timestamp_ntz", "2026-01-31T10:00:00Z"), ("timestamp_ntz", "2026"), ("date", "31.1.2026"),
+        ("date", "20260131"), ("bigint", "1.5"), ("decimal(9,2)", "NaN"),
+    ],
+)  # fmt: skip
+def test_bound_is_refused_when_it_is_no_value_of_the_column(kind: str, text: str) -> None:
+    source = ListedRows((CursorColumn("at", kind),))
+    arguments = Namespace(initial_value=text, cursor_column=["at"], strings=False)
+
+    with pytest.raises(CursorError) as caught:
+        ingest_table.value_of(source, arguments, "initial_value")
+
+    assert f"'at': --initial-value is no {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00" in str(caught.value)

@@ -1,0 +1,219 @@
+"""MariaDB and SQLite as sources: by either URL, with their own indexes and catalogues."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import CursorError, SourceError
+from tests.databases.windows import plan, taken
+
+BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])
+
+
+def table_of(jdbc: Any, server: Any, name: str) -> JdbcTable:
+    return JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+
+@pytest.mark.parametrize("scheme", ["jdbc:mysql:", "jdbc:mariadb:"])
+@pytest.mark.parametrize("table", ["{}", "shop.{}"], ids=["table", "schema_and_table"])
+def test_values_are_those_of_the_table_when_the_url_names_either_driver(
+    jdbc: Any, maria: Any, scheme: str, table: str
+) -> None:
+    name = maria.new_table("id int PRIMARY KEY, `from` datetime(6), s varchar(9)")
+    maria.sql(f"INSERT INTO {name} VALUES (7, '2026-03-29 01:30:00', 'seven')")
+    url = maria.url.replace("jdbc:mysql:", scheme)
+    source = JdbcTable(jdbc, url, table.format(name), properties=maria.properties)
+
+    rows = source.rows(plan(source, "from")).selectExpr("id", "CAST(`from` AS string)", "s").collect()
+
+    assert [tuple(row) for row in rows] == [(7, "2026-03-29 01:30:00", "seven")]
+
+
+@BOTH
+@pytest.mark.parametrize("index", ["", "(id, at)", "(at, id)"])
+def test_warning_is_given_when_no_index_starts_with_the_cursor_column(
+    jdbc: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, database: str, index: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int, at bigint NOT NULL")
+    if index:
+        server.sql(f"CREATE INDEX index_of_{name} ON {name} {index}")
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_of(jdbc, server, name), "at")
+
+    assert ("event=no_index" in caplog.text) == (index != "(at, id)")
+
+
+@BOTH
+def test_nothing_is_warned_when_the_cursor_column_is_the_primary_key(
+    jdbc: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id integer PRIMARY KEY")
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_of(jdbc, server, name), "id")
+
+    assert "event=no_index" not in caplog.text
+
+
+@BOTH
+def test_view_is_read_when_it_is_the_source(jdbc: Any, request: pytest.FixtureRequest, database: str) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int NOT NULL")
+    server.sql(
+        f"INSERT INTO {name} VALUES (1), (2)", f"CREATE VIEW view_of_{name} AS SELECT * FROM {name} WHERE id > 1"
+    )
+    source = table_of(jdbc, server, f"view_of_{name}")
+
+    assert taken(source, plan(source, "id")) == [2]
+
+
+@BOTH
+@pytest.mark.parametrize("nulls", ["raise", "exclude", "include"])
+def test_rows_with_null_follow_the_policy_when_some_are_null(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, nulls: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int, at bigint")
+    server.sql(f"INSERT INTO {name} VALUES (1, 5), (2, NULL)")
+    source = table_of(jdbc, server, name)
+
+    if nulls == "raise":
+        with pytest.raises(CursorError, match="1 rows have NULL there"):
+            plan(source, "at")
+    else:
+        window = plan(source, "at", nulls=nulls, sink="merge")
+        assert taken(source, window) == ([1] if nulls == "exclude" else [1, 2])
+
+
+@pytest.mark.parametrize("declared", ["timestamp(6)", "datetime(3)", "date", "bigint", "decimal(20,4)"])
+def test_mariadb_uses_the_index_when_the_window_is_small(jdbc: Any, maria: Any, declared: str) -> None:
+    times = declared[0] in "td"
+    value = "'2026-01-01' + INTERVAL seq HOUR" if times and declared[1] in "ia" else "seq"
+    name = maria.new_table(f"id int PRIMARY KEY, at {declared} NOT NULL")
+    maria.sql(f"INSERT INTO {name} SELECT seq, {value} FROM seq_1_to_5000", f"CREATE INDEX i ON {name} (at)")
+    source = table_of(jdbc, maria, name)
+    first = plan(source, "at")
+    maria.sql(f"INSERT INTO {name} SELECT seq, {value} FROM seq_5001_to_5030", f"ANALYZE TABLE {name}")
+
+    second = plan(source, "at", first)
+
+    query = f"SELECT * FROM {name} WHERE {second.predicate(source.dialect)}"
+    header, explained = (
+        line.split("\t") for line in maria.sql("SET time_zone = '+00:00'", f"EXPLAIN {query}").splitlines()
+    )
+    found = dict(zip(header, explained, strict=True))
+    assert (found["type"], found["key"]) == ("range", "i")
+
+
+def test_sqlite_uses_the_index_when_rows_and_facts_are_asked(jdbc: Any, sqlite: Any) -> None:
+    name = sqlite.new_table("id INTEGER PRIMARY KEY, at BIGINT NOT NULL")
+    sqlite.sql(f"CREATE INDEX index_of_{name} ON {name} (at)", f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
+    source = table_of(jdbc, sqlite, name)
+    second = plan(source, "at", plan(source, "at"))
+
+    with sqlite3.connect(sqlite.path) as connection:
+        query = f"EXPLAIN QUERY PLAN SELECT * FROM {name} WHERE {second.predicate(source.dialect)}"
+        explained = str(connection.execute(query).fetchall())
+
+    assert f"INDEX index_of_{name} (at>? AND at<?)" in explained
+
+
+def test_mariadb_is_sent_the_window_and_uses_the_index_when_rows_are_read(jdbc: Any, maria: Any) -> None:
+    name = maria.new_table("id int PRIMARY KEY, at datetime(6) NOT NULL")
+    hours = "'2026-01-01' + INTERVAL seq HOUR"
+    maria.sql(f"INSERT INTO {name} SELECT seq, {hours} FROM seq_1_to_5000", f"CREATE INDEX i ON {name} (at)")
+    source = table_of(jdbc, maria, name)
+    first = plan(source, "at", initial_value=datetime(2020, 1, 1), high=datetime(2026, 7, 1))
+    second = plan(source, "at", first, high=datetime(2026, 7, 2))
+    maria.sql(f"ANALYZE TABLE {name}", "SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = ON")
+
+    try:
+        found = taken(source, second)
+    finally:
+        maria.sql("SET GLOBAL general_log = OFF")
+
+    logged = maria.sql(
+        "SELECT DISTINCT argument FROM mysql.general_log WHERE command_type IN ('Query', 'Execute')"
+        f" AND argument LIKE 'SELECT `id`%{name}%window_rows%' AND argument NOT LIKE '%1=0%'"
+    )
+    _, sent = logged.splitlines()
+    header, explained = (line.split("\t") for line in maria.sql(f"EXPLAIN {sent}").splitlines())
+    used = dict(zip(header, explained, strict=True))
+    assert len(found) == 24
+    assert f"WHERE {second.predicate(source.dialect)}" in sent
+    assert (used["type"], used["key"]) == ("range", "i")
+
+
+@pytest.mark.parametrize(("declared", "value"), [("BIGINT", "5"), ("TEXT", "five"), ("DATE", "20261025")])
+def test_sqlite_is_sent_the_window_when_rows_are_read(jdbc: Any, sqlite: Any, declared: str, value: str) -> None:
+    name = sqlite.new_table(f"id INTEGER PRIMARY KEY, at {declared} NOT NULL")
+    sqlite.sql(f"INSERT INTO {name} VALUES (1, '{value}')")
+    source = table_of(jdbc, sqlite, name)
+    window = plan(source, "at", plan(source, "at", strings=True), strings=True)
+
+    text = source.rows(window)._jdf.queryExecution().executedPlan().toString()
+
+    assert f'FROM "{name}" t WHERE {window.predicate(source.dialect)}) window_rows' in text
+    compared = 'CAST("at" AS TEXT) COLLATE BINARY >= CAST(x' if declared == "DATE" else '"at" '
+    assert compared in text
+
+
+@pytest.mark.parametrize(("declared", "warned"), [("TEXT", False), ("DATE", True)])
+def test_warning_is_given_when_the_index_of_sqlite_cannot_serve_texts(
+    jdbc: Any, sqlite: Any, caplog: pytest.LogCaptureFixture, declared: str, warned: bool
+) -> None:
+    name = sqlite.new_table(f"id INTEGER PRIMARY KEY, at {declared} NOT NULL")
+    sqlite.sql(f"CREATE INDEX index_of_{name} ON {name} (at)")
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_of(jdbc, sqlite, name), "at", strings=True)
+
+    assert ("event=no_index" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("option", ["sessionInitStatement", "sessioninitstatement"])
+@pytest.mark.parametrize("scheme", ["jdbc:mysql:", "jdbc:mariadb:"])
+def test_session_statement_of_the_caller_is_refused_when_sessions_are_set_to_utc(
+    jdbc: Any, scheme: str, option: str
+) -> None:
+    with pytest.raises(SourceError, match="Give settings in the URL, as sessionVariables"):
+        JdbcTable(jdbc, f"{scheme}//127.0.0.1/shop", "parking", properties={option: "SET lock_wait_timeout = 5"})
+
+
+def test_session_variables_are_kept_when_they_are_in_the_url(jdbc: Any, maria: Any) -> None:
+    name = maria.new_table("id int NOT NULL")
+    maria.sql(f"INSERT INTO {name} VALUES (1), (2)")
+    source = JdbcTable(jdbc, f"{maria.url}?sessionVariables=sql_select_limit=1", name, properties=maria.properties)
+
+    assert len(taken(source, plan(source, "id"))) == 1
+
+
+@pytest.mark.parametrize("way", ["rows", "toDF"])
+def test_table_of_mariadb_is_refused_when_a_column_name_holds_a_backtick(jdbc: Any, maria: Any, way: str) -> None:
+    source = table_of(jdbc, maria, maria.new_table("id int NOT NULL, `x``, (SELECT 1) AS ``y` int"))
+
+    with pytest.raises(SourceError, match="holds a quote, which Spark would send as SQL"):
+        source.rows(plan(source, "id")) if way == "rows" else source.toDF()
+
+
+@BOTH
+@pytest.mark.parametrize("attack", ["x` OR 1=1 -- ", "x'; DROP TABLE victims; --", 'x" OR 1=1 --'])
+def test_names_never_become_sql_when_they_try_to(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, attack: str
+) -> None:
+    server = request.getfixturevalue(database)
+    source = table_of(jdbc, server, server.new_table("id int NOT NULL"))
+
+    with pytest.raises(CursorError, match="the source has no such column"):
+        plan(source, attack)
+    with pytest.raises(SourceError, match="there is no such table"):
+        plan(table_of(jdbc, server, attack), "id")

@@ -1,0 +1,371 @@
+"""A table of PostgreSQL as a source: NULLs, compound and falling cursors, warnings, and where the filter runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import CursorError, SourceBehindError, SourceError
+from scripts.helpers.protocol.values import decode, encode
+from scripts.helpers.rows.window import RowWindow
+from tests.databases.windows import plan, taken
+
+UTC = timezone.utc
+Maker = Callable[..., JdbcTable]
+
+
+def stamped(postgres: Any, rows: str, columns: str = "id int NOT NULL, at timestamptz") -> str:
+    name: str = postgres.new_table(columns)
+    postgres.sql(f"CREATE INDEX ON {name} (at)", f"INSERT INTO {name} VALUES {rows}")
+    return name
+
+
+# --- NULLs -----------------------------------------------------------------------------------------------
+
+
+def test_plan_raises_cursor_error_with_count_when_cursors_are_null(postgres: Any, table_in: Maker) -> None:
+    source = table_in(stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)"))
+
+    with pytest.raises(CursorError, match="2 rows have NULL there"):
+        plan(source, "at")
+
+
+@pytest.mark.parametrize(("nulls", "runs"), [("exclude", [[1], [4]]), ("include", [[1, 2, 3], [2, 3, 4]])])
+def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
+    postgres: Any, table_in: Maker, nulls: str, runs: list[list[int]]
+) -> None:
+    name = stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)")
+    source, options = table_in(name), {"nulls": nulls, "sink": "merge"}
+
+    first = plan(source, "at", **options)
+    before = taken(source, first)
+    postgres.sql(f"INSERT INTO {name} VALUES (4, '2026-01-02')")
+    second = plan(source, "at", first, **options)
+
+    assert [before, taken(source, second)] == runs
+
+
+def test_null_in_a_second_column_is_counted_and_never_pins_the_window_when_cursor_is_compound(
+    postgres: Any, table_in: Maker
+) -> None:
+    source = table_in(
+        stamped(postgres, "(1, '2026-01-01', 'x'), (2, '2026-01-02', NULL)", "id int, at timestamptz, s text")
+    )
+
+    window = plan(source, ["at", "s"], nulls="exclude", strings=True)
+
+    assert window.high == (datetime(2026, 1, 1, 5, tzinfo=UTC), "x\x01")
+    assert taken(source, window) == [1]
+
+
+# --- order -----------------------------------------------------------------------------------------------
+
+
+def test_ties_are_split_by_the_second_column_when_cursor_is_compound(postgres: Any, table_in: Maker) -> None:
+    name = stamped(postgres, "(1, '2026-01-01 00:00+00'), (2, '2026-01-02 00:00+00')")
+    source = table_in(name)
+
+    first = plan(source, ["at", "id"])
+    postgres.sql(f"INSERT INTO {name} VALUES (3, '2026-01-02 00:00+00'), (5, '2026-01-03 00:00+00')")
+    second = plan(source, ["at", "id"], first)
+    postgres.sql(f"INSERT INTO {name} VALUES (4, '2026-01-03 00:00+00')")
+    third = plan(source, ["at", "id"], second)
+
+    assert first.high == (datetime(2026, 1, 2, tzinfo=UTC), 3)
+    assert [taken(source, window) for window in (first, second)] == [[1, 2], [3, 4, 5]]
+    assert third.is_empty
+
+
+def test_falling_numbers_are_taken_once_when_cursor_descends(postgres: Any, table_in: Maker) -> None:
+    name = postgres.new_table("id int primary key")
+    postgres.sql(f"INSERT INTO {name} VALUES (10), (8)")
+    source = table_in(name)
+
+    first = plan(source, "id", descending=True)
+    before = taken(source, first)
+    postgres.sql(f"INSERT INTO {name} VALUES (7), (-3)")
+    second = plan(source, "id", first, descending=True)
+
+    assert (before, taken(source, second)) == ([8, 10], [-3, 7])
+
+
+def test_rows_are_read_again_when_lookback_is_given_and_sink_merges(postgres: Any, table_in: Maker) -> None:
+    name = stamped(postgres, "(1, '2026-01-01 00:00+00'), (2, '2026-01-01 00:10+00')")
+    source, options = table_in(name), {"lookback": timedelta(minutes=5), "sink": "merge"}
+
+    first = plan(source, "at", **options)
+    postgres.sql(f"INSERT INTO {name} VALUES (3, '2026-01-01 00:05:00.000001+00'), (4, '2026-01-01 00:05+00')")
+    second = plan(source, "at", first, **options)
+
+    assert taken(source, second) == [2, 3]
+    assert second.state_after == first.state_after
+
+
+# --- the clock -------------------------------------------------------------------------------------------
+
+
+def test_window_stays_behind_the_clock_of_the_database_when_delay_is_given(postgres: Any, table_in: Maker) -> None:
+    source = table_in(stamped(postgres, "(1, now() - interval '2 hours'), (2, now())"))
+
+    window = plan(source, "at", delay=timedelta(hours=1))
+
+    assert window.high is not None
+    assert abs(window.high[0] - (datetime.now(UTC) - timedelta(hours=1))) < timedelta(seconds=30)
+    assert taken(source, window) == [1]
+
+
+def test_columns_without_zone_are_bounded_by_the_wall_clock_of_their_zone_when_it_is_given(
+    postgres: Any, table_in: Maker
+) -> None:
+    name = stamped(postgres, "(1, now() AT TIME ZONE 'Asia/Tokyo')", "id int, at timestamp")
+
+    utc = plan(table_in(name), "at")
+    tokyo = plan(table_in(name, zone="Asia/Tokyo"), "at")
+
+    assert taken(table_in(name), utc) == []
+    assert taken(table_in(name), tokyo) == [1]
+
+
+def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any, table_in: Maker) -> None:
+    source = table_in(stamped(postgres, "(1, '2026-01-01')"))
+    state = plan(source, "at").state_after | {"value": datetime.now(UTC) + timedelta(days=1)}
+    ahead = RowWindow.from_plan(state | {"low": None, "high": state["value"]}, ["at"], "repairs")
+
+    with pytest.raises(SourceBehindError) as caught:
+        plan(source, "at", ahead)
+
+    assert "clock is behind the watermark" in str(caught.value)
+    assert source.name in str(caught.value)
+
+
+# --- the table changes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("ALTER COLUMN at TYPE timestamp", "its type was timestamp and is timestamp_ntz now"),
+        ("RENAME COLUMN at TO changed_at", "the source has no such column. It has: id, changed_at."),
+    ],
+    ids=["type", "name"],
+)
+@pytest.mark.parametrize("step", ["planned", "read", "read_by_another"])
+def test_cursor_error_says_both_when_the_column_changed_since_the_last_run(
+    postgres: Any, table_in: Maker, change: str, text: str, step: str
+) -> None:
+    name = stamped(postgres, "(1, '2026-01-01')")
+    source = table_in(name)
+    first = plan(source, "at")
+    postgres.sql(f"ALTER TABLE {name} {change}")
+
+    with pytest.raises(CursorError) as caught:
+        if step == "planned":
+            plan(source, "at", first)
+        (source if step == "read" else table_in(name)).rows(first)
+
+    assert text in str(caught.value)
+
+
+# --- where the filter runs -------------------------------------------------------------------------------
+
+
+def test_filter_reaches_the_server_as_typed_literals_when_rows_are_read(postgres: Any, table_in: Maker) -> None:
+    name = stamped(postgres, "(1, '2026-01-01 00:00+00')")
+    source = table_in(name)
+    first = plan(source, "at")
+    postgres.sql(f"INSERT INTO {name} VALUES (2, '2026-01-02 00:00+00')")
+    second = plan(source, "at", first)
+
+    plan_text = source.rows(second)._jdf.queryExecution().executedPlan().toString()
+    taken(source, second)
+
+    low = "\"at\" >= TIMESTAMP WITH TIME ZONE '2026-01-01 00:00:00.000001+00:00'"
+    high = "\"at\" < TIMESTAMP WITH TIME ZONE '2026-01-02 00:00:00.000001+00:00'"
+    (sent,) = [line for line in postgres.log().splitlines() if 'SELECT "id"' in line and f'"{name}"' in line]
+    assert f"{low} AND {high}" in sent
+    assert f"{low} AND {high}" in plan_text
+
+
+def test_server_uses_the_index_when_little_is_new_in_a_large_table(postgres: Any, table_in: Maker) -> None:
+    name = postgres.new_table("id int primary key, at timestamptz, wall timestamp, s text")
+    postgres.sql(
+        f"INSERT INTO {name} SELECT n, now() - make_interval(secs => 300000 - n), now(), 'x'"
+        " FROM generate_series(1, 50000) n",
+        f"CREATE INDEX ON {name} (at)",
+        f"ANALYZE {name}",
+    )
+    source = table_in(name)
+    first = plan(source, "at", delay=timedelta(seconds=250_030))
+    before = postgres.log()
+
+    second = plan(source, "at", first)
+    count = source.rows(second).select("id", "wall").count()
+
+    assert 0 < count < 100
+    sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
+    assert len(sent) == 3  # facts, how many rows there are, and the rows
+    for statement in sent:
+        query = statement[statement.index("SELECT") :]
+        explained = "\n".join(row[0] for row in postgres.sql(f"EXPLAIN {query}"))
+        assert "Index" in explained and "Seq Scan" not in explained, explained
+
+
+@pytest.mark.parametrize(("index", "warned"), [("", True), ("(id, at)", True), ("(at, id)", False)])
+def test_warning_says_what_it_costs_when_cursor_column_has_no_index(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, index: str, warned: bool
+) -> None:
+    name = postgres.new_table("id int, at timestamptz")
+    postgres.sql(
+        *([f"CREATE INDEX ON {name} {index}"] if index else []), f"INSERT INTO {name} VALUES (1, '2026-01-01')"
+    )
+
+    with caplog.at_level(logging.WARNING):
+        plan(table_in(name), "at")
+
+    found = [record.getMessage() for record in caplog.records if "event=no_index" in record.getMessage()]
+    assert bool(found) == warned
+    assert all(f"public.{name}" in text or name in text for text in found)
+    assert all("column=at: each run reads the whole table several times" in text for text in found)
+
+
+def test_view_is_read_without_a_warning_when_it_is_the_source(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = stamped(postgres, "(1, '2026-01-01')")
+    postgres.sql(f"CREATE VIEW view_of_{name} AS SELECT * FROM {name}")
+    source = table_in(f"public.view_of_{name}")
+
+    with caplog.at_level(logging.WARNING):
+        window = plan(source, "at")
+
+    assert taken(source, window) == [1]
+    assert "no_index" not in caplog.text
+
+
+# --- what must not get in --------------------------------------------------------------------------------
+
+ATTACKS = ['at" OR 1=1; DROP TABLE victims; --', "at'; DROP TABLE victims; --", "at) UNION SELECT 1 --", "at\\"]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_column_name_never_reaches_the_server_when_the_table_has_no_such_column(
+    postgres: Any, table_in: Maker, attack: str
+) -> None:
+    source = table_in(stamped(postgres, "(1, '2026-01-01')"))
+    before = postgres.log()
+
+    with pytest.raises(CursorError, match="the source has no such column"):
+        plan(source, attack)
+
+    assert attack not in postgres.log_since(before).replace('""', '"')
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_column_is_quoted_when_it_really_has_such_a_name(postgres: Any, table_in: Maker, attack: str) -> None:
+    quoted = '"' + attack.replace('"', '""') + '"'
+    name = postgres.new_table(f"id int, {quoted} int NOT NULL")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 5)")
+    source = table_in(name)
+
+    facts = source.facts(source.columns([attack], strings=False), None, descending=False)
+
+    assert facts.largest == (5,)
+
+
+@pytest.mark.parametrize("way", ["rows", "toDF"])
+def test_table_is_refused_when_a_column_of_it_is_named_as_sql_that_spark_would_send(
+    postgres: Any, table_in: Maker, way: str
+) -> None:
+    victim = postgres.new_table("id int")
+    attack = f'x" FROM {victim}; DROP TABLE {victim}; --'
+    quoted = '"' + attack.replace('"', '""') + '"'
+    name = postgres.new_table(f"id int NOT NULL, {quoted} int")
+    postgres.sql(
+        f"INSERT INTO {name} VALUES (1, 5)", f"CREATE VIEW view_of_{name} AS SELECT id, {quoted} AS x FROM {name}"
+    )
+    source, view = table_in(name), table_in(f"view_of_{name}")
+    before = postgres.log()
+
+    with pytest.raises(SourceError) as caught:
+        (source.rows(plan(source, "id")) if way == "rows" else source.toDF()).collect()
+
+    assert "holds a quote, which Spark would send as SQL. Read it through a view" in str(caught.value)
+    assert attack not in postgres.log_since(before)
+    assert postgres.sql(f"SELECT count(*) FROM {victim}") == [(0,)]
+    assert [tuple(row) for row in view.rows(plan(view, "id")).collect()] == [(1, 5)]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_table_name_never_reaches_the_server_as_sql_when_it_tries_to(
+    postgres: Any, table_in: Maker, attack: str
+) -> None:
+    before = postgres.log()
+
+    with pytest.raises(SourceError, match="there is no such table"):
+        plan(table_in(attack), "at")
+
+    assert attack not in postgres.log_since(before).replace('""', '"')
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2026-01-01' OR true --", b"x", 1.5, ["2026-01-01"], datetime(2026, 1, 1, tzinfo=UTC).date(), True],
+    ids=str,
+)
+def test_watermark_never_reaches_the_server_when_it_was_tampered_with(
+    postgres: Any, table_in: Maker, value: Any
+) -> None:
+    name = stamped(postgres, "(1, '2026-01-01')")
+    source = table_in(name)
+    good = plan(source, "at")
+    before = postgres.log()
+    stored = decode(*encode(good.to_plan() | {"low": value}))
+
+    with pytest.raises(CursorError, match="a stored bound is a"):
+        source.rows(RowWindow.from_plan(stored, ["at"], "repairs"))
+
+    assert name not in postgres.log_since(before)
+
+
+def test_text_reaches_the_server_as_hex_only_when_a_cursor_is_sql(postgres: Any, table_in: Maker) -> None:
+    evil = "x'); DROP TABLE victims; --"
+    name = postgres.new_table("id int, at text")
+    source = table_in(name)
+    good = plan(source, "at", strings=True)
+    stored = decode(*encode(good.to_plan() | {"low": "A", "high": evil}))
+
+    found = taken(source, RowWindow.from_plan(stored, ["at"], "repairs"))
+
+    assert found == []
+    assert evil not in postgres.log()
+    assert evil.encode().hex() in postgres.log()
+
+
+@pytest.mark.parametrize("name", ["", ".", "public.", "a..b", "x\0y"], ids=repr)
+def test_table_is_refused_when_a_part_of_its_name_is_empty(table_in: Maker, name: str) -> None:
+    with pytest.raises(SourceError, match=r"Give 'table' or 'schema\.table'\."):
+        table_in(name)
+
+
+def test_table_with_a_dot_in_its_name_is_read_when_its_parts_are_given(postgres: Any, table_in: Maker) -> None:
+    postgres.sql('CREATE SCHEMA IF NOT EXISTS "odd.Schema"', 'CREATE TABLE "odd.Schema"."a.""b" (id int)')
+    postgres.sql('INSERT INTO "odd.Schema"."a.""b" VALUES (7)')
+    source = table_in(["odd.Schema", 'a."b'])
+
+    assert taken(source, plan(source, "id")) == [7]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Londn", "../etc/passwd", ""])
+def test_zone_is_refused_when_it_is_unknown(table_in: Maker, zone: str) -> None:
+    with pytest.raises(SourceError, match=r"is unknown\. Give a name such as 'Europe/London'\."):
+        table_in("any", zone=zone)
+
+
+def test_partitions_are_refused_when_they_are_no_count(table_in: Maker) -> None:
+    with pytest.raises(SourceError, match=r"partitions=0; it must be a whole number from 1 to 10,000\."):
+        table_in("any", partitions=0)

@@ -1,0 +1,280 @@
+"""Decisions that are refused: the error names what is wrong, and nothing has changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import (
+    InvalidIdError,
+    InvalidValueError,
+    NoWatermarkError,
+    ReservedNameError,
+    StaleError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnknownJobError,
+    UnknownRunError,
+    UnknownVersionError,
+    WatermarkError,
+)
+from scripts.helpers.watermarks import Watermarks
+from tests.support.faults import Faults, head_write, log_write
+
+Stored = Callable[[], dict[str, Any]]
+WHY = {"why": "bad rows in May", "who": "duty officer"}
+Call = Callable[[Watermarks, str], Any]
+
+
+@pytest.fixture
+def two(watermarks: Watermarks, job_id: str) -> Watermarks:
+    """Return `Watermarks` with a job that r1 and r2 have committed, and whose plan r3 has frozen."""
+    for number in (1, 2):
+        run = watermarks.begin(job_id, f"r{number}")
+        run.freeze({}, {"repairs": {"n": number}})
+        run.commit()
+    watermarks.begin(job_id, "r3").freeze({"repairs": [2, 3]}, {"repairs": {"n": 3}})
+    return watermarks
+
+
+REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
+    "both": (
+        lambda w, job: w.rewind(job, to_version=1, to_run="r1", **WHY),
+        InvalidValueError,
+        "A rewind takes one of to_version and to_run.",
+    ),
+    "neither": (lambda w, job: w.rewind(job, **WHY), InvalidValueError, "A rewind takes one of to_version and to_run."),
+    "version-0": (
+        lambda w, job: w.rewind(job, to_version=0, **WHY),
+        InvalidValueError,
+        "A rewind goes to version 1 or later, not 0. To forget everything call reset.",
+    ),
+    "version--1": (
+        lambda w, job: w.rewind(job, to_version=-1, **WHY),
+        InvalidValueError,
+        "A rewind goes to version 1 or later, not -1.",
+    ),
+    "version-True": (
+        lambda w, job: w.rewind(job, to_version=True, **WHY),
+        InvalidValueError,
+        "A rewind goes to version 1 or later, not True.",
+    ),
+    "version-text": (
+        lambda w, job: w.rewind(job, to_version="1", **WHY),  # type: ignore[arg-type]
+        InvalidValueError,
+        "A rewind goes to version 1 or later, not '1'.",
+    ),
+    "version-open": (
+        lambda w, job: w.rewind(job, to_version=3, **WHY),
+        UnknownVersionError,
+        "which is at version 2: it never was, or its log entry expired. history(job_id) lists the versions",
+    ),
+    "version-far": (
+        lambda w, job: w.rewind(job, to_version=10**18, **WHY),
+        UnknownVersionError,
+        "Version 1000000000000000000 of job",
+    ),
+    "run-never": (
+        lambda w, job: w.rewind(job, to_run="r9", **WHY),
+        UnknownRunError,
+        "it never committed, or its item expired. history(job_id) lists the runs",
+    ),
+    "run-uncommitted": (
+        lambda w, job: w.rewind(job, to_run="r3", **WHY),
+        UnknownRunError,
+        "Run 'r3' of job",
+    ),
+    "run-reserved": (lambda w, job: w.rewind(job, to_run="~latest", **WHY), InvalidIdError, "Run id '~latest'"),
+    "rewind-context": (
+        lambda w, job: w.rewind(job, to_version=1, context="trees", **WHY),
+        InvalidValueError,
+        "Neither version 1 nor the present one has a context 'trees'.",
+    ),
+    "context-name": (lambda w, job: w.rewind(job, to_version=1, context="", **WHY), InvalidIdError, "Context ''"),
+    "reset-context": (
+        lambda w, job: w.reset(job, context="trees", **WHY),
+        InvalidValueError,
+        "has no context 'trees' to reset",
+    ),
+    "set-list": (
+        lambda w, job: w.set_watermark(job, [1], **WHY),  # type: ignore[arg-type]
+        InvalidValueError,
+        "Watermarks are a map of names to values, not a list.",
+    ),
+    "set-nan": (
+        lambda w, job: w.set_watermark(job, {"n": float("nan")}, **WHY),
+        InvalidValueError,
+        "The watermark 'n' is NaN or infinite",
+    ),
+    "set-reserved": (
+        lambda w, job: w.set_watermark(job, {"runId": 1}, **WHY),
+        ReservedNameError,
+        "'runId' is a reserved name",
+    ),
+    "set-reserved-context": (
+        lambda w, job: w.set_watermark(job, {"n": 1}, context="watermarks", **WHY),
+        ReservedNameError,
+        "'watermarks' is a reserved name",
+    ),
+    "set-large": (
+        lambda w, job: w.set_watermark(job, {"n": "x" * 66_000}, context="repairs", **WHY),
+        TooLargeError,
+        "and the limit is 65,536",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_decision_is_refused_and_changes_nothing_when_its_arguments_are_wrong(
+    two: Watermarks, job_id: str, stored: Stored, case: str
+) -> None:
+    call, error, text = REFUSED[case]
+    before = stored()
+
+    with pytest.raises(error, match=re.escape(text)) as caught:
+        call(two, job_id)
+
+    assert type(caught.value) is error
+    assert stored() == before
+
+
+DECISIONS: dict[str, Callable[..., Any]] = {
+    "rewind": lambda w, job, **said: w.rewind(job, to_version=1, **said),
+    "reset": lambda w, job, **said: w.reset(job, **said),
+    "set": lambda w, job, **said: w.set_watermark(job, {"n": 1}, **said),
+    "discard": lambda w, job, **said: w.discard_plan(job, **said),
+    "after-restore": lambda w, job, **said: w.doctor(job, after_restore=True, **said),
+}
+
+
+@pytest.mark.parametrize("name", ["why", "who"])
+@pytest.mark.parametrize("text", [" ", "two\nlines", "x" * 1_001, "bell\x07", 5], ids=repr)
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_decision_is_refused_when_who_or_why_is_not_one_line(
+    two: Watermarks, job_id: str, stored: Stored, decision: str, name: str, text: Any
+) -> None:
+    before = stored()
+
+    with pytest.raises(InvalidValueError, match=f"'{name}' must be one printable line of 1 to 1,000 characters"):
+        DECISIONS[decision](two, job_id, **WHY | {name: text})
+
+    assert stored() == before
+
+
+def test_decision_is_refused_when_why_is_empty(two: Watermarks, job_id: str, stored: Stored) -> None:
+    before = stored()
+
+    with pytest.raises(InvalidValueError, match="'why' must be one printable line"):
+        two.reset(job_id, why="")
+
+    assert stored() == before
+
+
+@pytest.mark.parametrize("decision", [name for name in DECISIONS if name != "set"])
+def test_decision_says_that_the_job_is_unknown_when_it_never_ran(
+    watermarks: Watermarks, job_id: str, stored: Stored, decision: str
+) -> None:
+    with pytest.raises(UnknownJobError, match=f"holds nothing for job '{job_id}'. Check the name") as caught:
+        DECISIONS[decision](watermarks, job_id, **WHY)
+
+    assert (caught.value.job_id, caught.value.table_name) == (job_id, watermarks.table_name)
+    assert stored() == {}
+
+
+def test_rewind_says_that_nothing_is_committed_when_the_first_run_is_at_work(
+    watermarks: Watermarks, job_id: str, stored: Stored
+) -> None:
+    watermarks.begin(job_id, "r1")
+    before = stored()
+
+    with pytest.raises(NoWatermarkError, match=f"Job '{job_id}' has not committed a watermark yet"):
+        watermarks.rewind(job_id, to_version=1, **WHY)
+
+    assert stored() == before
+
+
+@pytest.mark.parametrize(("gone", "to", "error", "text"), [
+    (["!c#0000000000000000001"], {"to_version": 1}, UnknownVersionError, "Version 1 of job"),
+    (["!c#0000000000000000001"], {"to_run": "r1"}, UnknownVersionError, "Version 1 of job"),
+    (["!c#0000000000000000001", "r1"], {"to_run": "r1"}, UnknownRunError, "Run 'r1' of job"),
+], ids=["version", "entry-of-the-run", "run"])  # fmt: skip
+def test_rewind_is_refused_when_what_it_goes_to_has_expired(
+    two: Watermarks,
+    job_id: str,
+    stored: Stored,
+    delete: Callable[[str], None],
+    gone: list[str],
+    to: dict[str, Any],
+    error: type[WatermarkError],
+    text: str,
+) -> None:
+    for range_key in gone:
+        delete(range_key)
+    before = stored()
+
+    with pytest.raises(error, match=f"{text} .*expired") as caught:
+        two.rewind(job_id, **to, **WHY)
+
+    assert type(caught.value) is error
+    assert stored() == before
+
+
+# --- failures of the store ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["drop", "reply_lost", "resend", "throttle"])
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_decision_is_one_version_when_its_write_fails_once(
+    two: Watermarks, hooked: Watermarks, faults: Faults, job_id: str, decision: str, fault: str
+) -> None:
+    faults.by_name(fault, head_write)
+
+    DECISIONS[decision](hooked, job_id, **WHY)
+
+    assert faults.hits == 1
+    assert [entry.version for entry in two.history(job_id)] == [3, 2, 1]
+    assert two.latest(job_id).fence == 4
+
+
+def test_decision_is_reported_unknown_when_the_store_does_not_answer(
+    two: Watermarks, hooked: Watermarks, faults: Faults, job_id: str, stored: Stored
+) -> None:
+    before = stored()
+    faults.drop(head_write, times=100)
+
+    with pytest.raises(StoreUnavailableError, match=r"put_item on table .* failed: ConnectTimeoutError"):
+        hooked.reset(job_id, **WHY)
+
+    assert stored() == before
+
+
+def test_decision_stands_and_is_logged_later_when_only_its_log_entry_fails(
+    two: Watermarks, hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults.drop(log_write, times=1)
+
+    head = hooked.reset(job_id, **WHY)
+
+    assert head.version == 3
+    assert f"event=log_deferred job={job_id} version=3" in caplog.text
+    assert "!c#0000000000000000003" not in stored()
+    assert [entry.version for entry in two.history(job_id)] == [3, 2, 1]
+    two.begin(job_id, "r4")
+    assert "!c#0000000000000000003" in stored()
+
+
+def test_decision_gives_up_when_the_job_changes_every_time(
+    two: Watermarks, hooked: Watermarks, client: Any, job_id: str
+) -> None:
+    def begin(**_: Any) -> None:
+        two.begin(job_id, "r3")
+
+    client.meta.events.register_first("before-send.dynamodb.PutItem", begin)
+
+    with pytest.raises(StaleError, match=f"Job '{job_id}' changed 10 times meanwhile; nothing was decided. Try again"):
+        hooked.reset(job_id, **WHY)
+
+    assert (two.latest(job_id).version, two.latest(job_id).fence) == (2, 13)

@@ -1,0 +1,54 @@
+"""The examples of docs/rows.md, run as they stand, against PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.rows.options import RowOptions
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+from tests.docs.test_readme import run_doctest
+from tests.support.databases import PostgresServer
+
+PAGE = (REPOSITORY / "docs" / "rows.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_examples_of_the_page_work_when_run_in_order(
+    watermarks: Watermarks, jdbc: Any, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    postgres.sql(
+        "CREATE TABLE public.repairs (id bigint PRIMARY KEY, last_modified timestamptz NOT NULL)",
+        "CREATE INDEX ON public.repairs (last_modified)",
+        "INSERT INTO public.repairs SELECT n, timestamptz '2025-06-01 12:00:00Z' + n * interval '90 days' "
+        "FROM generate_series(0, 5) n",
+    )
+    archived = jdbc.sql("SELECT 1 AS id, timestamp'2026-03-01 12:00:00Z' AS last_modified, '20260301' AS import_date")
+    archived.write.partitionBy("import_date").parquet(f"{tmp_path}/archive")
+    names: dict[str, Any] = {
+        "spark": jdbc, "watermarks": watermarks, "lake": str(tmp_path), "url": postgres.url,
+        "user": postgres.properties["user"], "password": postgres.properties["password"],
+    }  # fmt: skip
+
+    attempted = failed = 0
+    for block in BLOCKS:
+        if block.startswith(">>>"):
+            report = run_doctest(block, names)
+            attempted, failed = attempted + report.attempted, failed + report.failed
+        else:
+            exec(compile(block, "rows.md", "exec"), names)
+    postgres.sql("DELETE FROM public.repairs WHERE id = 4")
+
+    assert (len(BLOCKS), attempted, failed) == (8, 3, 0)
+    loaded = jdbc.read.parquet(f"{tmp_path}/raw/repairs").select("id").collect()
+    assert sorted(row.id for row in loaded) == [0, 1, 2, 3, 4, 5]
+    assert [row.id for row in names["deleted"].collect()] == [4]
+
+
+def test_page_names_every_option_when_there_are_some() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGE))
+
+    assert {field.name for field in fields(RowOptions)} <= named

@@ -1,1 +1,0 @@
-"""Stand-ins for services, where no emulator can show the case."""

@@ -1,0 +1,159 @@
+"""A bookmark against a model, for any history of a source: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.listing.objects import byte_order
+from scripts.helpers.listing.paths import is_hidden
+from tests.support.buckets import Bucket, Job, keys_of
+
+NAMES = ["a.csv", "b.csv", "sub/a.csv", "sub/ab.csv", "é +%20.csv", "x\ny.csv", "🎉.csv", "\ue000.csv", "_no", ".x/a"]
+KEYS = st.sampled_from(NAMES) | st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=3
+)
+CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 2), st.integers(-100_000, 0)), max_size=6)
+"""Of one run: put a key with some content and an age in seconds, or delete it."""
+RUNS = st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=6)
+"""Of one history: the changes before each run, and whether that run commits."""
+LIMITS = st.fixed_dictionaries(
+    {}, optional={"max_files": st.integers(1, 4), "max_bytes": st.integers(1, 4), "workers": st.just(1)}
+)
+Object = tuple[str, str, int]
+
+
+class Model:
+    """What exact mode promises, in a dictionary: the identity of each key that was taken and is there."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self.most = limits.get("max_files", 10**9)
+        self.bytes = limits.get("max_bytes", 10**9)
+        self.known: dict[str, Object] = {}
+
+    def take(self, bucket: Bucket, commit: bool) -> tuple[list[str], int, bool]:
+        """Return the keys of a batch, how many known objects are gone, and whether more is left."""
+        there = {row["key"]: row for row in bucket.objects.values()}
+        gone = [key for key in self.known if key not in there]
+        new = [
+            row for key, row in there.items()
+            if not is_hidden(key) and self.known.get(key) != (key, row["etag"], row["size"])
+        ]  # fmt: skip
+        new.sort(key=lambda row: (row["modified"], byte_order(row["key"])))
+        batch, size = [], 0
+        for row in new[: self.most]:
+            size += row["size"]
+            if batch and size > self.bytes:
+                break
+            batch.append(row)
+        if commit:
+            for key in gone:
+                del self.known[key]
+            self.known |= {row["key"]: (row["key"], row["etag"], row["size"]) for row in batch}
+        return sorted((row["key"] for row in batch), key=byte_order), len(gone), len(batch) < len(new)
+
+
+def change(bucket: Bucket, changes: list[tuple[str, int | None, int]]) -> None:
+    for key, content, age in changes:
+        if content is None:
+            bucket.delete(key)
+        else:
+            bucket.put(key, body="x" * content, at=bucket.now + timedelta(seconds=age))
+
+
+def run(job: Job, commit: bool) -> FileDelta:
+    if commit:
+        job.take()
+        return job.last
+    return job.bookmark().new_files()
+
+
+quick = settings(max_examples=40)
+
+
+@settings(max_examples=80)
+@given(RUNS, LIMITS, st.integers(1, 5))
+def test_each_batch_is_that_of_the_model_when_a_source_changes_at_random(runs: Any, limits: Any, page: int) -> None:
+    job, model = Job(Bucket(page=page), **limits), Model(limits)
+
+    for changes, commit in runs:
+        change(job.bucket, changes)
+        expected = model.take(job.bucket, commit)
+        delta = run(job, commit)
+
+        assert (keys_of(delta), delta.gone, delta.has_more) == expected
+        job.bucket.wait(minutes=1)
+
+
+@quick
+@given(RUNS, LIMITS)
+def test_drained_batches_are_complete_and_disjoint_when_there_are_limits(runs: Any, limits: Any) -> None:
+    job = Job(Bucket(), **limits)
+
+    for changes, _ in runs:
+        change(job.bucket, changes)
+        whole = Job(job.bucket)
+        whole.state = job.state
+        expected = set(keys_of(whole.bookmark().new_files()))
+        batches = [job.take()]
+        while job.last.has_more:
+            batches.append(job.take())
+
+        taken = [key for batch in batches for key in batch]
+        assert len(taken) == len(set(taken))
+        assert set(taken) == expected
+        assert job.take() == []
+
+
+@quick
+@given(RUNS, LIMITS)
+def test_times_never_fall_from_batch_to_batch_when_there_are_limits(runs: Any, limits: Any) -> None:
+    job = Job(Bucket(), **limits)
+    for changes, _ in runs:
+        change(job.bucket, changes)
+
+    times: list[tuple[datetime, datetime]] = []
+    more = True
+    while more:
+        job.take()
+        modified = job.last.table.column("modified").to_pylist()
+        times += [(min(modified), max(modified))] if modified else []
+        more = job.last.has_more
+
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(times))
+
+
+@quick
+@given(RUNS)
+def test_segments_stay_few_and_hold_nothing_gone_in_the_oldest_when_runs_follow_each_other(runs: Any) -> None:
+    job = Job(Bucket())
+
+    for changes, _ in runs:
+        change(job.bucket, changes)
+        job.take()
+
+        counts = [segment["count"] for segment in job.segments()]
+        assert all(older > 2 * newer for older, newer in pairwise(counts))
+        if counts:
+            oldest = job.bookmark().ledger.read(job.segments()[0])
+            assert "gone" not in oldest.column("status").to_pylist()
+
+
+@quick
+@given(RUNS, st.integers(1, 4))
+def test_windowed_mode_takes_what_exact_mode_takes_when_no_time_is_older_than_the_band(runs: Any, most: int) -> None:
+    """With `max_files` too: what is left is taken later, in the same order."""
+    options: dict[str, Any] = {"max_files": most, "compare": "mtime"}
+    exact = Job(Bucket(), **options)
+    windowed = Job(exact.bucket, mode="windowed", max_band=timedelta(minutes=5), **options)
+
+    for changes, _ in runs:
+        change(exact.bucket, [(key, content, age // 1_000) for key, content, age in changes if content is not None])
+        assert windowed.take() == exact.take()
+        exact.bucket.wait(minutes=2)

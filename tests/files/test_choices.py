@@ -1,0 +1,366 @@
+"""What counts as new: changed and deleted objects, settling, markers, sizes, archives, and bounded batches."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, ModifiedObjectError, SourceError
+from scripts.helpers.files.bookmark import FileBookmark
+from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
+from tests.support.events import Told
+
+# --- changed objects -----------------------------------------------------------------------------------------------
+
+SAME, TOUCHED, CHANGED, LONGER = "same", "same bytes, later", "other bytes", "other size"
+ERROR = ModifiedObjectError
+OUTCOMES = [
+    ("process", "etag", [[], [], ["a.csv"], ["a.csv"]]),
+    ("process", "mtime", [[], ["a.csv"], ["a.csv"], ["a.csv"]]),
+    ("ignore", "etag", [[], [], [], []]),
+    ("ignore", "mtime", [[], [], [], []]),
+    ("error", "etag", [[], [], ERROR, ERROR]),
+    ("error", "mtime", [[], ERROR, ERROR, ERROR]),
+]
+
+
+def write_again(bucket: Bucket, how: str) -> None:
+    at = NOON if how == SAME else bucket.now
+    bucket.put("a.csv", body={SAME: "1", TOUCHED: "1", CHANGED: "2", LONGER: "11"}[how], at=at)
+
+
+@pytest.mark.parametrize(
+    ("on_modified", "compare", "how", "expected"),
+    [
+        (on_modified, compare, how, outcome)
+        for on_modified, compare, outcomes in OUTCOMES
+        for how, outcome in zip((SAME, TOUCHED, CHANGED, LONGER), outcomes, strict=True)
+    ],
+)
+def test_known_key_is_treated_as_asked_when_it_is_written_again(
+    on_modified: str, compare: str, how: str, expected: Any
+) -> None:
+    job = Job(on_modified=on_modified, compare=compare)
+    job.bucket.put("a.csv", "b.csv", body="1")
+    job.take()
+    job.bucket.wait(minutes=1)
+    write_again(job.bucket, how)
+    state = job.state
+
+    if expected is ERROR:
+        with pytest.raises(ModifiedObjectError) as caught:
+            job.take()
+        assert caught.value.keys == ["a.csv"]
+        assert f"Source {SOURCE!r}: 1 known objects have changed, such as 'a.csv'." in str(caught.value)
+        assert 'use on_modified="process" or "ignore"' in str(caught.value)
+        assert job.state is state
+    else:
+        assert job.take() == expected
+        assert job.take() == []
+
+
+def test_ignored_change_stays_ignored_and_the_next_one_too_when_runs_follow() -> None:
+    job = Job(on_modified="ignore")
+    job.bucket.put("a.csv", body="1")
+    batches = [job.take()]
+    for body in ("2", "2", "3"):
+        job.bucket.put("a.csv", body=body)
+        batches.append(job.take())
+
+    assert batches == [["a.csv"], [], [], []]
+    assert job.bookmark().ledger.known().latest("a.csv")["status"] == "ignored"  # type: ignore[index]
+
+
+def test_error_names_five_keys_and_the_count_when_many_objects_have_changed() -> None:
+    job = Job(on_modified="error")
+    keys = [f"{number}.csv" for number in range(7)]
+    job.bucket.put(*keys)
+    job.take()
+    job.bucket.put(*keys, body="2")
+
+    with pytest.raises(
+        ModifiedObjectError, match=r"7 known objects have changed, such as '0\.csv', '1\.csv'"
+    ) as caught:
+        job.take()
+
+    assert caught.value.keys == keys[:5]
+
+
+# --- deleted objects -----------------------------------------------------------------------------------------------
+
+
+def test_deleted_objects_are_counted_once_when_they_are_gone_and_once_more_when_they_come_and_go() -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.csv", "c.csv")
+    gone, batches = [], []
+    for change in (lambda: None, lambda: job.bucket.delete("a.csv", "b.csv"), lambda: None,
+                   lambda: job.bucket.put("a.csv"), lambda: job.bucket.delete("a.csv")):  # fmt: skip
+        change()
+        batches.append(job.take())
+        gone.append(job.last.gone)
+
+    assert gone == [0, 2, 0, 0, 1]
+    assert batches == [["a.csv", "b.csv", "c.csv"], [], [], ["a.csv"], []]
+
+
+def test_known_object_is_not_gone_when_a_rule_leaves_it_out_later() -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.json")
+    job.take()
+    job.options["include"] = ["*.json"]
+    job.take()
+    gone = job.last.gone
+    job.options.clear()
+
+    assert (gone, job.take()) == (0, [])
+
+
+# --- settle, ready marker ------------------------------------------------------------------------------------------
+
+
+def test_young_files_wait_when_settle_is_given() -> None:
+    job = Job(settle=timedelta(seconds=10))
+    job.bucket.put("old.csv", at=NOON - timedelta(seconds=11))
+    job.bucket.put("edge.csv", at=NOON - timedelta(seconds=10))
+    job.bucket.put("young.csv", at=NOON - timedelta(seconds=9))
+    before = job.take(), job.last.has_more
+    job.bucket.wait(seconds=1)
+
+    after = job.take()
+
+    assert (before, after, job.take()) == ((["edge.csv", "old.csv"], False), ["young.csv"], [])
+
+
+@pytest.mark.parametrize(("ahead", "taken"), [(100, ["a.csv"]), (0, [])])
+def test_settle_goes_by_the_clock_of_s3_when_ours_differs(
+    endpoint: str, bucket: str, ahead: int, taken: list[str]
+) -> None:
+    client = boto3.client("s3", endpoint_url=endpoint)
+    client.put_object(Bucket=bucket, Key="in/a.csv", Body=b"1")
+
+    def shift(response_dict: Any, **_: Any) -> None:
+        from email.utils import format_datetime, parsedate_to_datetime
+
+        headers = response_dict["headers"]
+        headers["Date"] = format_datetime(parsedate_to_datetime(headers["Date"]) + timedelta(seconds=ahead))
+
+    client.meta.events.register_first("before-parse.s3.ListObjectsV2", shift)
+    bookmark = FileBookmark(f"s3://{bucket}/in/", s3_client=client, settle=timedelta(seconds=60))
+
+    assert keys_of(bookmark.new_files()) == taken
+
+
+def test_only_folders_with_their_marker_are_taken_when_a_ready_marker_is_given() -> None:
+    job = Job(Bucket(page=2), ready_marker="_SUCCESS")
+    job.bucket.put("top.csv", "done/a.csv", "done/sub/b.csv", "done/_SUCCESS", "late/a.csv", "x_SUCCESS/a.csv")
+    before = job.take(), job.last.has_more
+    job.bucket.put("late/_SUCCESS", "_SUCCESS")
+
+    after = job.take()
+
+    assert (before, after, job.take()) == ((["done/a.csv"], False), ["late/a.csv", "top.csv"], [])
+
+
+def test_marker_itself_is_taken_when_it_is_not_hidden() -> None:
+    job = Job(ready_marker="ready.txt")
+    job.bucket.put("a/a.csv", "b/ready.txt")
+
+    assert job.take() == ["b/ready.txt"]
+
+
+# --- sizes and archives --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("min_size", "taken"), [(0, ["empty", "one", "two"]), (1, ["one", "two"]), (2, ["two"])])
+def test_small_and_empty_files_are_left_out_when_they_are_below_min_size(min_size: int, taken: list[str]) -> None:
+    job = Job(min_size=min_size)
+    for size, key in enumerate(["empty", "one", "two"]):
+        job.bucket.put(key, size=size)
+
+    assert (job.take(), job.take()) == (taken, [])
+
+
+def archive() -> Bucket:
+    bucket = Bucket()
+    for storage_class in ("STANDARD", "GLACIER", "DEEP_ARCHIVE", "GLACIER_IR", "INTELLIGENT_TIERING", None):
+        bucket.put(f"{storage_class}.csv", storage_class=storage_class)
+    return bucket
+
+
+READABLE = ["GLACIER_IR.csv", "INTELLIGENT_TIERING.csv", "None.csv", "STANDARD.csv"]
+
+
+def test_nothing_is_taken_when_new_files_are_archived() -> None:
+    job = Job(archive())
+
+    with pytest.raises(ArchivedObjectError) as caught:
+        job.take()
+
+    assert caught.value.keys == ["DEEP_ARCHIVE.csv", "GLACIER.csv"]
+    assert f"Source {SOURCE!r}: 2 new objects are archived, such as 'DEEP_ARCHIVE.csv'" in str(caught.value)
+    assert 'use\non_archived="take"'.replace("\n", " ") in str(caught.value)
+    assert (job.state, job.version) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("on_archived", "first", "restored"),
+    [
+        ("skip", READABLE, ["DEEP_ARCHIVE.csv", "GLACIER.csv"]),
+        ("skip_and_remember", READABLE, []),
+        ("take", sorted([*READABLE, "DEEP_ARCHIVE.csv", "GLACIER.csv"]), []),
+    ],
+)
+def test_archived_files_are_treated_as_asked_when_they_are_new_and_when_they_are_back(
+    on_archived: str, first: list[str], restored: list[str]
+) -> None:
+    job = Job(archive(), on_archived=on_archived)
+    taken = [job.take(), job.take()]
+    for row in job.bucket.objects.values():
+        row["storage_class"] = "STANDARD"
+
+    taken.append(job.take())
+
+    assert taken == [first, [], restored]
+
+
+def test_files_known_before_do_no_harm_when_they_were_archived_since() -> None:
+    job = Job()
+    job.bucket.put("a.csv")
+    job.take()
+    job.bucket.objects["a.csv"]["storage_class"] = "GLACIER"
+
+    assert job.take() == []
+
+
+# --- another view of the source ------------------------------------------------------------------------------------
+
+
+def test_nothing_is_gone_or_changed_when_a_report_is_older_than_what_events_told() -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.csv", body="1")
+    job.take()
+    job.bucket.wait(hours=1)
+    report = job.bucket.report()
+    job.bucket.wait(hours=1)
+    job.bucket.put("b.csv", "c.csv", body="2")
+    told = job.take_told(Told.of(job.bucket, ["b.csv", "c.csv"]))
+
+    reported, gone, listed = job.take(report), job.last.gone, job.take()
+
+    assert (told, reported, gone, listed, job.last.gone) == (["b.csv", "c.csv"], [], 0, [], 0)
+
+
+def test_a_report_is_refused_when_it_is_older_than_the_last_listing() -> None:
+    job = Job()
+    report = job.bucket.report()
+    job.bucket.wait(hours=1)
+    job.take()
+    state = job.state
+
+    with pytest.raises(SourceError, match=r"is older than the last listing of .*\. Wait for the next report\."):
+        job.take(report)
+
+    assert job.state is state
+
+
+def test_a_report_is_read_in_vain_when_it_is_the_same_as_last_time() -> None:
+    job = Job()
+    job.bucket.put("a.csv")
+    job.bucket.wait(hours=1)
+    report = job.bucket.report()
+
+    assert [job.take(report), job.take(report)] == [["a.csv"], []]
+
+
+def test_a_report_shows_changed_and_gone_objects_when_they_were_there_before_it() -> None:
+    """The overwriting multipart upload was started before the object that it replaces was written."""
+    job = Job()
+    job.bucket.put("a.csv", "b.csv", body="1")
+    job.take()
+    job.bucket.put("a.csv", body="2", at=NOON - timedelta(minutes=1))
+    job.bucket.delete("b.csv")
+    job.bucket.wait(hours=1)
+
+    taken = job.take(job.bucket.report())
+
+    assert (taken, job.last.gone) == (["a.csv"], 1)
+
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+
+def test_events_make_the_same_delta_as_a_listing_when_they_told_of_everything() -> None:
+    job, other = Job(), Job()
+    other.bucket = job.bucket
+    job.bucket.put("a.csv", "b.csv", "_hidden", "sub/c.csv")
+    by_events = job.bookmark().new_among(Told.of(job.bucket, ["sub/c.csv", "b.csv", "_hidden", "a.csv"]), NOON)
+
+    other.take()
+
+    assert by_events.table.equals(other.last.table)
+
+
+def test_events_that_come_again_or_tell_of_old_things_bring_nothing_when_files_are_known() -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.csv")
+    job.take()
+    bookmark = job.bookmark()
+
+    delta = bookmark.new_among(Told.of(job.bucket, ["a.csv"], removed=["never.csv"]), NOON)
+
+    assert (delta.count, delta.gone, bookmark.left) == (0, 0, [])
+    assert bookmark.state_after["segments"] == job.segments()
+
+
+def test_known_objects_are_forgotten_when_events_tell_of_their_removal() -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.csv")
+    job.take()
+    job.take_told(Told.of(job.bucket, [], removed=["a.csv"]))
+    gone = job.last.gone
+
+    assert (gone, job.take()) == (1, ["a.csv"])
+
+
+def test_events_are_refused_when_times_are_compared() -> None:
+    job = Job(compare="mtime")
+    job.bucket.put("a.csv")
+
+    with pytest.raises(InvalidValueError, match=r"compare is 'mtime', but events do not .* Use etag with events\."):
+        job.take_told(Told.of(job.bucket, ["a.csv"]))
+
+    assert job.state is None
+
+
+def test_an_old_event_brings_nothing_when_a_newer_object_is_known() -> None:
+    job = Job()
+    job.bucket.put("a.csv", body="1")
+    old = Told.of(job.bucket, ["a.csv"])
+    job.bucket.wait(minutes=1)
+    job.bucket.put("a.csv", body="2")
+    job.take()
+
+    assert (job.take_told(old), job.take()) == ([], [])
+
+
+def test_keys_over_the_limit_are_left_when_events_tell_of_more() -> None:
+    job = Job(max_files=1)
+    job.bucket.put("b.csv", at=NOON - timedelta(minutes=1))
+    job.bucket.put("a.csv", "c.csv")
+    bookmark = job.bookmark()
+
+    delta = bookmark.new_among(Told.of(job.bucket, ["a.csv", "b.csv", "c.csv"]), NOON)
+
+    assert (keys_of(delta), delta.has_more, bookmark.left) == (["b.csv"], True, ["a.csv", "c.csv"])
+
+
+def test_has_more_is_told_when_the_queue_has_more() -> None:
+    job = Job()
+    job.bucket.put("a.csv")
+
+    delta = job.bookmark().new_among(Told.of(job.bucket, ["a.csv"], has_more=True), NOON)
+
+    assert delta.has_more

@@ -1,0 +1,167 @@
+"""explain: when and by which run a file was taken, or why not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.explanation import Explanation
+from tests.support.buckets import NOON, Job, Table
+
+ETAG_X = "9dd4e461268c8034f5c8564e155c67a6"
+
+
+def test_taken_file_is_explained_with_version_and_run_when_it_is_there() -> None:
+    job = Job()
+    job.take()
+    job.bucket.put("a.csv")
+    job.take()
+
+    found = job.bookmark().explain("a.csv")
+
+    assert found == Explanation(
+        "a.csv", "taken", "taken at version 2 by run run-2", 2, "run-2", ETAG_X, 1, NOON
+    )  # fmt: skip
+
+
+def test_first_run_still_explains_it_when_later_runs_took_others_and_segments_were_merged() -> None:
+    job = Job()
+    for number in range(20):
+        job.bucket.put(f"{number}.csv")
+        job.take()
+
+    found = [job.bookmark().explain(f"{number}.csv") for number in range(20)]
+
+    assert [(one.version, one.run_id) for one in found] == [(number, f"run-{number}") for number in range(1, 21)]
+    assert len(job.segments()) < 20
+
+
+def overwrite(job: Job) -> None:
+    job.bucket.put("a.csv", body="other")
+
+
+def delete(job: Job) -> None:
+    job.bucket.delete("a.csv")
+
+
+def delete_and_run(job: Job) -> None:
+    job.bucket.put(*(f"other-{number}" for number in range(9)))
+    job.take()
+    job.bucket.delete("a.csv")
+    job.take()
+
+
+def delete_run_and_put(job: Job) -> None:
+    delete_and_run(job)
+    job.bucket.put("a.csv")
+
+
+def take_again(job: Job) -> None:
+    overwrite(job)
+    job.take()
+
+
+def ignore(job: Job) -> None:
+    job.options["on_modified"] = "ignore"
+    take_again(job)
+
+
+@pytest.mark.parametrize(
+    ("then", "status", "reason", "version"),
+    [
+        (overwrite, "taken", "taken at version 1 by run run-1; it has changed since", 1),
+        (delete, "taken", "taken at version 1 by run run-1; it is not there any more", 1),
+        (delete_and_run, "gone", "gone at version 3 by run run-3", 3),
+        (delete_run_and_put, "new", "the next batch may take it", None),
+        (take_again, "taken", "taken at version 2 by run run-2", 2),
+        (ignore, "ignored", "ignored at version 2 by run run-2", 2),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_taken_file_is_explained_when_something_happened_since(
+    then: Any, status: str, reason: str, version: int | None
+) -> None:
+    job = Job()
+    job.bucket.put("a.csv")
+    job.take()
+    then(job)
+
+    found = job.bookmark().explain("a.csv")
+
+    assert (found.status, found.reason, found.version) == (status, reason, version)
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "status", "reason"),
+    [
+        ({}, "a.csv", "new", "the next batch may take it"),
+        ({}, "none.csv", "unknown", "it is not there, and nothing is remembered of it"),
+        ({}, "sub/_x", "unknown", "Spark hides it: a name in its path starts with _ or ., or it marks a folder"),
+        ({"min_size": 5}, "a.csv", "unknown", "its 1 bytes are fewer than min_size=5"),
+        ({"include": ["*.json"]}, "a.csv", "unknown", "no glob of include=['*.json'] fits"),
+        ({"exclude": ["*.csv"]}, "a.csv", "unknown", "a glob of exclude=['*.csv'] fits"),
+        ({}, "cold.csv", "unknown", "it is archived (GLACIER)"),
+        ({"on_archived": "take"}, "cold.csv", "new", "the next batch may take it"),
+    ],
+)
+def test_file_that_was_not_taken_is_explained_when_a_rule_left_it_or_none_did(
+    options: dict[str, Any], key: str, status: str, reason: str
+) -> None:
+    job = Job(**options)
+    job.bucket.put("a.csv", "sub/_x")
+    job.bucket.put("cold.csv", storage_class="GLACIER")
+
+    found = job.bookmark().explain(key)
+
+    assert (found.status, found.reason, found.version, found.run_id) == (status, reason, None, None)
+
+
+def test_archived_file_is_explained_when_it_was_left_for_good() -> None:
+    job = Job(on_archived="skip_and_remember")
+    job.bucket.put("cold.csv", storage_class="GLACIER")
+    job.take()
+
+    found = job.bookmark().explain("cold.csv")
+
+    assert (found.status, found.reason) == ("archived", "archived at version 1 by run run-1")
+
+
+def test_old_file_is_explained_when_mode_is_windowed() -> None:
+    job = Job(mode="windowed", max_band=timedelta(minutes=15))
+    job.take()
+    job.bucket.put("late.csv", at=NOON - timedelta(hours=1))
+
+    found = job.bookmark().explain("late.csv")
+
+    assert (found.status, found.reason) == (
+        "unknown", "its LastModified is not after 2026-03-16T11:45:00Z: mode windowed takes it for known",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["a", "a.csv", "sub/a.csv", "sub/deep/é +%20.csv", "x;y=z", "🎉"])
+@pytest.mark.parametrize("place", ["s3", "local"])
+def test_file_is_looked_for_at_the_source_when_it_is_explained(
+    endpoint: str, bucket: str, tmp_path: Path, key: str, place: str
+) -> None:
+    client = boto3.client("s3", endpoint_url=endpoint)
+    source = f"s3://{bucket}/in/" if place == "s3" else str(tmp_path)
+    neighbours = [f"{key}0", f"{key[:-1]}!", f"{key[:-1]}zz", "other"]
+    for name in [key, *neighbours]:
+        client.put_object(Bucket=bucket, Key=f"in/{name}", Body=b"x")
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    first = FileBookmark(source, s3_client=client, taken_by=(1, "jr_1"))
+    before = first.explain(key)
+    first.new_files()
+
+    second = FileBookmark(source, s3_client=client, state=Table().stored(first.state_after))
+
+    assert (before.status, before.size) == ("new", 1)
+    assert second.explain(key).reason == "taken at version 1 by run jr_1"
+    assert second.explain(f"{key}none").status == "unknown"

@@ -1,0 +1,138 @@
+"""Date folders: what is asked of S3, what is found, and what is not lost."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+import pytest
+
+from scripts.helpers.files.bookmark import FileBookmark
+from tests.support.buckets import Table, keys_of
+
+LAYOUT = "import_year=%Y/import_month=%m/import_day=%d/"
+DAY = timedelta(days=1)
+
+
+class Dated:
+    """A source with a folder a day, on S3 or local, and a bookmark that knows the layout."""
+
+    def __init__(self, source: str, client: Any = None) -> None:
+        self.source, self.client = source, client
+        self.bucket, _, self.prefix = source.removeprefix("s3://").partition("/")
+        self.now = datetime.now(timezone.utc)
+        self.state: Any = None
+        self.table = Table()
+        self.asked: list[str] = []
+        if client is not None:
+            client.meta.events.register("before-send.s3.ListObjectsV2", self._ask)
+
+    def _ask(self, request: Any, **_: Any) -> None:
+        (prefix,) = parse_qs(urlsplit(request.url).query)["prefix"]
+        self.asked.append(prefix.removeprefix(self.prefix))
+
+    def folder(self, days_ago: int) -> str:
+        return (self.now - days_ago * DAY).strftime(LAYOUT)
+
+    def put(self, days_ago: int, name: str) -> str:
+        key = self.folder(days_ago) + name
+        if self.client is not None:
+            self.client.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=b"x")
+        else:
+            path = Path(self.source, key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("x")
+        return key
+
+    def take(self, **options: Any) -> list[str]:
+        bookmark = FileBookmark(
+            self.source, state=self.state, s3_client=self.client, **{"layout": LAYOUT, "lookback": 2 * DAY, **options}
+        )
+        self.asked.clear()
+        delta = bookmark.new_files()
+        self.state = self.table.stored(bookmark.state_after)
+        self.more, self.gone = delta.has_more, delta.gone
+        return keys_of(delta)
+
+
+@pytest.fixture(params=["s3", "local"])
+def dated(request: pytest.FixtureRequest, tmp_path: Path) -> Dated:
+    if request.param == "local":
+        return Dated(str(tmp_path))
+    client = boto3.client("s3", endpoint_url=request.getfixturevalue("endpoint"))
+    return Dated(f"s3://{request.getfixturevalue('bucket')}/in/", client)
+
+
+s3_only = pytest.mark.parametrize("dated", ["s3"], indirect=True)
+
+
+@s3_only
+def test_only_folders_since_the_last_run_less_lookback_are_asked_for_when_it_has_listed_once(dated: Dated) -> None:
+    for days_ago in range(30):
+        dated.put(days_ago, "a.csv")
+    first = dated.take(), list(dated.asked)
+
+    again = dated.take()
+
+    assert (len(first[0]), first[1]) == (30, [""])
+    assert again == []
+    assert sorted(dated.asked) == sorted(dated.folder(days_ago) for days_ago in (2, 1, 0, -1))
+
+
+@s3_only
+def test_the_whole_source_is_asked_for_when_the_lookback_has_a_thousand_folders(dated: Dated) -> None:
+    dated.put(0, "a.csv")
+    dated.take()
+
+    dated.take(lookback=1_000 * DAY)
+
+    assert dated.asked == [""]
+
+
+def test_file_is_found_in_a_folder_of_the_lookback_and_of_tomorrow_when_it_is_put_there(dated: Dated) -> None:
+    dated.take()
+    found = sorted([dated.put(2, "late.csv"), dated.put(0, "new.csv"), dated.put(-1, "ahead.csv")])
+
+    assert dated.take() == found
+
+
+def test_file_is_not_seen_when_it_is_put_into_a_folder_older_than_the_lookback(dated: Dated) -> None:
+    dated.take()
+    dated.put(3, "late.csv")
+
+    assert dated.take() == []
+
+
+def test_known_files_of_older_folders_are_not_gone_when_they_are_not_listed(dated: Dated) -> None:
+    dated.put(9, "a.csv")
+    dated.take()
+    dated.put(0, "b.csv")
+    dated.take()
+
+    assert dated.gone == 0
+    assert dated.take(layout=None) == []
+
+
+def test_old_folders_are_drained_when_a_first_batch_left_some_of_their_files(dated: Dated) -> None:
+    put = sorted(dated.put(days_ago, "a.csv") for days_ago in (0, 20, 40, 60))
+    batches = []
+    while not batches or dated.more:
+        batches.append(dated.take(max_files=1))
+
+    assert sorted(key for batch in batches for key in batch) == put
+
+
+@s3_only
+def test_old_folders_are_asked_for_until_they_are_ready_when_a_marker_is_waited_for(dated: Dated) -> None:
+    key = dated.put(20, "a.csv")
+    dated.take(ready_marker="_SUCCESS")
+    dated.put(20, "_SUCCESS")
+
+    taken = dated.take(ready_marker="_SUCCESS")
+    dated.take(ready_marker="_SUCCESS")
+
+    assert taken == [key]
+    assert len(dated.asked) == 4

@@ -1,0 +1,433 @@
+"""What a bookmark remembers: the same in the table, in a folder and on S3; small writes; damage is noticed."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from botocore.stub import Stubber
+
+from scripts.helpers.errors import (
+    CredentialsError,
+    InvalidValueError,
+    LedgerError,
+    SourceUnavailableError,
+    TooLargeError,
+    WatermarkError,
+)
+from scripts.helpers.files import ledger
+from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.segments import checksum
+from scripts.helpers.listing.objects import LEDGER
+from tests.support.buckets import SOURCE, Bucket, Job, keys_of
+
+COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
+"""As documented for Spark, Athena and DuckDB."""
+
+
+class Files:
+    """A folder of a ledger, on S3 or local, past the package."""
+
+    def __init__(self, uri: str, client: Any = None) -> None:
+        self.uri, self.client = uri, client
+        self.bucket, _, self.prefix = uri.removeprefix("s3://").partition("/")
+
+    def names(self) -> list[str]:
+        if self.client is None:
+            return sorted(os.listdir(self.uri)) if os.path.exists(self.uri) else []
+        found = self.client.list_objects_v2(Bucket=self.bucket, Prefix=self.prefix).get("Contents", [])
+        return sorted(item["Key"].removeprefix(self.prefix) for item in found)
+
+    def read(self, name: str) -> bytes:
+        if self.client is None:
+            return Path(self.uri, name).read_bytes()
+        body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
+        return body
+
+    def write(self, name: str, data: bytes | None) -> None:
+        """Overwrite a file, or delete it."""
+        if self.client is not None:
+            key = {"Bucket": self.bucket, "Key": self.prefix + name}
+            self.client.delete_object(**key) if data is None else self.client.put_object(**key, Body=data)
+        elif data is None:
+            Path(self.uri, name).unlink()
+        else:
+            Path(self.uri, name).write_bytes(data)
+
+
+@pytest.fixture(params=["local", "s3"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    if request.param == "local":
+        return Files(f"{tmp_path}/ledger/")
+    client = boto3.client("s3", endpoint_url=request.getfixturevalue("endpoint"))
+    return Files(f"s3://{request.getfixturevalue('bucket')}/ledger/", client)
+
+
+@pytest.fixture
+def make_job(files: Files) -> Callable[..., Job]:
+    def make(bucket: Bucket | None = None, **options: Any) -> Job:
+        return FileJob(files, bucket, ledger_uri=files.uri, **options)
+
+    return make
+
+
+class FileJob(Job):
+    """A job whose ledger lies in files."""
+
+    def __init__(self, files: Files, bucket: Bucket | None = None, **options: Any) -> None:
+        super().__init__(bucket, s3_client=files.client, **options)
+
+
+def work(job: Job) -> list[Any]:
+    """Run a history with every kind of change; return what each run took and what is known at the end."""
+    rng, found = random.Random(4), []
+    for _ in range(12):
+        for _ in range(rng.randint(0, 30)):
+            key = f"{rng.choice(['', 'é/', 'sub/'])}{rng.randint(0, 60)}.csv"
+            if rng.random() < 0.3:
+                job.bucket.delete(key)
+            else:
+                job.bucket.put(key, body=str(rng.randint(0, 3)))
+        found.append((job.take(), job.last.gone, job.last.has_more))
+        job.bucket.wait(minutes=1)
+    known = job.bookmark().ledger.known().between(None, None)
+    return [*found, sorted(map(repr, known.to_pylist()))]
+
+
+# --- the same answer everywhere ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_files": 3}, {"mode": "windowed", "max_band": timedelta(minutes=3)}, {"on_modified": "ignore"}],
+    ids=str,
+)
+def test_answers_are_those_of_the_table_when_the_ledger_lies_in_files(
+    make_job: Callable[..., Job], files: Files, options: dict[str, Any]
+) -> None:
+    in_table = work(Job(**options))
+
+    in_files = work(make_job(**options))
+
+    assert in_files == in_table
+    assert files.names()
+
+
+def test_state_holds_no_list_when_the_ledger_lies_in_files(make_job: Callable[..., Job]) -> None:
+    job = make_job()
+    job.bucket.put(*(f"{number}.csv" for number in range(3_000)))
+
+    job.take()
+
+    assert len(repr(job.state)) < 1_000
+    assert job.table.chunks == {}
+
+
+def test_plan_is_replayed_from_files_when_the_run_that_made_it_died(make_job: Callable[..., Job]) -> None:
+    job = make_job()
+    job.bucket.put("a.csv", "b.csv")
+    first = job.bookmark()
+    plan = job.table.stored(first.to_plan(first.new_files()))
+    job.bucket.put("c.csv")
+
+    replayed = job.bookmark().from_plan(plan, "files")
+
+    assert keys_of(replayed) == ["a.csv", "b.csv"]
+
+
+def test_ledger_moves_to_files_when_ledger_uri_is_given_later(make_job: Callable[..., Job]) -> None:
+    before = Job()
+    before.bucket.put(*(f"{number:03}.csv" for number in range(300)))
+    before.take()
+    job = make_job(before.bucket)
+    job.state, job.table = before.state, before.table
+    job.bucket.put("new.csv")
+
+    taken, again = job.take(), job.take()
+
+    assert (taken, again) == (["new.csv"], [])
+
+
+# --- readable by others --------------------------------------------------------------------------------------------
+
+
+def test_files_have_the_documented_columns_sorted_by_key_when_read_by_pyarrow(
+    make_job: Callable[..., Job], files: Files
+) -> None:
+    job = make_job()
+    job.bucket.put("b.csv", "🎉.csv", "\ue000.csv", body="12")
+    job.take()
+
+    (name,) = files.names()
+    table = pq.read_table(io.BytesIO(files.read(name)))
+
+    assert table.schema.equals(LEDGER)
+    assert table.column_names == COLUMNS
+    assert table.column("key").to_pylist() == ["b.csv", "\ue000.csv", "🎉.csv"]
+    assert table.to_pylist()[0] | {"etag": ""} == {
+        "key": "b.csv", "etag": "", "version_id": None, "size": 2, "modified": job.bucket.now, "status": "taken",
+        "version": 1, "run_id": "run-1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("files", ["local"], indirect=True)
+def test_files_answer_when_and_by_which_run_when_read_by_spark(
+    make_job: Callable[..., Job], files: Files, spark: Any
+) -> None:
+    job = make_job()
+    job.bucket.put("a.csv", "é/b.csv", body="12")
+    job.take()
+    job.bucket.put("c.csv")
+    job.take()
+
+    frame = spark.read.parquet(files.uri)
+    found = {row.key: (row.version, row.run_id, row.status, row.size) for row in frame.distinct().collect()}
+
+    assert frame.columns == COLUMNS
+    assert dict(frame.dtypes)["modified"] == "timestamp"
+    assert found == {
+        "a.csv": (1, "run-1", "taken", 2),
+        "é/b.csv": (1, "run-1", "taken", 2),
+        "c.csv": (2, "run-2", "taken", 1),
+    }
+
+
+# --- small writes ----------------------------------------------------------------------------------------------------
+
+
+def many(job: Job, count: int, start: int = 0) -> None:
+    job.bucket.put(*(f"import_date=20260316/part-{start + number:08}.csv" for number in range(count)))
+    for number, row in enumerate(job.bucket.objects.values()):
+        row["etag"] = f"{number * 2654435761 % 2**128:032x}"
+
+
+def test_commit_writes_less_than_64_kb_when_100_of_100_000_are_new() -> None:
+    job = Job()
+    many(job, 100_000)
+    job.take()
+    known = set(job.table.chunks)
+    many(job, 100, start=100_000)
+
+    taken = job.take()
+
+    written = sum(len(part) for name in set(job.table.chunks) - known for part in job.table.chunks[name])
+    assert len(taken) == 100
+    assert written + len(repr(job.state)) < 64 * 1024
+    assert [segment["count"] for segment in job.segments()] == [100_000, 100]
+
+
+def test_segments_stay_few_and_writes_small_when_a_hundred_runs_add_a_little() -> None:
+    job, written, most = Job(), 0, 0
+    many(job, 10_000)
+    job.take()
+    base = sum(len(part) for parts in job.table.chunks.values() for part in parts)
+
+    for number in range(100):
+        many(job, 20, start=10_000 + 20 * number)
+        assert len(job.take()) == 20
+        most = max(most, len(job.segments()))
+
+    written = sum(len(part) for parts in job.table.chunks.values() for part in parts) - base
+    assert most <= 8
+    assert written < 4 * base
+
+
+def test_nothing_is_written_when_nothing_is_new(make_job: Callable[..., Job], files: Files) -> None:
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+    before, state = files.names(), job.state
+
+    job.take()
+
+    assert files.names() == before
+    assert job.state == state
+
+
+def test_gone_objects_are_dropped_when_segments_are_merged() -> None:
+    job = Job()
+    job.bucket.put(*(f"{number}.csv" for number in range(10)))
+    job.take()
+    job.bucket.delete(*(f"{number}.csv" for number in range(8)))
+
+    job.take()
+
+    assert [segment["count"] for segment in job.segments()] == [2]
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes | None], str]] = {
+    "missing": (lambda _: None, r"it could not be read \(.*\)\. Restore it, or give the right ledger_uri\."),
+    "truncated": (lambda data: data[:-1], r"it is not what was written there\. Restore it from a backup\."),
+    "empty": (lambda _: b"", "it is not what was written there"),
+    "altered": (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "it is not what was written there"),
+    "another": (lambda data: data + b"PAR1", "it is not what was written there"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_ledger_error_names_the_file_and_nothing_changes_when_it_is_damaged(
+    make_job: Callable[..., Job], files: Files, kind: str
+) -> None:
+    damage, text = DAMAGE[kind]
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+    (name,) = files.names()
+    files.write(name, damage(files.read(name)))
+    before, state = files.names(), job.state
+
+    with pytest.raises(LedgerError, match=text) as caught:
+        job.take()
+
+    assert name in caught.value.source
+    assert (files.names(), job.state) == (before, state)
+
+
+@pytest.mark.parametrize(
+    ("change", "columns"),
+    [
+        (lambda table: table.append_column("owner", pa.array(["x"])), [*COLUMNS, "owner"]),
+        (lambda table: table.drop_columns(["run_id"]), COLUMNS[:-1]),
+    ],
+    ids=["more", "fewer"],
+)
+def test_ledger_error_says_to_update_when_a_newer_package_wrote_other_columns(
+    make_job: Callable[..., Job], files: Files, change: Callable[[pa.Table], pa.Table], columns: list[str]
+) -> None:
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+    (name,) = files.names()
+    out = io.BytesIO()
+    pq.write_table(change(pq.read_table(io.BytesIO(files.read(name)))), out)
+    files.write(name, out.getvalue())
+    assert job.state is not None
+    job.state["segments"][0]["files"][0].update(length=len(out.getvalue()), sha256=checksum(out.getvalue()))
+    state = job.state
+
+    with pytest.raises(LedgerError) as caught:
+        job.take()
+
+    assert name in caught.value.source
+    assert f"(its columns are {', '.join(columns)}). Update the package." in str(caught.value)
+    assert (files.names(), job.state) == ([name], state)
+
+
+def test_error_names_ledger_uri_when_the_table_has_no_room_for_what_is_remembered(
+    make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MAX_TABLE_BYTES", 1_000)
+    job = Job()
+    job.bucket.put(*(f"{number}.csv" for number in range(300)))
+
+    with pytest.raises(TooLargeError) as caught:
+        job.take()
+
+    assert caught.value.limit == 1_000
+    assert f"What is remembered of {SOURCE!r}, 300 objects: {caught.value.size:,} bytes" in str(caught.value)
+    assert "Give a ledger_uri: then it lies in files" in str(caught.value)
+    assert job.state is None
+    assert len(make_job(job.bucket).take()) == 300
+
+
+def test_ledger_error_asks_for_the_uri_when_it_is_not_given_any_more(make_job: Callable[..., Job]) -> None:
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+
+    with pytest.raises(LedgerError) as caught:
+        job.bookmark(ledger_uri=None).new_files()
+
+    assert caught.value.source == SOURCE
+    assert "its file list lies in files. Give the ledger_uri" in str(caught.value)
+
+
+def test_ledger_error_says_what_may_be_wrong_when_another_uri_is_given(
+    make_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+
+    with pytest.raises(LedgerError, match="give the right ledger_uri"):
+        job.bookmark(ledger_uri=f"{tmp_path}/other/").new_files()
+
+
+@pytest.mark.parametrize("field", ["file", "length", "sha256", "first", "last"])
+def test_ledger_error_is_raised_when_the_state_lacks_a_part_of_a_file(make_job: Callable[..., Job], field: str) -> None:
+    job = make_job()
+    job.bucket.put("a.csv")
+    job.take()
+    assert job.state is not None
+    job.state["segments"][0]["files"][0].pop(field)
+
+    with pytest.raises(LedgerError, match="its stored file list is damaged"):
+        job.bookmark().ledger.read(job.segments()[0], "a", "b")
+
+
+def test_ledger_error_names_the_right_when_the_bucket_of_the_ledger_is_not_there(endpoint: str) -> None:
+    client = boto3.client("s3", endpoint_url=endpoint)
+    job = Job(ledger_uri="s3://no-such-bucket-here/ledger/", s3_client=client)
+    job.bucket.put("a.csv")
+
+    with pytest.raises(LedgerError, match=r"could not be written \(NoSuchBucket\)\. Allow s3:PutObject there\."):
+        job.take()
+
+    assert job.state is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [(400, "ExpiredToken", CredentialsError), (503, "SlowDown", SourceUnavailableError)],
+    ids=["login", "load"],
+)
+@pytest.mark.parametrize("act", ["put", "get"])
+def test_ledger_is_not_to_blame_when_login_or_load_is_the_reason(
+    act: str, status: int, code: str, kind: type[WatermarkError]
+) -> None:
+    client = boto3.client("s3", region_name="eu-west-2")
+    files = LedgerFiles("s3://bucket/ledger/", client)
+    acts = {"put": lambda: files.put(LEDGER.empty_table()), "get": lambda: files.get({"file": "a", "length": 0})}
+
+    with Stubber(client) as stub:
+        stub.add_client_error(f"{act}_object", code, http_status_code=status)
+        with pytest.raises(kind, match=code):
+            acts[act]()
+
+
+def test_ledger_error_names_the_file_when_a_folder_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    job = Job(ledger_uri=f"{tmp_path}/taken/")
+    job.bucket.put("a.csv")
+
+    with pytest.raises(LedgerError, match=r"could not be written \(\w+\)\. Check its rights\."):
+        job.take()
+
+    assert job.state is None
+
+
+@pytest.mark.parametrize("uri", [SOURCE, f"{SOURCE}ledger/", f"{SOURCE}ledger/".replace("s3:", "s3a:")])
+def test_ledger_uri_is_refused_when_its_files_would_be_new_files(uri: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        Job(ledger_uri=uri).bookmark()
+
+    assert str(caught.value) == (
+        f"ledger_uri {uri!r} lies in the source, so its files would be new there. "
+        "Use another prefix, or a folder whose name starts with _."
+    )
+
+
+@pytest.mark.parametrize("uri", [f"{SOURCE}_ledger/", "s3://landing/parking-ledger/", "s3://landing/"])
+def test_ledger_uri_is_accepted_when_its_files_are_no_new_files(uri: str) -> None:
+    assert Job(ledger_uri=uri).bookmark().options.ledger_uri == uri

@@ -1,0 +1,302 @@
+"""check_unchanged and ObjectFetcher: planned objects compared with, or fetched as, what is there now."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
+from scripts.helpers.files import unchanged
+from scripts.helpers.files.unchanged import check_unchanged, find_changed
+from scripts.helpers.listing.listing import Listing, ListingOptions, Location
+from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+
+STRANGE = [
+    "a b",
+    "100%25",
+    "50%",
+    "x+y",
+    "[z]",
+    "s*",
+    "h#1",
+    "🎉",
+    "é",
+    "back\\slash",
+    "a//b",
+    "/lead",
+    "tab\t",
+    "~",
+    "a/./b",
+]
+
+
+class Landing:
+    """A directory or a prefix."""
+
+    def __init__(self, source: str, client: Any = None) -> None:
+        self.location, self.client = Location.parse(source), client
+        if client is None:
+            Path(source).mkdir()
+
+    def put(self, key: str, body: bytes) -> None:
+        if self.client is None:
+            Path(self.location.prefix + key).write_bytes(body)
+        else:
+            self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + key, Body=body)
+
+    def delete(self, key: str) -> None:
+        if self.client is None:
+            Path(self.location.prefix + key).unlink()
+        else:
+            self.client.delete_object(Bucket=self.location.bucket, Key=self.location.prefix + key)
+
+    def plan(self, **options: Any) -> pa.Table:
+        parts = Listing(self.location, self.client, ListingOptions(**options))
+        return pa.Table.from_batches([part.rows for part in parts], LISTED).sort_by("key")
+
+    def check(self, table: pa.Table, on_changed: Any = "error") -> pa.Table:
+        return check_unchanged(self.location, table, self.client, on_changed)
+
+
+@pytest.fixture(params=["local", "head", "list"])
+def landing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landing:
+    """Return an empty source, once for each way to look at it."""
+    if request.param == "local":
+        return Landing(f"{tmp_path}/landing/")
+    if request.param == "list":
+        monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
+    return Landing(f"s3://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
+
+
+def test_check_returns_the_plan_when_nothing_changed(landing: Landing) -> None:
+    for key in ("a b", "c%25", "é🎉"):
+        landing.put(key, b"1")
+    plan = landing.plan()
+    landing.put("new", b"1")
+
+    found = landing.check(plan)
+
+    assert found.equals(plan)
+
+
+def test_check_raises_error_with_all_keys_when_objects_changed(landing: Landing) -> None:
+    for key in ("a", "b é", "c", "d"):
+        landing.put(key, b"1")
+    plan = landing.plan()
+    landing.put("b é", b"other")
+    landing.put("d", b"other")
+    landing.delete("c")
+
+    with pytest.raises(ChangedObjectError) as caught:
+        landing.check(plan)
+
+    assert caught.value.overwritten == ("b é", "d")
+    assert caught.value.deleted == ("c",)
+    assert caught.value.source == str(landing.location)
+    assert "overwritten: 'b é', 'd'; deleted: 'c'" in str(caught.value)
+    assert "Discard the plan and make a new one" in str(caught.value)
+
+
+def test_check_leaves_changed_objects_out_when_told_to_skip_them(landing: Landing) -> None:
+    for key in ("a", "b", "c", "d"):
+        landing.put(key, b"1")
+    plan = landing.plan()
+    landing.put("b", b"other")
+    landing.delete("c")
+
+    found = landing.check(plan, "skip")
+
+    assert found.equals(plan.filter(pa.array([True, False, False, True])))
+
+
+def test_check_returns_the_plan_when_it_is_empty(landing: Landing) -> None:
+    landing.put("a", b"1")
+
+    assert landing.check(LISTED.empty_table()).num_rows == 0
+
+
+def test_check_finds_an_object_written_again_with_the_same_bytes_when_versions_are_known(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing.put("a", b"1")
+    landing.put("b", b"1")
+    plan = landing.plan(versioned=True)
+    landing.put("a", b"1")
+
+    looked = landing.check(plan, "skip")
+    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
+    listed = landing.check(plan, "skip")
+
+    assert looked.column("key").to_pylist() == ["b"]
+    assert listed.column("key").to_pylist() == ["b"]
+
+
+def test_check_raises_source_error_with_the_key_when_the_source_refuses(s3: Any, bucket: str) -> None:
+    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing.put("a", b"1")
+    plan = landing.plan()
+    elsewhere = Location.parse("s3://no-such-bucket-here/landing/")
+    hooked = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    hooked.meta.events.register("before-call.s3.HeadObject", refuse)
+
+    with pytest.raises(SourceError) as caught:
+        check_unchanged(elsewhere, plan, hooked)
+
+    assert not isinstance(caught.value, ChangedObjectError)
+    assert "key 'a' cannot be read (403)" in str(caught.value)
+
+
+def refuse(**_: Any) -> Any:
+    return AWSResponse("", 403, {}, None), {"Error": {"Code": "403", "Message": "Forbidden"}}
+
+
+@pytest.mark.parametrize("one_by_one", [1_000, 0], ids=["heads", "listing"])
+def test_other_keys_are_not_looked_at_when_planned_ones_are_between_two(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, one_by_one: int
+) -> None:
+    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", one_by_one)
+    landing = Landing(f"s3://{bucket}/landing/", s3)
+    for number in range(20):
+        landing.put(f"{number:02}", b"1")
+    plan = landing.plan().slice(5, 4)
+    landing.put("06", b"other")
+    landing.delete("08")
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=3))
+    asked: list[str] = []
+    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+
+    found = find_changed(landing.location, plan, client, between=("0", "08"))
+
+    assert found == (["06"], ["08"])
+    assert len(asked) <= 4
+
+
+# --- fetching ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["obstore", "boto3"])
+def fetcher(request: pytest.FixtureRequest, s3: Any, bucket: str) -> ObjectFetcher:
+    client = make_client(4, endpoint_url=s3.meta.endpoint_url)
+    made = ObjectFetcher(Location.parse(f"s3://{bucket}/landing/"), client)
+    if request.param == "boto3":
+        made._fast = None
+    else:
+        assert made._fast is not None
+    return made
+
+
+@pytest.mark.parametrize("key", STRANGE)
+def test_fetch_gives_the_bytes_of_the_key_when_key_is_strange(
+    fetcher: ObjectFetcher, s3: Any, bucket: str, key: str
+) -> None:
+    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing.put(key, key.encode())
+    etag = s3.head_object(Bucket=bucket, Key=f"landing/{key}")["ETag"].strip('"')
+
+    body = fetcher.fetch(Planned(key, etag, None, 1))
+
+    assert body == key.encode()
+
+
+@pytest.mark.parametrize("etag", ["0123", None])
+@pytest.mark.parametrize("there", [True, False])
+def test_fetch_raises_error_with_the_key_when_object_changed(
+    fetcher: ObjectFetcher, s3: Any, bucket: str, etag: str | None, there: bool
+) -> None:
+    if there:
+        s3.put_object(Bucket=bucket, Key="landing/a", Body=b"1")
+
+    if there and etag is None:
+        assert fetcher.fetch(Planned("a", etag, None, 1)) == b"1"
+        return
+    with pytest.raises(ChangedObjectError) as caught:
+        fetcher.fetch(Planned("a", etag, None, 1))
+    assert (caught.value.overwritten, caught.value.deleted) == ((("a",), ()) if there else ((), ("a",)))
+
+
+def test_fetch_raises_source_error_when_there_is_no_bucket(s3: Any) -> None:
+    client = make_client(4, endpoint_url=s3.meta.endpoint_url)
+    fetcher = ObjectFetcher(Location.parse("s3://no-such-bucket-here/landing/"), client)
+
+    for fast in (fetcher._fast, None):
+        fetcher._fast = fast
+        with pytest.raises(SourceError, match=r"key 'a' cannot be read \(NoSuchBucket\)") as caught:
+            fetcher.fetch(Planned("a", "1", None, 1))
+        assert not isinstance(caught.value, ChangedObjectError)
+
+
+def test_fetch_raises_archived_error_with_the_key_when_an_object_is_archived(
+    fetcher: ObjectFetcher, s3: Any, bucket: str
+) -> None:
+    put = s3.put_object(Bucket=bucket, Key="landing/a", Body=b"1", StorageClass="GLACIER")
+
+    with pytest.raises(ArchivedObjectError) as caught:
+        fetcher.fetch(Planned("a", put["ETag"].strip('"'), None, 1))
+
+    assert caught.value.keys == ["a"]
+    assert "An archive tier of INTELLIGENT_TIERING shows only when it is read" in str(caught.value)
+
+
+DENIED = "User is not authorized to perform: kms:Decrypt on the resource associated with this ciphertext"
+KMS_REMEDY = "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "remedy"),
+    [
+        ("AccessDenied", DENIED, KMS_REMEDY),
+        ("KMS.DisabledException", "is disabled", KMS_REMEDY),
+        ("AccessDenied", "Access Denied", "Check the login's s3:GetObject, the region, and that"),
+    ],
+)
+def test_fetch_says_what_to_allow_when_s3_refuses(
+    fetcher: ObjectFetcher, monkeypatch: pytest.MonkeyPatch, code: str, message: str, remedy: str
+) -> None:
+    if fetcher._fast is None:
+        answer = AWSResponse("", 403, {}, None), {"Error": {"Code": code, "Message": message}}
+        assert fetcher._client is not None
+        fetcher._client.meta.events.register("before-call.s3.GetObject", lambda **_: answer)
+    else:
+        text = f"403 Forbidden: <Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        fetcher._fast = raise_from_obstore(text)
+
+    with pytest.raises(SourceError) as caught:
+        fetcher.fetch(Planned("a", "1", None, 1))
+
+    assert f"key 'a' cannot be read ({code}). {remedy}" in str(caught.value)
+
+
+def raise_from_obstore(text: str) -> Any:
+    from obstore.exceptions import PermissionDeniedError
+
+    def get(*_: Any, **__: Any) -> None:
+        raise PermissionDeniedError(text)
+
+    return get
+
+
+def test_fetch_raises_error_when_a_file_is_written_while_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
+    landing = Landing(f"{tmp_path}/landing/")
+    landing.put("a", b"1")
+    (row,) = landing.plan().to_pylist()
+    before = os.fstat
+
+    def write_and_look(descriptor: int) -> os.stat_result:
+        os.utime(f"{tmp_path}/landing/a", ns=(1, 1))
+        return before(descriptor)
+
+    monkeypatch.setattr(os, "fstat", write_and_look)
+
+    with pytest.raises(ChangedObjectError, match="overwritten: 'a'"):
+        ObjectFetcher(landing.location, None).fetch(Planned("a", row["etag"], None, 1))

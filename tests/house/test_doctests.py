@@ -1,0 +1,133 @@
+"""The examples in the docstrings of the package, run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import json
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+import scripts.helpers
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.job_runs.client import SparkSubmit
+from scripts.helpers.watermarks import Watermarks
+
+START = "scripts.helpers."
+MODULES = sorted(
+    module.name.removeprefix(START)
+    for module in pkgutil.walk_packages(scripts.helpers.__path__, START)
+    if not module.ispkg
+)
+FOR_USERS = (
+    "files.bookmark", "files.delta", "protocol.names", "job", "job_runs.client", "rows.window", "watermarks",
+    "glue.bookmarks", "glue.job",
+)  # fmt: skip
+"""Modules whose classes users call."""
+ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame", "glue.importing.import_bookmark")
+"""What users call of modules that have more than that."""
+
+
+def load(module: str) -> Any:
+    return importlib.import_module(START + module)
+
+
+def examples() -> list[doctest.DocTest]:
+    """Return every docstring of the package that has an example."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for module in MODULES for test in finder.find(load(module)) if test.examples]
+
+
+def needs_spark(test: doctest.DocTest) -> bool:
+    """Tell whether an example works on Spark; those are run where the other tests with Spark are."""
+    return "glue_context" in (test.docstring or "")
+
+
+def run(test: doctest.DocTest, names: dict[str, Any]) -> None:
+    """Run an example as it stands."""
+    test.globs.update(names)
+    told: list[str] = []
+
+    result = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
+
+    assert result.attempted > 0
+    assert result.failed == 0, "".join(told)
+
+
+def glue_with_bookmark() -> Any:
+    """Return a client of Glue that has one bookmark to give."""
+    client = boto3.client("glue")
+    stubber = Stubber(client)
+    name = "repairs on glue"
+    bookmark = {"repairs": {"jsonClass": "JDBC", "keys": {"id": "5"}}}
+    entry = {"JobName": name, "RunId": "jr_7", "JobBookmark": json.dumps(bookmark)}
+    stubber.add_response("get_job_bookmark", {"JobBookmarkEntry": entry}, {"JobName": name})
+    stubber.activate()
+    return client
+
+
+@pytest.fixture
+def names(default_table: Watermarks, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what an example may use: a directory `landing` of two files, and the table of the playbook."""
+    for number in (1, 2):
+        (tmp_path / f"{number}.csv").write_text("id\n123")
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "hello.py").write_text("print('hello')")
+    jobs = {"script": str(folder / "hello.py"), "logs": str(folder / "logs"), "SparkSubmit": SparkSubmit}
+    more = {"watermarks": default_table, "glue": glue_with_bookmark(), "landing": str(tmp_path)}
+    return {"FileBookmark": FileBookmark} | jobs | more
+
+
+@pytest.mark.parametrize(
+    "test", [test for test in examples() if not needs_spark(test)], ids=lambda test: test.name.removeprefix(START)
+)
+def test_docstring_example_gives_what_it_shows_when_it_is_run(test: doctest.DocTest, names: dict[str, Any]) -> None:
+    run(test, names)
+
+
+@pytest.mark.parametrize("module", FOR_USERS)
+def test_every_class_that_users_call_has_an_example_when_its_docstring_is_read(module: str) -> None:
+    loaded = load(module)
+    public = [
+        found
+        for name, found in inspect.getmembers(loaded, inspect.isclass)
+        if found.__module__ == loaded.__name__
+        and not name.startswith("_")
+        and not getattr(found, "_is_protocol", False)
+    ]
+
+    without = [found.__name__ for found in public if ">>>" not in (inspect.getdoc(found) or "")]
+
+    assert public
+    assert without == []
+
+
+@pytest.mark.parametrize("name", ALSO_FOR_USERS)
+def test_what_users_call_has_an_example_when_its_docstring_is_read(name: str) -> None:
+    module, _, member = name.rpartition(".")
+
+    assert ">>>" in (inspect.getdoc(getattr(load(module), member)) or "")
+
+
+def test_examples_are_found_when_the_package_is_searched() -> None:
+    found = {test.name.rpartition(".")[2] for test in examples()}
+    in_folders = {test.name.removeprefix(START).partition(".")[0] for test in examples()}
+
+    assert {
+        "Watermarks",
+        "FileBookmark",
+        "FileDelta",
+        "IncrementalJob",
+        "RowWindow",
+        "BatchId",
+        "to_utc_string",
+        "JobBookmarks",
+        "attempt_id",
+    } <= found
+    assert {"glue", "job_runs"} <= in_folders

@@ -1,0 +1,175 @@
+"""Errors: one root, families by what the caller does next, and texts with facts and remedy."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import datetime, timezone
+
+import pytest
+
+from scripts.helpers import errors
+from scripts.helpers.errors import WatermarkError
+
+LEASE_END = datetime(2026, 3, 16, 16, tzinfo=timezone.utc)
+
+EVERY_ERROR = [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, Exception)]
+
+BUILT = [
+    (errors.UnknownJobError("parking", "t"), ["'parking'", "'t'", "Check the name"]),
+    (errors.NoWatermarkError("parking"), ["'parking'", "read everything, then commit"]),
+    (errors.UnknownGlueJobError("parking", "eu-west-2"), ["'parking'", "'eu-west-2'", "Check the name"]),
+    (errors.UnknownRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "history(job_id)"]),
+    (errors.UnplacedRunError("parking", "jr_1"), ["'parking'", "'jr_1'", "Name a run that history", "job_runs="]),
+    (errors.UnknownVersionError("parking", 4, 9), ["'parking'", "Version 4", "at version 9", "history(job_id)"]),
+    (
+        errors.UnknownContextError("parking", "parts", ["repairs"]),
+        ["'parking'", "'parts'", "It has: repairs", "Check the name", "set_watermark"],
+    ),
+    (
+        errors.RunInProgressError("parking", "jr_1", LEASE_END),
+        ["'parking'", "'jr_1'", "2026-03-16T16:00:00+00:00", "Start again"],
+    ),
+    (errors.FencedError("parking", "jr_1", 3, 4), ["'parking'", "'jr_1'", "fence 3", "at 4", "Stop this run"]),
+    (errors.PlanConflictError("parking", "two plans."), ["'parking'", "two plans."]),
+    (errors.RunClosedError("parking", "jr_1", "committed", "freeze"), ["'jr_1'", "committed", "freeze", "Call begin"]),
+    (errors.CommitUnknownError("parking", "jr_1"), ["'parking'", "'jr_1'", "Delete no output", "Run the job again"]),
+    (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
+    (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),
+    (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
+    (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
+    (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),
+    (
+        errors.NameCollisionError("column 'a.b' of table 'root'", ["a.b"], ["a", "b"]),
+        ["'a.b' and 'a' > 'b'", "column 'a.b' of table 'root'", "Rename one"],
+    ),
+    (errors.FieldTypeError("a.b", "variant"), ["'a.b'", "variant", "Cast it to a string"]),
+    (errors.TooManyIdsError("people", "none is left."), ["'people'", "none is left."]),
+    (errors.GlueOptionError("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
+    (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
+    (errors.ExportFileError("a.jsonl", 7, "it is cut off"), ["'a.jsonl'", "line 7", "cut off", "Nothing was imported"]),
+    (
+        errors.JobsExistError("t", ["parking"]),
+        ["'t'", "1 of these", "'parking'", "Nothing was imported", "replace them"],
+    ),
+    (errors.TableNotFoundError("t", "eu-west-2"), ["'t'", "'eu-west-2'", "terraform apply", "create_table()"]),
+    (errors.TableSchemaError("t"), ["'t'", "'jobName' (S)", "'runId' (S)", "terraform/main.tf"]),
+    (errors.AccessRefusedError("dynamodb:PutItem", "t"), ["dynamodb:PutItem", "'t'", "Allow it"]),
+    (errors.AmbiguousHistoryError("parking", ["a", "b"]), ["'parking'", "2 items", "a, b", "adopt(job_id, run_id="]),
+    (errors.NewerFormatError("parking", 2, 1), ["'parking'", "format 2", "up to 1", "Upgrade"]),
+    (errors.CorruptItemError("parking", "~latest", "KeyError"), ["'parking'", "'~latest'", "KeyError", "backup"]),
+    (errors.SourceError("s3://b/", "cannot be listed."), ["'s3://b/'", "cannot be listed."]),
+    (
+        errors.SourceChangedError("landed", "s3://a/", "s3://b/"),
+        ["'landed'", "'s3://a/'", "'s3://b/'", "transformation_ctx of its own"],
+    ),
+    (
+        errors.SourceBehindError("public.repairs", "repairs", "clock"),
+        ["'public.repairs'", "clock is behind the watermark of context 'repairs'", "Read from the primary", "rewind"],
+    ),
+    (
+        errors.ChangedObjectError("s3://b/", ["a.csv"], ["b.csv"]),
+        ["'s3://b/'", "overwritten: 'a.csv'", "deleted: 'b.csv'", "Discard the plan", "on_changed='skip'"],
+    ),
+    (
+        errors.ModifiedObjectError("s3://b/", ["a.csv"], 3),
+        ["'s3://b/'", "3 known objects", "'a.csv'", 'on_modified="process"'],
+    ),
+    (
+        errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),
+        ["'s3://b/'", "3 new objects", "'a.csv'", "Restore them", 'on_archived="skip"'],
+    ),
+    (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
+    (
+        errors.BookmarkImportError("parking", "landed", "its shape is not known."),
+        ["'parking'", "context 'landed'", "its shape is not known.", "Nothing is written"],
+    ),
+    (errors.LedgerError("s3://b/", "it is damaged."), ["'s3://b/'", "it is damaged."]),
+    (errors.StoreUnavailableError("t", "put_item", "Throttled"), ["'t'", "put_item", "Throttled", "Try again later"]),
+]
+
+FAMILIES = [
+    (
+        errors.NothingThereError,
+        LookupError,
+        [
+            "UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError",
+            "UnplacedRunError", "UnknownGlueJobError",
+        ],
+    ),
+    (
+        errors.InvalidValueError,
+        ValueError,
+        [
+            "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
+            "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
+            "JobsExistError",
+        ],
+    ),
+    (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
+    (
+        errors.ConfigurationError,
+        WatermarkError,
+        [
+            "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
+            "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
+            "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
+            "BookmarkImportError",
+            "SourceUnavailableError", "NotOffGlueError",
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", EVERY_ERROR)
+def test_error_is_a_documented_watermark_error_when_defined(error: type[Exception]) -> None:
+    assert issubclass(error, WatermarkError)
+    assert error.__doc__
+
+
+@pytest.mark.parametrize(("family", "builtin", "members"), FAMILIES)
+def test_family_holds_its_members_and_no_other_when_caught(
+    family: type[Exception], builtin: type[Exception], members: list[str]
+) -> None:
+    found = {error.__name__ for error in EVERY_ERROR if issubclass(error, family) and error is not family}
+
+    assert issubclass(family, builtin)
+    assert found == set(members)
+
+
+@pytest.mark.parametrize("builtin", [LookupError, ValueError])
+def test_builtin_catches_one_family_only_when_used(builtin: type[Exception]) -> None:
+    family = {LookupError: errors.NothingThereError, ValueError: errors.InvalidValueError}[builtin]
+
+    assert all(issubclass(error, family) for error in EVERY_ERROR if issubclass(error, builtin))
+
+
+@pytest.mark.parametrize(("error", "facts"), BUILT, ids=lambda value: type(value).__name__)
+def test_text_has_facts_and_remedy_when_raised(error: WatermarkError, facts: list[str]) -> None:
+    assert [fact for fact in facts if fact not in str(error)] == []
+    assert str(error).endswith(".")
+
+
+@pytest.mark.parametrize(("error", "_facts"), BUILT, ids=lambda value: type(value).__name__)
+def test_attributes_hold_what_the_error_was_made_of_when_raised(error: WatermarkError, _facts: list[str]) -> None:
+    given = set(inspect.signature(type(error).__init__).parameters) - {"self", "detail", "remedy"}
+
+    assert given <= set(vars(error))
+
+
+def test_every_error_with_arguments_is_looked_at_when_the_texts_are_checked() -> None:
+    plain = {"WatermarkError", "NothingThereError", "StaleError", "InvalidValueError", "InvalidIdError"} | {
+        "ConfigurationError",
+        "CredentialsError",
+        "JobArgumentError",
+    }
+
+    assert {type(error).__name__ for error, _ in BUILT} == {error.__name__ for error in EVERY_ERROR} - plain
+
+
+def test_long_history_is_cut_when_named_in_the_text() -> None:
+    error = errors.AmbiguousHistoryError("parking", [f"jr_{number:02d}" for number in range(40)])
+
+    assert "40 items" in str(error)
+    assert "jr_09, …" in str(error)
+    assert "jr_10" not in str(error)
+    assert len(error.run_ids) == 40

@@ -1,0 +1,116 @@
+"""What rooms hand out, lazily; what runs without optional packages; and the old names of modules that were moved."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import scripts.helpers
+from scripts.helpers._moved import MOVED
+from tests.conftest import REPOSITORY
+
+START = "scripts.helpers."
+ROOMS = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__) if module.ispkg)
+BLOCKED = """
+import importlib, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+"""
+WITHOUT_ANY = [
+    START + name
+    for name in (
+        "watermarks", "job", "backfill", "errors", "job_runs", "job_runs.client", "job_runs.launcher", "glue.bookmarks",
+        "glue.arguments", "glue.job", "glue.context", "databases.table", "databases.snapshot", "rows.options",
+        "rows.spark_frames", "rows.date_partitions", "rows.missing", "rows.slicing", "metrics.embedded",
+        "metrics.freshness", "decisions.transfer", "relational.relations", "sinks.spark_files", *ROOMS,
+    )
+] + ["scripts.jobs.ingest_table", "scripts.report.facts"]  # fmt: skip
+"""What promises to be imported with boto3 alone."""
+PROMISES = {
+    "pyarrow": [*WITHOUT_ANY, "scripts.cli.main"],
+    "pandas": [*WITHOUT_ANY, "scripts.cli.main", START + "files.bookmark", "scripts.jobs.ingest_files"],
+    "pyspark": [*WITHOUT_ANY, "scripts.cli.main", START + "files.spark", "scripts.jobs.ingest_files"],
+    "click": WITHOUT_ANY,
+}
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_hands_out_every_name_of_its_face_when_asked(room: str) -> None:
+    face = importlib.import_module(START + room)
+
+    found = {name: getattr(face, name) for name in getattr(face, "__all__", [])}
+    assert [name for name, value in found.items() if isinstance(value, ModuleType)] == []
+    assert set(found) <= set(dir(face)) | set(getattr(face, "NOT_HERE", ()))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_face_has_no_attribute_when_the_name_is_unknown(room: str) -> None:
+    face = importlib.import_module(START + room)
+
+    with pytest.raises(AttributeError, match="no_such_name"):
+        face.no_such_name  # noqa: B018
+
+
+def test_modules_stay_unloaded_when_only_faces_are_imported() -> None:
+    code = (
+        f"import sys, {', '.join(START + room for room in ROOMS)}\n"
+        "print(sorted(name for name in sys.modules if name.startswith('scripts.helpers.') and name.count('.') > 2))"
+    )
+
+    done = run_python(code)
+
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize("package", PROMISES)
+def test_module_is_imported_when_an_optional_package_is_not_there(package: str) -> None:
+    done = run_python(BLOCKED, package, *PROMISES[package])
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_old_name_gives_what_the_new_module_has_when_imported(old: str) -> None:
+    new = importlib.import_module(START + MOVED[old])
+    sys.modules.pop(START + old, None)
+
+    with pytest.warns(DeprecationWarning, match=f"{START}{old} has moved: import from {START}{MOVED[old]}") as warned:
+        found = importlib.import_module(START + old)
+
+    public = {name: value for name, value in vars(new).items() if not name.startswith("_")}
+    assert public
+    assert {name: vars(found)[name] for name in public} == public
+    assert len(warned) == 1
+
+
+def test_warning_points_at_the_import_when_an_old_name_is_used() -> None:
+    code = "import warnings\nwarnings.simplefilter('error')\nfrom scripts.helpers.jdbc_rows import JdbcTable\n"
+
+    done = run_python(code)
+
+    assert done.returncode == 1
+    assert 'File "<string>", line 3' in done.stderr
+    assert "DeprecationWarning: scripts.helpers.jdbc_rows has moved" in done.stderr
+
+
+def test_unknown_module_is_not_found_when_it_never_was_there() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"scripts\.helpers\.no_such_module"):
+        importlib.import_module(START + "no_such_module")

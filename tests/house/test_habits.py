@@ -1,0 +1,50 @@
+"""What the project promises its contributors, kept by a test where it can be."""
+
+from __future__ import annotations
+
+import re
+
+from tests.conftest import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+
+
+def text_of(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_contributing_stays_short_when_rules_are_added() -> None:
+    rules = text_of("CONTRIBUTING.md").partition("\n## ")[0]
+
+    assert len(rules.splitlines()) <= 16
+
+
+def test_version_is_the_newest_of_the_changelog_when_both_are_read() -> None:
+    setup = re.search(r"^version = (\d+\.\d+\.\d+)$", (REPOSITORY / "setup.cfg").read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
+
+    newest, *older = [tuple(map(int, heading.split(",")[0].split("."))) for heading in headings]
+    assert setup is not None
+    assert newest == tuple(map(int, setup.group(1).split(".")))
+    assert [newest, *older] == sorted({newest, *older}, reverse=True)
+    assert [heading for heading in headings[1:] if "unreleased" in heading] == []
+
+
+def test_deprecation_is_in_the_changelog_when_the_code_warns_of_it() -> None:
+    sources = [path for path in (REPOSITORY / "scripts").rglob("*.py") if "DeprecationWarning" in path.read_text()]
+
+    assert [path.stem for path in sources if f"`{path.stem}`" not in text_of("CHANGELOG.md")] == []
+
+
+def test_decision_says_why_and_at_what_price_when_it_is_recorded() -> None:
+    records = re.split(r"^## ", text_of("decisions.md"), flags=re.MULTILINE)[1:]
+
+    assert [int(record.split(".")[0]) for record in records] == list(range(1, len(records) + 1))
+    assert [record for record in records if "- **Why**" not in record or "- **Price**" not in record] == []
+
+
+def test_file_named_in_prose_exists_when_contributors_look_for_it() -> None:
+    named = re.findall(r"`((?:docs|tests|scripts)/[\w/.-]+)`", text_of("CONTRIBUTING.md") + text_of("CHANGELOG.md"))
+
+    assert named
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []

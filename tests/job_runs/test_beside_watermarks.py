@@ -1,0 +1,196 @@
+"""Records of runs in the partition of a job do not disturb its watermarks, nor the class that this package replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.batch.last_success import last_success
+from scripts.helpers.errors import RunInProgressError, UnknownJobError, UnknownRunError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import same_run
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.watermarks import Watermarks
+from tests.job_runs.conftest import Jobs
+from tests.support.listed_rows import ListedRows
+
+
+@pytest.fixture
+def with_runs(parked: Jobs) -> Jobs:
+    """Return jobs of which one has a run, a trigger of the same name, and no watermark."""
+    condition = {"JobName": "parking", "State": "SUCCEEDED"}
+    parked.create_trigger(
+        Name="parking", Type="CONDITIONAL", Predicate={"Conditions": [condition]}, Actions=[{"JobName": "parking"}]
+    )
+    parked.start("parking")
+    return parked
+
+
+def put_legacy(table: Watermarks, run_id: str) -> None:
+    item = {"jobName": {"S": "parking"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "808"}}}}
+    table._store.client.put_item(TableName=table.table_name, Item=item)
+
+
+def last_item(table: Watermarks) -> dict[str, Any]:
+    """Read what the original class takes for the most recent item."""
+    query = {
+        "TableName": table.table_name, "Limit": 1, "ScanIndexForward": False,
+        "KeyConditionExpression": "jobName = :j", "ExpressionAttributeValues": {":j": {"S": "parking"}},
+    }  # fmt: skip
+    (item,) = table._store.client.query(**query)["Items"]
+    found: dict[str, Any] = item
+    return found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.get_most_recent_run_id("parking"),
+        lambda table: table.get_watermark("parking"),
+        lambda table: table.get_watermark("parking", "jr_1"),
+        lambda table: table.history("parking"),
+        lambda table: table.doctor("parking"),
+        lambda table: table.reset("parking", why="test"),
+    ],
+    ids=["most recent", "watermark", "of a run", "history", "doctor", "reset"],
+)
+def test_job_is_unknown_to_watermarks_when_it_has_runs_only(
+    with_runs: Jobs, table: Watermarks, call: Callable[[Watermarks], Any]
+) -> None:
+    with pytest.raises(UnknownJobError, match="'parking'"):
+        call(table)
+
+
+def test_first_commit_is_version_1_when_the_job_has_runs_already(with_runs: Jobs, table: Watermarks) -> None:
+    with table.begin("parking", "jr_1") as run:
+        run.freeze({}, {"up_to": 7})
+        run.commit()
+
+    assert (table.latest("parking").version, table.get_most_recent_run_id("parking")) == (1, "jr_1")
+    assert table.doctor("parking") == []
+    assert last_item(table)["runId"]["S"] == "~latest"
+    assert with_runs.states("parking") == ["STARTING"]
+
+
+def test_item_of_the_original_class_is_adopted_when_the_job_has_runs(with_runs: Jobs, table: Watermarks) -> None:
+    put_legacy(table, "jr_a")
+    assert last_item(table)["runId"]["S"] == "jr_a"
+
+    assert table.get_watermark_values("parking") == {"n": 808}
+    table.begin("parking", "jr_b").abort()
+
+    assert table.latest("parking").run_id == "jr_a"
+    assert table.doctor("parking") == []
+
+
+def test_one_of_several_items_is_adopted_when_the_job_has_runs(with_runs: Jobs, table: Watermarks) -> None:
+    put_legacy(table, "jr_a")
+    put_legacy(table, "jr_b")
+    (run,) = with_runs.get_job_runs(JobName="parking")["JobRuns"]
+    with pytest.raises(UnknownRunError):
+        table.adopt("parking", run["Id"])
+
+    table.adopt("parking", "jr_a")
+
+    assert table.get_most_recent_run_id("parking") == "jr_a"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("jr_1", "jr_1", True),
+        ("jr_1", "jr_1_attempt_1", True),
+        ("jr_1_attempt_1", "jr_1_attempt_12", True),
+        ("jr_1", "jr_2_attempt_1", False),
+        ("jr_1", "jr_1_attempt_", False),
+        ("jr_1_attempt_1x", "jr_1", False),
+        ("jr_1_attempt_1", "jr_1", False),
+        ("jr_1_attempt_10", "jr_1_attempt_9", False),
+        ("nightly", "nightly", True),
+        ("nightly_attempt_1", "nightly_attempt_2", False),
+    ],
+)
+def test_run_goes_on_for_another_when_it_is_the_same_or_its_retry(one: str, other: str, expected: bool) -> None:
+    assert same_run(one, other) is expected
+
+
+@pytest.mark.parametrize(("owner", "late"), [("jr_1_attempt_2", "jr_1"), ("nightly_attempt_1", "nightly_attempt_2")])
+def test_job_is_not_taken_when_a_later_attempt_or_another_run_has_it(table: Watermarks, owner: str, late: str) -> None:
+    run = table.begin("parking", owner)
+
+    with pytest.raises(RunInProgressError, match=owner):
+        table.begin("parking", late)
+
+    run.freeze({}, {"up_to": 1})
+    run.commit()
+    assert table.get_most_recent_run_id("parking") == owner
+
+
+def test_retry_takes_the_job_at_once_when_its_first_attempt_died(table: Watermarks) -> None:
+    table.begin("parking", "jr_1")
+
+    retry = table.begin("parking", "jr_1_attempt_1")
+
+    assert retry.attempt == 2
+
+
+# --- ranges of runs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retry", [False, True], ids=["first attempt", "retry"])
+@pytest.mark.parametrize("namespace", [None, "north"], ids=["own name", "namespace"])
+def test_failed_run_stands_for_the_success_before_it_when_its_record_tells_its_start(
+    make_parked: Callable[..., Jobs], table: Watermarks, namespace: str | None, retry: bool
+) -> None:
+    rows = ListedRows((CursorColumn("id", "bigint"),))
+    jobs = make_parked(clock=lambda: datetime.now(timezone.utc))
+    jobs.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/a.py"}, MaxRetries=int(retry))
+
+    def take(run_id: str, **args: str) -> list[int]:
+        given = {"JOB_NAME": "parking", "JOB_RUN_ID": run_id, "BOOKMARK_CONTEXT": namespace, **args}
+        with IncrementalJob.from_args(given, table) as job:
+            return [row[0] for row in job.rows_since(rows, "id")]
+
+    rows.listed.append((1,))
+    take("jr_1")
+    failed = jobs.start("parking")
+    jobs.pass_through("parking", failed, "RUNNING", "FAILED")
+    assert jobs.run("parking", failed)["JobRunState"] == "FAILED"
+    failed = f"{failed}_attempt_1" if retry else failed
+    for number in (2, 3):
+        rows.listed.append((number,))
+        take(f"jr_{number}")
+    pause = {"job_bookmark_option": "job-bookmark-pause"}
+
+    found = [
+        take("jr_p", **pause, job_bookmark_from=start, job_bookmark_to=end)
+        for start, end in ((failed, "jr_3"), ("jr_1", failed))
+    ]
+
+    assert found == [[2, 3], []]
+
+
+def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
+    make_parked: Callable[..., Jobs], table: Watermarks
+) -> None:
+    jobs = make_parked(clock=lambda: datetime.now(timezone.utc))
+    jobs.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
+    first = jobs.start("parking")
+    second = jobs.start("parking", JobRunQueuingEnabled=True)
+    with table.begin("parking", first) as run:
+        run.freeze({}, {"up_to": 1})
+        run.commit()
+    jobs.pass_through("parking", first, "RUNNING", "SUCCEEDED")
+    jobs.get_job_runs(JobName="parking")
+    waited = jobs.record("parking", second)
+    now = jobs.scheduler.clock()
+    jobs.scheduler.records.write_run(waited, waited.to("RUNNING", now, running_since=now))
+
+    found = last_success(table, "parking", second)
+
+    assert waited.state == "STARTING"
+    assert found is not None
+    assert (found.version, found.change.run_id) == (1, first)

@@ -1,0 +1,646 @@
+"""Runs by real launchers: what a job gets, how it ends, and what is left when something is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.helpers.errors import ConfigurationError, InvalidValueError, StoreUnavailableError
+from scripts.helpers.job_runs import engines, launcher
+from scripts.helpers.job_runs.client import SparkSubmit
+from scripts.helpers.protocol.store import Store
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REGION
+from tests.job_runs.conftest import FAST, PATIENCE, SHORT_LEASE, Jobs, Parked, gone, is_alive, process_of
+
+Define = Callable[..., None]
+SLEEP = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
+FAMILY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(os.getpid(), child.pid, flush=True)
+time.sleep(600)
+"""
+STUBBORN = "import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n" + SLEEP
+POLITE = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+FAILING = POLITE.replace("sys.exit(0)", "sys.exit('no')")
+
+
+def printed(jobs: Jobs, name: str, run_id: str) -> list[str]:
+    """Wait for the first line of a job, and return its words."""
+    path = Path(jobs._service._engine.folder(name, run_id), "stdout")
+    end = time.monotonic() + PATIENCE
+    while not (path.exists() and "\n" in path.read_text()):
+        assert not jobs.record(name, run_id).is_over, jobs.record(name, run_id).error
+        assert time.monotonic() < end, "the job printed nothing"
+        time.sleep(0.02)
+    return path.read_text().split()
+
+
+def test_job_gets_glue_s_arguments_and_the_run_all_its_fields_when_it_succeeds(jobs: Jobs, define: Define) -> None:
+    define(
+        "echo",
+        "import sys\nprint(sys.argv[1:])\nprint('w', file=sys.stderr)\n",
+        DefaultArguments={"--a": "1", "--e": ""},
+    )
+
+    run_id = jobs.start("echo", Arguments={"--b": "two words", "--extra-py-files": "/x.zip"}, WorkerType="G.1X")
+    run = jobs.wait("echo", run_id)
+
+    folder = Path(run["LogGroupName"])
+
+    words = eval((folder / "stdout").read_text())
+    assert words[:3] == ["--JOB_NAME", "echo", "--JOB_ID"]
+    assert (words[3][:2], len(words[3])) == ("j_", 66)
+    assert words[4:] == ["--JOB_RUN_ID", run_id, "--a", "1", "--e", "", "--b", "two words"]
+    assert (folder / "stderr").read_text() == "w\n"
+    assert {
+        "Id": run_id, "JobName": "echo", "JobRunState": "SUCCEEDED", "Attempt": 0, "Timeout": 2880, "ExecutionTime": 0,
+        "WorkerType": "G.1X", "LastModifiedOn": run["CompletedOn"],
+    }.items() <= run.items()  # fmt: skip
+    assert run["StartedOn"] < run["CompletedOn"]
+    assert "ErrorMessage" not in run
+    assert jobs.scheduler.records.job("echo").active == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "facts"),
+    [
+        ("x = 1\ndef (\n", ["SyntaxError: invalid syntax (job.py, line 2)", "exit code 1"]),
+        ("import no_such_module\n", ["ModuleNotFoundError: No module named 'no_such_module' (job.py, line 1)"]),
+        (
+            "raise RuntimeError('jdbc:postgresql://h/d?password=secret')\n",
+            ["RuntimeError: jdbc:...", "(job.py, line 1)"],
+        ),
+        ("import sys\nsys.exit('nothing to do')\n", ["nothing to do. The job ended with exit code 1"]),
+        ("import os\nos._exit(75)\n", ["The job ended with exit code 75"]),
+    ],
+    ids=["syntax", "import", "url", "exit text", "exit code"],
+)
+def test_run_has_failed_with_the_error_named_when_the_script_fails(
+    jobs: Jobs, define: Define, script: str, facts: list[str]
+) -> None:
+    define("job", script)
+
+    run = jobs.wait("job", jobs.start("job"))
+
+    assert run["JobRunState"] == "FAILED"
+    assert [fact for fact in facts if fact not in run["ErrorMessage"]] == []
+    assert run["ErrorMessage"].endswith(f"Its output is in {run['LogGroupName']}.")
+    assert "secret" not in run["ErrorMessage"]
+
+
+@pytest.mark.parametrize("location", ["/nowhere/job.py", "s3://no-such-bucket/job.py", "gs://bucket/job.py"])
+def test_run_has_failed_with_the_script_named_when_it_is_missing(
+    jobs: Jobs, moto_process: str, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": location})
+
+    run = jobs.wait("job", jobs.start("job"))
+
+    assert run["JobRunState"] == "FAILED"
+    assert run["ErrorMessage"].startswith("The job cannot be started:")
+    assert location.rpartition("/")[0] in run["ErrorMessage"]
+
+
+def test_script_is_fetched_when_it_is_on_s3_under_the_name_of_a_log(
+    jobs: Jobs, moto_process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
+    s3 = boto3.client("s3", endpoint_url=moto_process)
+    s3.create_bucket(Bucket="scripts", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.put_object(Bucket="scripts", Key="jobs/stdout", Body=b"print('hello')")
+    jobs.create_job(Name="job", Command={"Name": "pythonshell", "ScriptLocation": "s3://scripts/jobs/stdout"})
+
+    run = jobs.wait("job", jobs.start("job"))
+
+    assert (run["JobRunState"], Path(run["LogGroupName"], "stdout").read_text()) == ("SUCCEEDED", "hello\n")
+
+
+def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(
+    make_jobs: Callable[..., Jobs], define: Define
+) -> None:
+    jobs = make_jobs(**SHORT_LEASE)
+    define("job", FAMILY)
+    run_id = jobs.start("job")
+    family = [int(word) for word in printed(jobs, "job", run_id)]
+
+    os.kill(process_of(jobs.until("job", run_id, "RUNNING")), signal.SIGKILL)
+    dead = [gone(process) for process in family]
+    run = jobs.wait("job", run_id)
+
+    assert dead == [True, True]
+    assert run["JobRunState"] == "ERROR"
+    assert "The launcher gave no sign since" in run["ErrorMessage"]
+    assert jobs.scheduler.records.job("job").active == ()
+
+
+def test_run_is_an_error_at_once_when_its_launcher_is_told_to_end(jobs: Jobs, define: Define) -> None:
+    define("job", SLEEP)
+    run_id = jobs.start("job")
+    (process,) = map(int, printed(jobs, "job", run_id))
+
+    os.kill(process_of(jobs.record("job", run_id)), signal.SIGTERM)
+    found = jobs.until("job", run_id, "ERROR")
+
+    assert gone(process)
+    assert found.error == "The launcher was told to end (SIGTERM), as when its machine goes down."
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")], ids=["kill", "crash"]
+)
+def test_run_has_failed_when_its_job_is_killed(jobs: Jobs, define: Define, number: int, name: str) -> None:
+    define("job", FAMILY)
+    run_id = jobs.start("job")
+    process, child = (int(word) for word in printed(jobs, "job", run_id))
+
+    os.kill(process, number)
+    run = jobs.wait("job", run_id)
+
+    assert (run["JobRunState"], gone(child)) == ("FAILED", True)
+    assert run["ErrorMessage"].startswith(f"The job was killed by {name}.")
+
+
+@pytest.mark.parametrize("script", [FAMILY, POLITE, FAILING, STUBBORN], ids=["plain", "polite", "failing", "stubborn"])
+def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define, script: str) -> None:
+    define("job", script, MaxRetries=1)
+    run_id = jobs.start("job")
+    family = [int(word) for word in printed(jobs, "job", run_id)]
+
+    answer = jobs.batch_stop_job_run(JobName="job", JobRunIds=[run_id])
+    asked = jobs.record("job", run_id)
+    run = jobs.wait("job", run_id)
+
+    assert answer == {"SuccessfulSubmissions": [{"JobName": "job", "JobRunId": run_id}], "Errors": []}
+    assert asked.state in ("STOPPING", "STOPPED")
+    assert (run["JobRunState"], [gone(process) for process in family]) == ("STOPPED", [True] * len(family))
+    assert "no" in printed(jobs, "job", run_id) if script == STUBBORN else "ErrorMessage" not in run
+    assert len(jobs.states("job")) == 1
+
+
+def settings_of(jobs: Jobs, name: str, run_id: str, **options: Any) -> dict[str, Any]:
+    """Return what the launcher of a run would get."""
+    client = jobs.scheduler.records._store.client
+    engine = SparkSubmit(**(jobs._service._engine.to_json() | options))
+    return {
+        "table": jobs.scheduler.records._store.table_name, "region": REGION, "endpoint": client.meta.endpoint_url,
+        "queue_seconds": 60, "keep_seconds": None, "engine": engine.to_json(), "job": name, "run": run_id,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("script", [SLEEP, STUBBORN], ids=["plain", "stubborn"])
+def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define, script: str) -> None:
+    define("job", script, MaxRetries=1)
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job", Timeout=2)
+    started = time.monotonic()
+
+    carried = launcher.make(settings_of(jobs, "job", run_id), timer=lambda: (time.monotonic() - started) * 120)
+    assert carried is not None
+    carried.carry_out()
+    run = jobs.run("job", run_id)
+
+    assert run["JobRunState"] == "TIMEOUT"
+    assert run["ErrorMessage"] == "The run did not end within its timeout of 2 minutes."
+    assert time.monotonic() - started >= 1
+    assert gone(int(printed(jobs, "job", run_id)[0]))
+    assert jobs.states("job") == ["TIMEOUT"]
+
+
+def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(
+    make_jobs: Callable[..., Jobs], define: Define
+) -> None:
+    jobs = make_jobs(**SHORT_LEASE)
+    define("job", SLEEP)
+    run_id = jobs.start("job")
+    (process,) = map(int, printed(jobs, "job", run_id))
+    paused = process_of(jobs.record("job", run_id))
+
+    os.kill(paused, signal.SIGSTOP)
+    given_up = jobs.wait("job", run_id)
+    assert is_alive(process)
+    os.kill(paused, signal.SIGCONT)
+
+    assert gone(process)
+    assert gone(paused)
+    assert jobs.run("job", run_id) == given_up
+    assert given_up["JobRunState"] == "ERROR"
+
+
+def test_one_launcher_carries_a_run_out_when_two_are_started(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+    define("job", f"open({str(tmp_path / 'runs')!r}, 'a').write('once ')")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+
+    made = [launcher.make(settings_of(jobs, "job", run_id)) for _ in range(2)]
+    ready = threading.Barrier(2)
+
+    def carry_out(one: launcher.Launcher | None) -> None:
+        assert one is not None
+        ready.wait()
+        one.carry_out()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(carry_out, made))
+
+    assert ((tmp_path / "runs").read_text(), jobs.states("job")) == ("once ", ["SUCCEEDED"])
+
+
+def test_job_is_not_started_when_the_run_is_stopped_before_its_launcher_is_up(jobs: Jobs, define: Define) -> None:
+    define("job", SLEEP)
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    jobs.batch_stop_job_run(JobName="job", JobRunIds=[run_id])
+
+    carried = launcher.make(settings_of(jobs, "job", run_id))
+    assert carried is not None
+    carried.carry_out()
+
+    assert jobs.run("job", run_id)["JobRunState"] == "STOPPED"
+    assert not Path(jobs._service._engine.folder("job", run_id), "stdout").exists()
+
+
+def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", "import time\ntime.sleep(0.6)\n")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    replace, down = Store.replace, [0]
+
+    def unsteady(self: Store, *arguments: Any, **more: Any) -> Any:
+        down[0] += 1
+        if 2 <= down[0] <= 8:
+            raise StoreUnavailableError("t", "put_item", "Throttled")
+        return replace(self, *arguments, **more)
+
+    monkeypatch.setattr(Store, "replace", unsteady)
+    carried = launcher.make(settings_of(jobs, "job", run_id, lease_seconds=20))
+    assert carried is not None
+    carried.carry_out()
+
+    assert (jobs.record("job", run_id).state, down[0] > 8) == ("SUCCEEDED", True)
+
+
+@contextlib.contextmanager
+def own_sigterm() -> Any:
+    """Give SIGTERM its meaning back in the end."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_launcher_ends_when_it_is_told_to_in_the_middle_of_a_request(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", "import time\ntime.sleep(5)\n")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    replace_, calls = Store.replace, [0]
+
+    def interrupted(self: Store, *arguments: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.1)
+            except Exception as error:  # As botocore does.
+                raise StoreUnavailableError("t", "put_item", "HTTPClientError") from error
+        return replace_(self, *arguments, **more)
+
+    monkeypatch.setattr(Store, "replace", interrupted)
+    with own_sigterm():
+        carried = launcher.make(settings_of(jobs, "job", run_id), told_to_end=launcher.notice_sigterm())
+        assert carried is not None
+        carried.carry_out()
+
+    assert jobs.record("job", run_id).error == (
+        "The launcher was told to end (SIGTERM), as when its machine goes down."
+    )
+
+
+def test_job_is_killed_within_its_lease_when_the_table_hangs(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", "import time\ntime.sleep(6)\n", MaxRetries=1)
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    carried = launcher.make(settings_of(jobs, "job", run_id, lease_seconds=2))
+    assert carried is not None
+    replace_, kill, calls, ends, answers = Store.replace, carried._kill, [0], [], threading.Event()
+
+    def hanging(self: Store, *arguments: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            answers.wait(20)
+            raise StoreUnavailableError("t", "put_item", "ReadTimeoutError")
+        return replace_(self, *arguments, **more)
+
+    def killed() -> None:
+        ends.append(time.time())
+        kill()
+
+    monkeypatch.setattr(Store, "replace", hanging)
+    monkeypatch.setattr(carried, "_kill", killed)
+    carried.carry_out()
+    answers.set()
+
+    found = jobs.record("job", run_id)
+    assert found.running_since is not None
+    assert ends[0] < found.running_since.timestamp() + 2
+    assert (found.state, found.error) == (
+        "ERROR", "The lease of 2 s could not be renewed in time, so the job was killed.",
+    )  # fmt: skip
+
+
+def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+    define("job", "")
+    (tmp_path / "logs").write_text("in the way")
+
+    run = jobs.run("job", jobs.start("job"))
+
+    assert (run["JobRunState"], run["ErrorMessage"][:46]) == (
+        "FAILED",
+        "The launcher cannot be started: Not a director",
+    )
+    (tmp_path / "logs").unlink()
+    assert jobs.wait("job", jobs.start("job"))["JobRunState"] == "SUCCEEDED"
+
+
+def test_queue_empties_itself_in_order_when_nobody_looks(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+    define(
+        "job",
+        f"import sys\nopen({str(tmp_path / 'order')!r}, 'a').write(sys.argv[-1] + '\\n')\n",
+        JobRunQueuingEnabled=True,
+    )
+
+    made = [jobs.start("job", Arguments={"--n": str(number)}) for number in range(4)]
+    jobs.until("job", made[-1], "SUCCEEDED")
+
+    assert (tmp_path / "order").read_text().split() == ["0", "1", "2", "3"]
+
+
+def test_run_succeeds_at_the_third_attempt_when_the_first_two_fail(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+    tried = str(tmp_path / "tried")
+    define(
+        "job",
+        f"with open({tried!r}, 'a+') as f:\n    f.write('x')\n    f.flush()\n    assert f.tell() == 3\n",
+        MaxRetries=5,
+    )
+
+    first = jobs.start("job")
+    last = jobs.until("job", f"{first}_attempt_2", "SUCCEEDED")
+
+    assert jobs.states("job") == ["SUCCEEDED", "FAILED", "FAILED"]
+    assert (last.attempt, last.told["PreviousRunId"]) == (2, f"{first}_attempt_1")
+
+
+def test_chain_of_jobs_runs_when_nobody_looks(jobs: Jobs, define: Define) -> None:
+    for name in ("one", "two", "three"):
+        define(name)
+    for before, after in (("one", "two"), ("two", "three")):
+        condition = {"LogicalOperator": "EQUALS", "JobName": before, "State": "SUCCEEDED"}
+        jobs.create_trigger(
+            Name=f"after-{before}", Type="CONDITIONAL", StartOnCreation=True,
+            Predicate={"Conditions": [condition]}, Actions=[{"JobName": after}],
+        )  # fmt: skip
+
+    first = jobs.start("one")
+    jobs.until("one", first, "SUCCEEDED")
+    end = time.monotonic() + 30
+    while not (last := jobs.scheduler.records.newest_runs("three", 2)) or not last[0].is_over:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+    assert [run.state for run in last] == ["SUCCEEDED"]
+    (second,) = jobs.scheduler.records.newest_runs("two", 2)
+    assert [second.predecessors, last[0].predecessors] == [(("one", first),), (("two", second.run_id),)]
+
+
+def test_only_as_many_jobs_run_as_are_allowed_when_many_are_started(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+    folder = tmp_path / "at-work"
+    folder.mkdir()
+    define(
+        "job",
+        f"import os, time\nme = os.path.join({str(folder)!r}, str(os.getpid()))\nopen(me, 'w').close()\n"
+        f"both, end = {str(tmp_path / 'both')!r}, time.monotonic() + {PATIENCE}\n"
+        f"while len(os.listdir({str(folder)!r})) < 2 and not os.path.exists(both):\n"
+        "    assert time.monotonic() < end\n    time.sleep(0.02)\n"
+        f"open(both, 'w').close()\ntime.sleep(0.2)\nprint(len(os.listdir({str(folder)!r})))\nos.remove(me)\n",
+        ExecutionProperty={"MaxConcurrentRuns": 2}, JobRunQueuingEnabled=True,
+    )  # fmt: skip
+
+    made = [jobs.start("job") for _ in range(5)]
+    runs = [jobs.wait("job", run_id) for run_id in made]
+
+    together = [int(Path(run["LogGroupName"], "stdout").read_text()) for run in runs]
+    assert {run["JobRunState"] for run in runs} == {"SUCCEEDED"}
+    assert max(together) <= 2
+
+
+# --- watermarks ----------------------------------------------------------------------------------
+
+COMMITTING = """
+import os, signal, sys
+from scripts.helpers.watermarks import Watermarks
+
+job, run_id = sys.argv[2], sys.argv[6]
+watermarks = Watermarks({table!r}, endpoint_url={endpoint!r})
+with watermarks.begin(job, run_id) as run:
+    print(run.replay, run.attempt, flush=True)
+    if not run.replay:
+        run.freeze({{"rows": {{"up_to": 7}}}}, {{"up_to": 7}})
+        if {killed}:
+            os.kill(os.getpid(), signal.SIGKILL)
+    run.commit()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_commit_has_the_id_of_the_run_when_it_is_started_through_the_api(
+    jobs: Jobs, define: Define, table: Watermarks, moto_process: str, killed: bool
+) -> None:
+    define("job", COMMITTING.format(table=table.table_name, endpoint=moto_process, killed=killed), MaxRetries=1)
+
+    run_id = jobs.start("job")
+    last = f"{run_id}_attempt_1" if killed else run_id
+    found = jobs.until("job", last, "SUCCEEDED", "FAILED")
+
+    assert found.state == "SUCCEEDED", found.error
+    assert table.get_most_recent_run_id("job") == last
+    assert table.get_watermark_values("job") == {"up_to": 7}
+    assert printed(jobs, "job", last) == [str(killed), "2" if killed else "1"]
+    assert jobs.states("job") == (["SUCCEEDED", "FAILED"] if killed else ["SUCCEEDED"])
+    assert table.doctor("job") == []
+
+
+# --- the engine ----------------------------------------------------------------------------------
+
+
+def a_run(jobs: Jobs, **arguments: str) -> Any:
+    return jobs.scheduler.new_run(
+        "jr_1", "my job", {"Command": {"Name": "glueetl", "ScriptLocation": "a.py"}},
+        {"Arguments": {name.replace("_", "-"): value for name, value in arguments.items()}}, jobs.scheduler.clock(),
+    )  # fmt: skip
+
+
+def test_spark_submit_gets_glue_s_special_arguments_as_options_when_it_is_started(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/spark-submit").touch()
+    engine = SparkSubmit(
+        "logs", master="spark://host:7077", conf={"spark.a": "1"}, options=["--queue", "q"], spark_home=str(tmp_path)
+    )
+    run = a_run(jobs, **{"--conf": "spark.a=2 --conf spark.b=3", "--extra-py-files": "x.zip,y.zip", "--TempDir": "t"})
+
+    command = engine.command(run, "/a.py")
+
+    assert command[: command.index("/a.py")] == [
+        str(tmp_path / "bin/spark-submit"), "--name", "my job", "--master", "spark://host:7077",
+        "--conf", "spark.a=1", "--conf", "spark.a=2", "--conf", "spark.b=3",
+        "--py-files", "x.zip,y.zip", "--queue", "q", "--deploy-mode", "client",
+    ]  # fmt: skip
+    assert command[command.index("/a.py") + 5 :] == ["--JOB_RUN_ID", "jr_1", "--TempDir", "t"]
+    assert engine.folder("my/job", "jr_1").parts[-2:] == ("my%2Fjob", "jr_1")
+
+
+def test_folders_differ_and_fit_when_names_are_long() -> None:
+    engine = SparkSubmit("logs")
+
+    names = [engine.folder(name, "jr_1").parent.name for name in ("a" + "/" * 254, "a" + "/" * 253)]
+
+    assert len(set(names)) == 2
+    assert max(map(len, names)) <= 255
+
+
+@pytest.mark.parametrize("reserved", ["--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID"])
+def test_reserved_argument_is_dropped_when_a_run_has_it_all_the_same(jobs: Jobs, reserved: str) -> None:
+    told = {"Arguments": {reserved: "evil", "--b": "1"}}
+
+    command = SparkSubmit("logs").command(replace(a_run(jobs), told=told, command={"Name": "pythonshell"}), "/a.py")
+
+    assert ("evil" in command, command[-2:]) == (False, ["--b", "1"])
+
+
+def test_run_is_refused_when_its_settings_ask_for_the_cluster_mode(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/spark-submit").touch()
+    run = a_run(jobs, **{"--conf": "spark.a=2 --conf spark.submit.deployMode=cluster"})
+
+    with pytest.raises(ConfigurationError, match="Use the client mode"):
+        SparkSubmit("logs", spark_home=str(tmp_path)).command(run, "/a.py")
+
+
+def test_launcher_is_this_package_s_when_the_caller_s_folder_has_modules_of_the_same_names(
+    jobs: Jobs, define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere/scripts").mkdir(parents=True)
+    (tmp_path / "elsewhere/scripts/__init__.py").touch()
+    (tmp_path / "elsewhere/boto3.py").write_text("raise ImportError('the wrong one')")
+    define("job", "import os\nprint(os.environ['PYTHONPATH'])\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "/one:/two:/one")
+
+    run = jobs.wait("job", jobs.start("job"), PATIENCE)
+
+    assert run["JobRunState"] == "SUCCEEDED"
+    assert Path(run["LogGroupName"], "stdout").read_text() == f"/one:/two:{engines.PACKAGE_ROOT}\n"
+
+
+def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(engines.subprocess, "run", lambda *_, env, **__: seen.append(env))
+    run = a_run(jobs)
+
+    for _ in range(2):
+        engines.Launching(SparkSubmit(jobs._service._engine.logs), {}).launch(run)
+        monkeypatch.setenv("PYTHONPATH", seen[-1].get("PYTHONPATH", ""))
+
+    assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")
+
+
+def test_run_has_failed_when_its_job_cannot_be_spawned(jobs: Jobs, define: Define) -> None:
+    define("job")
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    before = jobs.record("job", run_id)
+    spoilt = replace(before, told={**before.told, "Arguments": {"--a": "x\0y"}}, token="t")
+    jobs.scheduler.records.write_run(before, spoilt)
+
+    carried = launcher.make(settings_of(jobs, "job", run_id))
+    assert carried is not None
+    carried.carry_out()
+
+    found = jobs.record("job", run_id)
+    assert (found.state, found.error) == ("FAILED", "The job cannot be started: embedded null byte")
+
+
+def test_python_shell_finds_the_job_s_modules_when_they_are_given(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules/helping.py").write_text("TEXT = 'found'")
+    define(
+        "job", "import helping, os, scripts.helpers\nprint(helping.TEXT, os.environ.get('GLUE_WATERMARKS_LAUNCHER'))\n"
+    )
+
+    run = jobs.wait("job", jobs.start("job", Arguments={"--extra-py-files": str(tmp_path / "modules")}))
+
+    assert run["JobRunState"] == "SUCCEEDED", run
+    assert Path(run["LogGroupName"], "stdout").read_text() == "found None\n"
+
+
+def test_run_has_failed_when_there_is_no_spark_submit(make_jobs: Callable[..., Jobs], tmp_path: Path) -> None:
+    jobs = make_jobs(spark_home=str(tmp_path))
+    (tmp_path / "a.py").touch()
+    jobs.create_job(Name="job", Command={"Name": "glueetl", "ScriptLocation": str(tmp_path / "a.py")})
+
+    run = jobs.wait("job", jobs.start("job"))
+
+    assert run["JobRunState"] == "FAILED"
+    assert f"There is no spark-submit under '{tmp_path}'. Set SPARK_HOME" in run["ErrorMessage"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"options": ["--deploy-mode", "cluster"]},
+        {"options": ["--deploy-mode=cluster"]},
+        {"conf": {"spark.submit.deployMode": "cluster"}},
+        {"options": ["--conf", "spark.submit.deployMode=cluster"]},
+        {"options": ["--conf=spark.submit.deployMode=cluster"]},
+        {"beat_seconds": 60},
+        {"grace_seconds": -1},
+    ],
+    ids=str,
+)
+def test_engine_is_refused_when_it_could_not_keep_its_promises(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=r"client mode|shorter than the lease"):
+        SparkSubmit("logs", **options)
+
+
+def test_settings_are_the_same_when_they_went_through_json() -> None:
+    engine = SparkSubmit("/logs", "yarn", {"a": "b"}, ["--queue", "q"], **FAST)
+
+    assert SparkSubmit(**json.loads(json.dumps(engine.to_json()))) == engine
+    assert Path(engines.PACKAGE_ROOT, "scripts/helpers/job_runs/engines.py").samefile(engines.__file__)

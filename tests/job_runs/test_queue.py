@@ -1,0 +1,644 @@
+"""Slots, queue, pages, retries and triggers, without launchers: whatever crashes, nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.exceptions import OperationNotPageableError
+
+from scripts.helpers.glue_api.pages import paginator
+from scripts.helpers.job_runs import ids
+from scripts.helpers.protocol.store import Store
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REGION, Clock
+from tests.job_runs.conftest import Jobs
+
+COMMAND = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
+
+
+def allow(jobs: Jobs, slots: int, **more: Any) -> None:
+    """Define how many runs of ``parking`` may be at work."""
+    definition = {"Command": COMMAND, "ExecutionProperty": {"MaxConcurrentRuns": slots}} | more
+    jobs.update_job(JobName="parking", JobUpdate=definition)
+
+
+def finish(jobs: Jobs, run_id: str, state: str = "SUCCEEDED", name: str = "parking") -> None:
+    """Do what a launcher does from begin to end."""
+    jobs.pass_through(name, run_id, "RUNNING", state)
+    jobs.scheduler.tend(name)
+
+
+def queue(jobs: Jobs, count: int) -> list[str]:
+    """Start runs one after another; all but the first wait."""
+    return [jobs.start("parking", JobRunQueuingEnabled=True) for _ in range(count)]
+
+
+# --- slots ---------------------------------------------------------------------------------------
+
+
+def test_start_is_refused_when_all_slots_are_taken(parked: Jobs, stored: Callable[[], Any]) -> None:
+    first = parked.start("parking")
+    before = stored()
+
+    with pytest.raises(
+        parked.exceptions.ConcurrentRunsExceededException, match="1 of 1 are at work and 0 wait"
+    ) as full:
+        parked.start("parking")
+
+    assert "An error occurred (ConcurrentRunsExceededException) when calling the StartJobRun operation" in str(
+        full.value
+    )
+    assert "Concurrent runs exceeded for parking" in full.value.response["Error"]["Message"]
+    assert stored() == before
+    finish(parked, first)
+    assert parked.start("parking") != first
+
+
+def test_slots_are_never_overrun_when_many_start_at_once(
+    parked: Jobs, moto_process: str, table: Watermarks, make_parked: Callable[..., Jobs]
+) -> None:
+    allow(parked, 3)
+    starters, ready = 12, threading.Barrier(12)
+
+    def start(_: int) -> str:
+        jobs = make_parked()
+        jobs.scheduler.records._store.client = Watermarks(
+            table.table_name, region_name=REGION, endpoint_url=moto_process
+        )._store.client
+        ready.wait()
+        try:
+            return jobs.start("parking")
+        except jobs.exceptions.ConcurrentRunsExceededException:
+            return "refused"
+
+    with ThreadPoolExecutor(starters) as pool:
+        answers = list(pool.map(start, range(starters)))
+
+    assert answers.count("refused") == starters - 3
+    assert sorted(set(answers) - {"refused"}, reverse=True) == [
+        run["Id"] for run in parked.get_job_runs(JobName="parking")["JobRuns"]
+    ]
+
+
+def test_runs_start_in_order_when_slots_get_free(parked: Jobs) -> None:
+    made = queue(parked, 4)
+    assert parked.states("parking") == ["WAITING", "WAITING", "WAITING", "STARTING"]
+    assert "MaxConcurrentRuns" in parked.run("parking", made[1])["StateDetail"]
+
+    for run_id in made:
+        finish(parked, run_id)
+
+    assert parked.scheduler.engine.launched == made
+    assert parked.states("parking") == ["SUCCEEDED"] * 4
+    assert "StateDetail" not in parked.run("parking", made[1])
+
+
+def test_new_run_waits_behind_the_others_when_a_slot_is_free(parked: Jobs, make_parked: Callable[..., Jobs]) -> None:
+    first, second = queue(parked, 2)
+    parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
+
+    third = parked.start("parking", JobRunQueuingEnabled=True)
+
+    assert [parked.record("parking", run_id).state for run_id in (second, third)] == ["STARTING", "WAITING"]
+
+
+def test_waiting_run_starts_when_more_slots_are_allowed(parked: Jobs) -> None:
+    first, second = queue(parked, 2)
+
+    allow(parked, 2)
+
+    assert parked.scheduler.engine.launched == [first, second]
+
+
+def test_waiting_run_expires_when_the_queue_time_is_over(parked: Jobs, clock: Clock) -> None:
+    first, second = queue(parked, 2)
+    parked.pass_through("parking", first, "RUNNING")
+    kept = parked.record("parking", first)
+    parked.scheduler.records.write_run(kept, kept.renewed(clock(), timedelta(days=3)))
+
+    clock.move(hours=23.9)
+    assert parked.run("parking", second)["JobRunState"] == "WAITING"
+    clock.move(hours=0.1)
+    expired = parked.run("parking", second)
+
+    assert expired["JobRunState"] == "EXPIRED"
+    assert expired["ErrorMessage"].startswith("No slot was free for 24 hours.")
+    assert parked.scheduler.records.job("parking").waiting == ()
+
+
+def test_waiting_run_is_stopped_at_once_when_asked(parked: Jobs) -> None:
+    first, second, third = queue(parked, 3)
+
+    answer = parked.batch_stop_job_run(JobName="parking", JobRunIds=[second])
+    finish(parked, first)
+
+    assert answer == {"SuccessfulSubmissions": [{"JobName": "parking", "JobRunId": second}], "Errors": []}
+    assert parked.states("parking") == ["STARTING", "STOPPED", "SUCCEEDED"]
+    assert parked.scheduler.engine.launched == [first, third]
+
+
+def test_stop_wins_when_the_launcher_beats_in_every_pause(parked: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING")
+    records, replace, late = parked.scheduler.records, Store.replace, [True]
+
+    def beat(_: float = 0) -> None:
+        run = parked.record("parking", run_id)
+        replace(records._store, run.to_item(), run.renewed(parked.scheduler.clock(), timedelta(hours=1)).to_item())
+
+    def overtaken(self: Store, *arguments: Any, **more: Any) -> Any:
+        if late.pop() if late else False:
+            beat()
+        return replace(self, *arguments, **more)
+
+    monkeypatch.setattr(Store, "replace", overtaken)
+    monkeypatch.setattr(records._store, "sleep", beat)
+    parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
+
+    assert (parked.record("parking", run_id).state, late) == ("STOPPING", [])
+
+
+def test_stop_changes_nothing_more_when_the_run_is_stopping(parked: Jobs, stored: Callable[[], Any]) -> None:
+    run_id = parked.start("parking")
+    first = parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
+    before = stored()
+
+    again = parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id, run_id])
+
+    assert first["SuccessfulSubmissions"] * 2 == again["SuccessfulSubmissions"]
+    assert (again["Errors"], stored()) == ([], before)
+    assert parked.run("parking", run_id)["JobRunState"] == "STOPPING"
+
+
+def test_stop_is_an_error_of_its_own_when_the_run_is_over(parked: Jobs) -> None:
+    run_id = parked.start("parking")
+    finish(parked, run_id)
+    before = parked.record("parking", run_id)
+
+    answer = parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
+
+    assert answer["SuccessfulSubmissions"] == []
+    assert answer["Errors"][0]["ErrorDetail"] == {
+        "ErrorCode": "InvalidInputException",
+        "ErrorMessage": f"Job run '{run_id}' is SUCCEEDED already, so there is nothing to stop.",
+    }
+    assert parked.record("parking", run_id) == before
+
+
+def test_waiting_run_ends_and_the_other_goes_on_when_the_job_is_deleted(parked: Jobs) -> None:
+    first, second = queue(parked, 2)
+
+    parked.delete_job(JobName="parking")
+    parked.delete_job(JobName="parking")
+
+    assert parked.record("parking", second).state == "ERROR"
+    assert parked.run("parking", first)["JobRunState"] == "STARTING"
+    parked.create_job(Name="parking", Command=COMMAND)
+    with pytest.raises(parked.exceptions.ConcurrentRunsExceededException):
+        parked.start("parking")
+    finish(parked, first)
+    parked.start("parking")
+
+
+def test_run_keeps_what_was_in_force_when_the_job_is_changed(parked: Jobs) -> None:
+    first, second = queue(parked, 2)
+
+    parked.update_job(
+        JobName="parking",
+        JobUpdate={"Command": {"ScriptLocation": "new.py"}, "Timeout": 7, "DefaultArguments": {"--a": "b"}},
+    )
+    finish(parked, first)
+
+    assert parked.record("parking", second).command == COMMAND
+    assert parked.run("parking", second)["Timeout"] == 2880
+    finish(parked, second)
+    assert parked.run("parking", parked.start("parking"))["Arguments"] == {"--a": "b"}
+
+
+# --- lost runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moves", "expected"),
+    [((), "ERROR"), (("RUNNING",), "ERROR"), (("STOPPING",), "STOPPED"), (("RUNNING", "STOPPING"), "STOPPED")],
+)
+def test_run_is_ended_by_whoever_looks_when_its_launcher_gives_no_sign(
+    parked: Jobs, clock: Clock, moves: tuple[str, ...], expected: str
+) -> None:
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, *moves)
+    unchanged = parked.record("parking", run_id)
+
+    clock.move(seconds=60)
+    assert parked.run("parking", run_id)["JobRunState"] == unchanged.state
+    clock.move(seconds=1)
+    found = parked.run("parking", run_id)
+
+    assert found["JobRunState"] == expected
+    assert found["CompletedOn"] == clock()
+    assert "The launcher gave no sign since 2026-03-16T15:45:00+00:00" in found["ErrorMessage"]
+    assert parked.scheduler.records.job("parking").active == ()
+
+
+@pytest.mark.parametrize("look", ["get_job_runs", "start_job_run", "batch_stop_job_run"])
+def test_lost_run_gives_its_slot_back_when_any_call_is_made(parked: Jobs, clock: Clock, look: str) -> None:
+    run_id = parked.start("parking")
+    clock.move(seconds=61)
+
+    more = {"JobRunIds": [ids.new_id(clock())]} if look == "batch_stop_job_run" else {}
+    getattr(parked, look)(JobName="parking", **more)
+
+    assert parked.record("parking", run_id).state == "ERROR"
+    assert run_id not in [entry.run_id for entry in parked.scheduler.records.job("parking").active]
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def test_thousand_runs_come_once_each_and_newest_first_when_read_in_pages(
+    parked: Jobs, table: Watermarks, clock: Clock
+) -> None:
+    runs = []
+    for number in range(1_000):
+        moment = clock() + timedelta(microseconds=number)
+        runs.append(parked.scheduler.new_run(ids.new_id(moment), "parking", {"Command": COMMAND}, {}, moment))
+    for first in range(0, 1_000, 25):
+        writes = [{"PutRequest": {"Item": run.to_item()}} for run in runs[first : first + 25]]
+        dynamodb = table._store.client
+        assert not dynamodb.batch_write_item(RequestItems={table.table_name: writes})["UnprocessedItems"]
+    made = [run.run_id for run in runs]
+
+    pages, token = [], {}
+    while True:
+        answer = parked.get_job_runs(JobName="parking", MaxResults=200, **token)
+        pages.append([run["Id"] for run in answer["JobRuns"]])
+        if "NextToken" not in answer:
+            break
+        assert isinstance(answer["NextToken"], str)
+        token = {"NextToken": answer["NextToken"]}
+    by_default = parked.get_job_runs(JobName="parking")
+    paged = list(parked.get_paginator("get_job_runs").paginate(JobName="parking"))
+
+    assert [[run["Id"] for run in page["JobRuns"]] for page in paged] == pages
+    assert [len(page) for page in pages] == [200] * 5
+    assert [run_id for page in pages for run_id in page] == made[::-1]
+    assert (len(by_default["JobRuns"]), by_default["NextToken"]) == (200, made[-200])
+
+
+@pytest.mark.parametrize(("size", "most", "expected"), [(2, 3, [2, 1]), (2, 4, [2, 2]), (3, 5, [3, 2])])
+def test_paginator_stops_and_goes_on_as_botocore_s_does_when_configured(
+    parked: Jobs, size: int, most: int, expected: list[int]
+) -> None:
+    made = queue(parked, 6)[::-1]
+
+    def paginate(**config: Any) -> Any:
+        return parked.get_paginator("get_job_runs").paginate(JobName="parking", PaginationConfig=config)
+
+    sizes = [len(page["JobRuns"]) for page in paginate(PageSize=size, MaxItems=most)]
+    first = paginate(PageSize=size, MaxItems=most).build_full_result()
+    rest = list(paginate(PageSize=size, StartingToken=first["NextToken"]).search("JobRuns[].Id"))
+
+    assert sizes == expected
+    assert [run["Id"] for run in first["JobRuns"]] == made[:most]
+    assert rest == made[most:]
+
+
+def test_call_is_not_pageable_when_it_has_no_pages(parked: Jobs) -> None:
+    with pytest.raises(OperationNotPageableError, match="Operation cannot be paginated: start_job_run"):
+        parked.get_paginator("start_job_run")
+
+
+def test_paginator_is_configured_as_botocore_s_when_compared() -> None:
+    theirs = botocore.session.get_session().get_paginator_model("glue").get_paginator("GetJobRuns")
+
+    ours = paginator("get_job_runs", {"get_job_runs": ("JobRuns", dict)})
+
+    assert ours._pagination_cfg == theirs
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (4, [3])])
+def test_last_page_has_no_token_when_nothing_is_left(parked: Jobs, size: int, expected: list[int]) -> None:
+    queue(parked, 3)
+
+    sizes, token = [], {}
+    while answer := parked.get_job_runs(JobName="parking", MaxResults=size, **token):
+        sizes.append(len(answer["JobRuns"]))
+        if "NextToken" not in answer:
+            break
+        token = {"NextToken": answer["NextToken"]}
+
+    assert sizes == expected
+
+
+def test_record_expires_after_its_time_when_the_run_is_over(
+    parked: Jobs, make_parked: Callable[..., Jobs], stored: Callable[[], Any], clock: Clock
+) -> None:
+    first = parked.start("parking")
+    clock.move(seconds=61)
+    parked.get_job_runs(JobName="parking")
+    forever = make_parked(keep=None)
+    second = forever.start("parking")
+    clock.move(seconds=61)
+    forever.get_job_runs(JobName="parking")
+
+    ends = {item["runId"]["S"].removeprefix("!r#"): item.get("expiresAt") for item in stored()}
+    first_end = clock() - timedelta(seconds=61) + timedelta(days=90)
+    assert ends == {"!j": None, first: {"N": str(int(first_end.timestamp()))}, second: None}
+
+
+# --- retries -------------------------------------------------------------------------------------
+
+
+def test_run_is_retried_in_its_slot_when_it_failed(parked: Jobs) -> None:
+    allow(parked, 1, MaxRetries=2)
+    first, other = queue(parked, 2)
+
+    attempts = [first, f"{first}_attempt_1", f"{first}_attempt_2"]
+    for run_id in attempts:
+        finish(parked, run_id, "FAILED")
+
+    assert parked.scheduler.engine.launched == [*attempts, other]
+    found = [parked.run("parking", run_id) for run_id in attempts]
+    assert [run["Attempt"] for run in found] == [0, 1, 2]
+    assert [run.get("PreviousRunId") for run in found] == [None, *attempts[:2]]
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "TIMEOUT"])
+def test_run_is_not_repeated_when_it_did_not_fail(parked: Jobs, state: str) -> None:
+    allow(parked, 1, MaxRetries=2)
+
+    finish(parked, parked.start("parking"), state)
+
+    assert parked.states("parking") == [state]
+
+
+def test_retry_has_the_same_arguments_and_a_new_id_when_asked_for_by_id(parked: Jobs) -> None:
+    parked.update_job(JobName="parking", JobUpdate={"Command": COMMAND, "DefaultArguments": {"--a": "1", "--b": "1"}})
+    first = parked.start("parking", Arguments={"--a": "2"}, Timeout=9)
+    finish(parked, first, "FAILED")
+
+    again = parked.start("parking", JobRunId=first)
+    finish(parked, again, "FAILED")
+    changed = parked.start("parking", JobRunId=again, Arguments={"--b": "3"}, Timeout=1)
+
+    runs = [parked.run("parking", run_id) for run_id in (again, changed)]
+    assert len({first, again, changed}) == 3
+    assert [run["PreviousRunId"] for run in runs] == [first, again]
+    assert [run["Arguments"] for run in runs] == [{"--a": "2", "--b": "1"}, {"--a": "2", "--b": "3"}]
+    assert [(run["Timeout"], run["Attempt"]) for run in runs] == [(9, 0), (1, 0)]
+
+
+def test_arguments_are_merged_as_glue_does_when_a_run_starts(parked: Jobs) -> None:
+    parked.update_job(
+        JobName="parking",
+        JobUpdate={
+            "Command": COMMAND,
+            "DefaultArguments": {"--a": "job", "--b": "job", "--c": "job"},
+            "NonOverridableArguments": {"--c": "fixed"},
+        },
+    )
+
+    run_id = parked.start("parking", Arguments={"--b": "run", "--c": "run", "--d": "run"})
+
+    assert parked.run("parking", run_id)["Arguments"] == {"--a": "job", "--b": "run", "--c": "fixed", "--d": "run"}
+
+
+# --- triggers ------------------------------------------------------------------------------------
+
+
+def trigger(jobs: Jobs, *states: str, name: str = "after-parking", **more: Any) -> None:
+    """Start ``cleaning`` when a run of ``parking`` ends in one of some states."""
+    if name == "after-parking":
+        jobs.create_job(Name="cleaning", Command=COMMAND, DefaultArguments={"--a": "1"})
+    conditions = [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": state} for state in states]
+    definition = {
+        "Type": "CONDITIONAL", "StartOnCreation": True, "Predicate": {"Logical": "ANY", "Conditions": conditions},
+        "Actions": [{"JobName": "cleaning", "Arguments": {"--b": "2"}}],
+    }  # fmt: skip
+    jobs.create_trigger(Name=name, **(definition | more))
+
+
+def test_run_starts_after_another_when_a_trigger_waits_for_it(parked: Jobs) -> None:
+    trigger(parked, "SUCCEEDED")
+    first = parked.start("parking")
+
+    finish(parked, first)
+
+    (run,) = parked.get_job_runs(JobName="cleaning")["JobRuns"]
+    assert {"TriggerName": "after-parking", "Arguments": {"--a": "1", "--b": "2"}}.items() <= run.items()
+    assert "PredecessorRuns" not in run
+    found = parked.get_job_run(JobName="cleaning", RunId=run["Id"], PredecessorsIncluded=True)["JobRun"]
+    assert found["PredecessorRuns"] == [{"JobName": "parking", "RunId": first}]
+    assert parked.scheduler.engine.launched == [first, run["Id"]]
+
+
+@pytest.mark.parametrize(
+    ("watched", "state"), [("SUCCEEDED", "FAILED"), ("FAILED", "SUCCEEDED"), ("TIMEOUT", "STOPPED")]
+)
+def test_nothing_starts_when_the_run_ends_in_another_state(parked: Jobs, watched: str, state: str) -> None:
+    trigger(parked, watched)
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING", *(["STOPPING"] if state == "STOPPED" else []))
+
+    parked.pass_through("parking", run_id, state)
+    parked.scheduler.tend("parking")
+
+    assert parked.states("cleaning") == []
+
+
+def test_trigger_waits_for_the_last_attempt_when_the_run_is_retried(parked: Jobs) -> None:
+    allow(parked, 1, MaxRetries=1)
+    trigger(parked, "FAILED")
+    first = parked.start("parking")
+
+    finish(parked, first, "FAILED")
+    assert parked.states("cleaning") == []
+    finish(parked, f"{first}_attempt_1", "FAILED")
+
+    assert parked.states("cleaning") == ["STARTING"]
+
+
+def test_trigger_fires_when_it_is_started_only(parked: Jobs) -> None:
+    trigger(parked, "SUCCEEDED", StartOnCreation=False)
+    told = []
+
+    for operation in (None, parked.start_trigger, parked.stop_trigger, parked.start_trigger, parked.delete_trigger):
+        if operation:
+            operation(Name="after-parking")
+        finish(parked, parked.start("parking"))
+        told.append(len(parked.states("cleaning")))
+
+    assert told == [0, 1, 1, 2, 2]
+    with pytest.raises(parked.exceptions.EntityNotFoundException, match="Trigger after-parking not found"):
+        parked.get_trigger(Name="after-parking")
+
+
+def test_triggered_runs_wait_for_a_slot_when_there_is_none(parked: Jobs) -> None:
+    trigger(parked, "SUCCEEDED", "FAILED")
+
+    for state in ("SUCCEEDED", "FAILED", "SUCCEEDED"):
+        finish(parked, parked.start("parking"), state)
+
+    assert parked.states("cleaning") == ["WAITING", "WAITING", "STARTING"]
+
+
+def test_triggered_run_is_an_error_when_its_job_was_deleted(parked: Jobs) -> None:
+    trigger(parked, "SUCCEEDED")
+    parked.delete_job(JobName="cleaning")
+
+    finish(parked, parked.start("parking"))
+
+    (run,) = parked.get_job_runs(JobName="cleaning")["JobRuns"]
+    assert run["JobRunState"] == "ERROR"
+    assert run["ErrorMessage"] == "Trigger 'after-parking' started a run of a job that was deleted."
+
+
+def test_one_run_starts_when_many_look_at_once(parked: Jobs, make_parked: Callable[..., Jobs]) -> None:
+    trigger(parked, "SUCCEEDED")
+    parked.pass_through("parking", parked.start("parking"), "RUNNING", "SUCCEEDED")
+    others = [make_parked() for _ in range(6)]
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda jobs: jobs.get_job_runs(JobName="parking"), others))
+
+    assert len(parked.states("cleaning")) == 1
+    assert sum(len(jobs.scheduler.engine.launched) for jobs in others) == 1
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+
+class CrashError(Exception):
+    """The end of a process in a test."""
+
+
+@pytest.fixture
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], list[int]]:
+    """Return what lets a process die before or after its n-th write from now on, once."""
+    replace = Store.replace
+
+    def crash(number: int, when: str) -> list[int]:
+        count = [0]
+
+        def counted(self: Store, *arguments: Any, **more: Any) -> Any:
+            count[0] += 1
+            if count[0] == number and when == "before":
+                raise CrashError
+            answer = replace(self, *arguments, **more)
+            if count[0] == number and when == "after":
+                raise CrashError
+            return answer
+
+        monkeypatch.setattr(Store, "replace", counted)
+        return count
+
+    return crash
+
+
+CRASHES = [(number, when) for number in range(1, 6) for when in ("before", "after")]
+
+
+@pytest.mark.parametrize(("number", "when"), CRASHES)
+def test_trigger_fires_once_when_a_process_dies_at_any_write(
+    parked: Jobs, make_parked: Callable[..., Jobs], crash_at: Any, clock: Clock, number: int, when: str
+) -> None:
+    trigger(parked, "SUCCEEDED")
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING", "SUCCEEDED")
+
+    count = crash_at(number, when)
+    with pytest.raises(CrashError):
+        parked.scheduler.tend("parking")
+        assert count == [4], "the writes that are crashed at"
+        raise CrashError
+    crash_at(0, "")
+    other = make_parked()
+    for _ in range(2):
+        assert other.run("parking", run_id)["JobRunState"] == "SUCCEEDED"
+
+    runs = other.get_job_runs(JobName="cleaning")["JobRuns"]
+    assert [run["JobRunState"] for run in runs] == ["STARTING"]
+    assert other.scheduler.records.job("parking").active == ()
+    assert [entry.run_id for entry in other.scheduler.records.job("cleaning").active] == [runs[0]["Id"]]
+
+
+@pytest.mark.parametrize(("number", "when"), CRASHES)
+def test_run_is_retried_once_when_a_process_dies_at_any_write(
+    parked: Jobs, make_parked: Callable[..., Jobs], crash_at: Any, number: int, when: str
+) -> None:
+    allow(parked, 1, MaxRetries=1)
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING", "FAILED")
+
+    count = crash_at(number, when)
+    with pytest.raises(CrashError):
+        parked.scheduler.tend("parking")
+        assert count == [3], "the writes that are crashed at"
+        raise CrashError
+    crash_at(0, "")
+    other = make_parked()
+    for _ in range(2):
+        other.run("parking", run_id)
+
+    assert other.states("parking") == ["STARTING", "FAILED"]
+    assert [entry.run_id for entry in other.scheduler.records.job("parking").active] == [f"{run_id}_attempt_1"]
+
+
+@pytest.mark.parametrize(("number", "when"), [(1, "before"), (1, "after"), (2, "before"), (2, "after")])
+def test_slot_comes_back_when_a_start_dies_at_any_write(
+    parked: Jobs, make_parked: Callable[..., Jobs], crash_at: Any, clock: Clock, number: int, when: str
+) -> None:
+    crash_at(number, when)
+    with pytest.raises(CrashError):
+        parked.start("parking")
+    crash_at(0, "")
+    other = make_parked()
+    clock.move(seconds=61)
+
+    run_id = other.start("parking")
+
+    expected = ["STARTING"] if (number, when) == (1, "before") else ["STARTING", "ERROR"]
+    assert other.states("parking") == expected
+    assert other.scheduler.engine.launched == [run_id]
+
+
+def test_start_is_given_up_when_it_took_so_long_that_its_slot_was_taken_back(
+    parked: Jobs, make_parked: Callable[..., Jobs], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, other = parked._service._record, make_parked()
+
+    def slowly(*arguments: Any, **more: Any) -> None:
+        clock.move(seconds=61)
+        other.get_job_runs(JobName="parking")
+        record(*arguments, **more)
+
+    monkeypatch.setattr(parked._service, "_record", slowly)
+    with pytest.raises(
+        parked.exceptions.OperationTimeoutException, match=r"took too long and was given up. Start it again."
+    ):
+        parked.start("parking")
+
+    assert other.states("parking") == ["ERROR"]
+    assert parked.scheduler.engine.launched == []
+
+
+def test_queued_run_starts_when_its_slot_came_before_its_record(
+    parked: Jobs, make_parked: Callable[..., Jobs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = parked.start("parking")
+    record, other = parked._service._record, make_parked()
+
+    def slowly(*arguments: Any, **more: Any) -> None:
+        finish(other, first)
+        record(*arguments, **more)
+
+    monkeypatch.setattr(parked._service, "_record", slowly)
+    second = parked.start("parking", JobRunQueuingEnabled=True)
+
+    assert parked.scheduler.engine.launched == [first, second]

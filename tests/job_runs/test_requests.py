@@ -1,0 +1,306 @@
+"""Requests and answers against Glue's service model as botocore has it, and bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from scripts.helpers.glue_api import errors
+from scripts.helpers.job_runs import shapes
+from scripts.helpers.job_runs.client import JobRuns
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.job_runs.conftest import Jobs
+
+MODEL = botocore.session.get_session().get_service_model("glue")
+OPTIONAL_HERE = {("CreateJob", "Role"), ("UpdateJob", "Role")}
+"""Required members that mean nothing off Glue."""
+RUN_ID = "jr_" + "0" * 64
+COMMAND = {"ScriptLocation": "/a.py"}
+
+
+def is_shape(answer: Any, operation: str) -> None:
+    """Check that an answer is of the output shape of an operation."""
+    report = ParamValidator().validate(answer, MODEL.operation_model(operation).output_shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+def differences(ours: Any, theirs: Any, path: str) -> list[str]:
+    """Compare a shape of ours with that of the model; only what we take is compared."""
+    if ours.kind != theirs.type_name:
+        return [f"{path}: {ours.kind}, not {theirs.type_name}"]
+    found = []
+    limits = theirs.metadata
+    if isinstance(ours, (shapes.Text, shapes.Whole, shapes.Items)):
+        if "max" in limits and (ours.most or 10**9) > limits["max"] and not getattr(ours, "choices", None):
+            found.append(f"{path}: at most {limits['max']}")
+        if "min" in limits and (ours.least or 0) < limits["min"]:
+            found.append(f"{path}: at least {limits['min']}")
+    if isinstance(ours, shapes.Text) and theirs.enum and not set(ours.choices) <= set(theirs.enum):
+        found.append(f"{path}: one of {theirs.enum}")
+    if isinstance(ours, shapes.Items):
+        found += differences(ours.member, theirs.member, f"{path}[]")
+    if isinstance(ours, shapes.Structure):
+        found += [f"{path}.{name} is not in the model" for name in ours.members.keys() - theirs.members.keys()]
+        for name in ours.members.keys() & theirs.members.keys():
+            found += differences(ours.members[name], theirs.members[name], f"{path}.{name}")
+        operation = path.split(".")[0]
+        found += [
+            f"{path}.{name} is required"
+            for name in set(theirs.required_members) - ours.required
+            if (operation, name) not in OPTIONAL_HERE
+        ]
+    return found
+
+
+@pytest.mark.parametrize("operation", sorted(shapes.OPERATIONS))
+def test_request_is_glue_s_when_compared_with_its_model(operation: str) -> None:
+    theirs = MODEL.operation_model(operation).input_shape
+
+    assert differences(shapes.OPERATIONS[operation], theirs, operation) == []
+
+
+@pytest.mark.parametrize("operation", ["StartJobRun", "GetJobRun", "GetJobRuns", "BatchStopJobRun"])
+def test_every_member_is_taken_when_the_operation_is_one_of_runs(operation: str) -> None:
+    theirs = MODEL.operation_model(operation).input_shape
+
+    assert set(shapes.OPERATIONS[operation].members) == set(theirs.members)
+
+
+def test_answers_are_of_glue_s_shapes_when_every_operation_is_called(parked: Jobs, clock: Clock) -> None:
+    definition = {
+        "Command": {"Name": "glueetl", "ScriptLocation": "s3://b/a.py", "PythonVersion": "3"},
+        "Role": "role", "Description": "d", "MaxRetries": 1, "Timeout": 5, "GlueVersion": "4.0", "WorkerType": "G.1X",
+        "NumberOfWorkers": 2, "ExecutionProperty": {"MaxConcurrentRuns": 2}, "ExecutionClass": "STANDARD",
+        "DefaultArguments": {"--a": "1"}, "NonOverridableArguments": {"--b": "2"}, "JobRunQueuingEnabled": True,
+        "NotificationProperty": {"NotifyDelayAfter": 1}, "Connections": {"Connections": ["c"]}, "JobMode": "SCRIPT",
+        "SecurityConfiguration": "s", "LogUri": "u", "MaintenanceWindow": "Sun:1",
+    }  # fmt: skip
+
+    is_shape(parked.create_job(Name="full", Tags={"a": "b"}, **definition), "CreateJob")
+    is_shape(parked.update_job(JobName="full", JobUpdate=definition | {"MaxCapacity": 2.0}), "UpdateJob")
+    job = parked.get_job(JobName="full")
+    is_shape(job, "GetJob")
+    predicate = {"Conditions": [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": "SUCCEEDED"}]}
+    trigger = {"Type": "CONDITIONAL", "Predicate": predicate, "Actions": [{"JobName": "full", "Timeout": 7}]}
+    is_shape(parked.create_trigger(Name="after", StartOnCreation=True, **trigger), "CreateTrigger")
+    is_shape(parked.get_trigger(Name="after"), "GetTrigger")
+    first = parked.start("parking")
+    parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
+    assert parked.run("parking", first)["JobRunState"] == "SUCCEEDED"
+    runs = parked.get_job_runs(JobName="full")
+    is_shape(runs, "GetJobRuns")
+    (triggered,) = runs["JobRuns"]
+    is_shape(parked.get_job_run(JobName="full", RunId=triggered["Id"], PredecessorsIncluded=True), "GetJobRun")
+    is_shape(parked.batch_stop_job_run(JobName="full", JobRunIds=[triggered["Id"], RUN_ID]), "BatchStopJobRun")
+    clock.move(hours=1)
+    failed = parked.run("full", triggered["Id"])
+    is_shape({"JobRun": failed}, "GetJobRun")
+    for operation in ("start_trigger", "stop_trigger", "delete_trigger"):
+        is_shape(getattr(parked, operation)(Name="after"), operation.title().replace("_", ""))
+    is_shape(parked.delete_job(JobName="full"), "DeleteJob")
+
+    assert job["Job"] | definition | {"MaxCapacity": 2.0} == job["Job"]
+    assert {
+        "Timeout": 7,
+        "WorkerType": "G.1X",
+        "Arguments": {"--a": "1", "--b": "2"},
+        "TriggerName": "after",
+    }.items() <= (triggered.items())
+    assert {"CompletedOn", "ErrorMessage", "MaxCapacity"} <= failed.keys()
+
+
+BAD = [
+    ("start_job_run", {}, ["'JobName' is missing"]),
+    ("start_job_run", {"JobName": ""}, ["'JobName'", "greater than or equal to 1"]),
+    ("start_job_run", {"JobName": "n" * 256}, ["'JobName'", "less than or equal to 255 (it has 256 bytes)"]),
+    ("start_job_run", {"JobName": "é" * 128}, ["(it has 256 bytes)"]),
+    ("start_job_run", {"JobName": "a\nb"}, ["single line"]),
+    ("start_job_run", {"JobName": 5}, ["'JobName' must be of type string, not int"]),
+    ("start_job_run", {"JobName": "parking", "Timeout": 0}, ["Value 0 at 'Timeout'", "greater than or equal to 1"]),
+    ("start_job_run", {"JobName": "parking", "Timeout": True}, ["must be of type integer, not bool"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--n": 1}}, ["map of strings", "'--n'"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--JOB_RUN_ID": "x"}}, ["--JOB_RUN_ID", "Leave it out"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "x" * 70_000}}, ["70,", "65,536"]),
+    ("start_job_run", {"JobName": "parking", "Argument": {}}, ["'Argument' is not known; known are AllocatedCapacity"]),
+    ("start_job_run", {"JobName": "parking", "ExecutionClass": "FAST"}, ["enum value set: [FLEX, STANDARD]"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "x\0"}}, ["'--n'", "without NUL"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "\ud800"}}, ["'--n'", "surrogate"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {"": "x"}}, ["''", "greater than or equal to 1"]),
+    ("start_job_run", {"JobName": "\ud800"}, ["'JobName'", "surrogate"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": float("nan")}, ["'MaxCapacity'", "must be a number"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": float("-inf")}, ["'MaxCapacity'", "must be a number"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": 10**400}, ["'MaxCapacity'", "must be a number"]),
+    ("start_job_run", {"JobName": "parking", "Timeout": 10**50}, ["less than or equal to 2147483647"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {f"--{n}": "" for n in range(1_001)}}, ["1,000"]),
+    (
+        "create_job",
+        {"Name": "n", "Command": {"ScriptLocation": "a"}, "DefaultArguments": {"--JOB_ID": "x"}},
+        ["--JOB_ID", "Leave it out"],
+    ),
+    (
+        "update_job",
+        {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "NonOverridableArguments": {"--JOB_NAME": "x"}}},
+        ["--JOB_NAME", "Leave it out"],
+    ),
+    (
+        "create_trigger",
+        {
+            "Name": "t", "Type": "CONDITIONAL",
+            "Actions": [{"JobName": "parking", "Arguments": {"--JOB_RUN_ID": "x"}}],
+            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
+        },
+        ["--JOB_RUN_ID", "Leave it out"],
+    ),
+    ("get_job_run", {"JobName": "parking"}, ["'RunId' is missing"]),
+    ("get_job_run", {"JobName": "parking", "RunId": "r" * 256}, ["'RunId'", "255"]),
+    ("get_job_runs", {"JobName": "parking", "MaxResults": 0}, ["Value 0 at 'MaxResults'", "or equal to 1"]),
+    ("get_job_runs", {"JobName": "parking", "MaxResults": 201}, ["Value 201 at 'MaxResults'", "or equal to 200"]),
+    ("get_job_runs", {"JobName": "parking", "NextToken": "jr_1"}, ["NextToken", "page before"]),
+    ("batch_stop_job_run", {"JobName": "parking", "JobRunIds": []}, ["'JobRunIds'", "or equal to 1"]),
+    ("batch_stop_job_run", {"JobName": "parking", "JobRunIds": [RUN_ID] * 26}, ["or equal to 25", "26 members"]),
+    ("create_job", {"Name": "n"}, ["'Command' is missing"]),
+    ("create_job", {"Name": "*", "Command": {"ScriptLocation": "a.py"}}, ["Job name '*'", "is not allowed"]),
+    ("create_job", {"Name": "n", "Command": {}}, ["'Command.ScriptLocation' is missing"]),
+    ("create_job", {"Name": "n", "Command": {"ScriptLocation": "a", "Name": "glueray"}}, ["glueetl", "pythonshell"]),
+    (
+        "create_job",
+        {"Name": "n", "Command": {"ScriptLocation": "a"}, "ExecutionProperty": {"MaxConcurrentRuns": 0}},
+        ["Value 0 at 'ExecutionProperty.MaxConcurrentRuns'"],
+    ),
+    ("create_job", {"Name": "n", "Command": {"ScriptLocation": "a"}, "MaxRetries": 11}, ["'MaxRetries'", "10"]),
+    (
+        "create_trigger",
+        {
+            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
+            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}] * 2},
+        },
+        ["one condition, or for ANY"],
+    ),
+    (
+        "create_trigger",
+        {
+            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
+            "Predicate": {"Conditions": [{"JobName": "parking", "State": "RUNNING"}]},
+        },
+        ["'Predicate.Conditions[0].State'", "SUCCEEDED"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "facts"), BAD, ids=[f"{number}-{bad[0]}" for number, bad in enumerate(BAD)]
+)
+def test_request_is_refused_and_nothing_changed_when_it_breaks_a_rule(
+    parked: Jobs, stored: Callable[[], Any], operation: str, request_: dict[str, Any], facts: list[str]
+) -> None:
+    before = stored()
+
+    with pytest.raises(parked.exceptions.InvalidInputException) as refused:
+        getattr(parked, operation)(**request_)
+
+    assert [fact for fact in facts if fact not in str(refused.value)] == []
+    assert "xxxx" not in str(refused.value)
+    assert refused.value.response["Error"]["Code"] == "InvalidInputException"
+    assert stored() == before
+
+
+UNKNOWN = [
+    ("get_job", {"JobName": "nope"}, "Job nope not found"),
+    ("update_job", {"JobName": "nope", "JobUpdate": {"Command": {"ScriptLocation": "a"}}}, "Job nope not found"),
+    ("start_job_run", {"JobName": "nope"}, "Job nope not found"),
+    ("start_job_run", {"JobName": "parking", "JobRunId": RUN_ID}, f"Job run {RUN_ID} not found"),
+    ("get_job_run", {"JobName": "nope", "RunId": RUN_ID}, "Job nope not found"),
+    ("get_job_run", {"JobName": "parking", "RunId": RUN_ID}, f"Job run {RUN_ID} not found"),
+    ("get_job_run", {"JobName": "parking", "RunId": "nope"}, "Job run nope not found"),
+    ("get_job_runs", {"JobName": "nope"}, "Job nope not found"),
+    ("get_trigger", {"Name": "nope"}, "Trigger nope not found"),
+    ("start_trigger", {"Name": "nope"}, "Trigger nope not found"),
+    (
+        "create_trigger",
+        {
+            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "nope"}],
+            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
+        },
+        "Job nope not found",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "text"), UNKNOWN, ids=[f"{number}-{bad[0]}" for number, bad in enumerate(UNKNOWN)]
+)
+def test_call_is_refused_when_it_names_what_is_not_there(
+    parked: Jobs, stored: Callable[[], Any], operation: str, request_: dict[str, Any], text: str
+) -> None:
+    before = stored()
+
+    with pytest.raises(parked.exceptions.EntityNotFoundException, match=text) as refused:
+        getattr(parked, operation)(**request_)
+
+    assert isinstance(refused.value, LookupError)
+    assert stored() == before
+
+
+def test_stop_names_each_unknown_run_when_job_or_run_is_unknown(parked: Jobs) -> None:
+    run_id = parked.start("parking")
+
+    answer = parked.batch_stop_job_run(JobName="parking", JobRunIds=[RUN_ID, run_id, "nope"])
+    elsewhere = parked.batch_stop_job_run(JobName="nope", JobRunIds=[run_id])
+
+    assert answer["SuccessfulSubmissions"] == [{"JobName": "parking", "JobRunId": run_id}]
+    assert [(one["JobRunId"], one["ErrorDetail"]["ErrorCode"]) for one in answer["Errors"]] == [
+        (RUN_ID, "EntityNotFoundException"), ("nope", "EntityNotFoundException"),
+    ]  # fmt: skip
+    assert f"Job run {run_id} not found" in elsewhere["Errors"][0]["ErrorDetail"]["ErrorMessage"]
+    assert parked.record("parking", run_id).state == "STOPPING"
+
+
+def test_create_is_refused_when_job_or_trigger_exists(parked: Jobs, stored: Callable[[], Any]) -> None:
+    condition = {"JobName": "parking", "State": "SUCCEEDED"}
+    trigger = {
+        "Name": "t", "Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]},
+        "Actions": [{"JobName": "parking"}],
+    }  # fmt: skip
+    parked.create_trigger(**trigger)
+    before = stored()
+
+    with pytest.raises(errors.AlreadyExistsException, match=r"Job 'parking' already exists. Use update_job."):
+        parked.create_job(Name="parking", Command={"ScriptLocation": "other.py"})
+    with pytest.raises(errors.AlreadyExistsException, match=r"Trigger 't' already exists. Delete it first."):
+        parked.create_trigger(**trigger)
+
+    assert stored() == before
+
+
+def test_start_is_refused_when_there_is_no_engine(table: Watermarks, parked: Jobs, stored: Callable[[], Any]) -> None:
+    reader, before = JobRuns(table), stored()
+
+    with pytest.raises(reader.exceptions.InvalidInputException, match="no engine"):
+        reader.start_job_run(JobName="parking")
+
+    assert stored() == before
+    assert reader.get_job_runs(JobName="parking") == {"JobRuns": []}
+
+
+def test_retry_is_refused_when_the_run_is_not_over(parked: Jobs, stored: Callable[[], Any]) -> None:
+    run_id = parked.start("parking")
+    before = stored()
+
+    with pytest.raises(parked.exceptions.InvalidInputException, match=r"is STARTING\. Only a run that is over"):
+        parked.start("parking", JobRunId=run_id)
+
+    assert stored() == before
+
+
+def test_errors_of_the_table_have_glue_s_names_when_it_is_not_there(
+    make_jobs: Callable[..., Jobs], table: Watermarks
+) -> None:
+    jobs = JobRuns(Watermarks("nowhere", table._store.client))
+
+    with pytest.raises(jobs.exceptions.InternalServiceException, match="There is no DynamoDB table 'nowhere'"):
+        jobs.get_job_runs(JobName="parking")

@@ -1,0 +1,487 @@
+"""S3 notifications through SQS: what is received, and what stays in the queue."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+from botocore.exceptions import EndpointConnectionError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.listing.events import S3EventQueue
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import LISTED
+from tests.support.event_bodies import bridged, notification, record, through_sns
+
+LANDING = Location.parse("s3://landing/in/")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def sqs(endpoint: str) -> Any:
+    """Return a client of this test alone, without retries of its own."""
+    return boto3.client("sqs", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1}))
+
+
+class Queue:
+    """A queue of its own, seen past the package."""
+
+    def __init__(self, sqs: Any) -> None:
+        self.sqs = sqs
+        self.url = sqs.create_queue(QueueName=f"queue-{next(_numbers)}")["QueueUrl"]
+
+    @property
+    def arn(self) -> str:
+        return str(
+            self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        )
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
+
+    def count(self) -> tuple[int, int]:
+        """Return how many messages can be received, and how many are in flight."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        return int(found[names[0]]), int(found[names[1]])
+
+
+@pytest.fixture
+def queue(sqs: Any) -> Queue:
+    return Queue(sqs)
+
+
+@pytest.fixture
+def events(queue: Queue) -> S3EventQueue:
+    return S3EventQueue(queue.url, sqs_client=queue.sqs, wait=0)
+
+
+def keys(received: Any) -> list[str]:
+    return list(received.rows.column("key").to_pylist())
+
+
+# --- from a bucket to rows -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(s3: Any, bucket: str, queue: Queue) -> Location:
+    """Return a location whose bucket sends its events to the queue."""
+    s3.put_bucket_notification_configuration(
+        Bucket=bucket,
+        NotificationConfiguration={
+            "QueueConfigurations": [
+                {"QueueArn": queue.arn, "Events": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]},
+            ]
+        },
+    )
+    return Location.parse(f"s3://{bucket}/in/")
+
+
+def test_rows_are_those_of_a_listing_when_a_bucket_sends_events(
+    s3: Any, events: S3EventQueue, watched: Location
+) -> None:
+    names = ["b", "a b+c%25", "🎉", "\ue000", "x/y=1/z"]
+    for name in names:
+        s3.put_object(Bucket=watched.bucket, Key=f"in/{name}", Body=name.encode())
+
+    rows = events.receive(watched).rows
+
+    listed = s3.list_objects_v2(Bucket=watched.bucket, Prefix="in/")["Contents"]
+    assert rows.schema == LISTED
+    assert rows.select(["key", "etag", "size"]).to_pylist() == [
+        {"key": found["Key"][3:], "etag": found["ETag"].strip('"'), "size": found["Size"]} for found in listed
+    ]
+    assert rows.column("storage_class").null_count == len(names)
+
+
+def test_newest_state_is_received_when_a_bucket_changed_meanwhile(
+    s3: Any, events: S3EventQueue, watched: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = (f"2026-03-16T15:45:{second:02}.000Z" for second in itertools.count())
+    monkeypatch.setattr("moto.s3.notifications.iso_8601_datetime_with_milliseconds", lambda: next(times))
+    for body in (b"one", b"longer"):
+        s3.put_object(Bucket=watched.bucket, Key="in/changed", Body=body)
+        s3.put_object(Bucket=watched.bucket, Key="in/deleted", Body=body)
+    s3.delete_object(Bucket=watched.bucket, Key="in/deleted")
+
+    received = events.receive(watched)
+
+    assert received.rows.select(["key", "size"]).to_pylist() == [{"key": "changed", "size": 6}]
+    assert received.removed == ("deleted",)
+
+
+def test_queue_is_empty_when_a_bucket_s_events_are_acknowledged(
+    s3: Any, queue: Queue, events: S3EventQueue, watched: Location
+) -> None:
+    for number in range(23):
+        s3.put_object(Bucket=watched.bucket, Key=f"in/{number}", Body=b"x")
+    events.receive(watched)
+
+    acknowledged = events.acknowledge()
+
+    assert acknowledged == 24  # and S3's test event
+    assert queue.count() == (0, 0)
+
+
+# --- receiving -----------------------------------------------------------------------------------------------
+
+
+def test_object_has_all_its_fields_when_received(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(notification(record("in/a.csv", version="v1")))
+
+    received = events.receive(LANDING)
+
+    assert received.rows.to_pylist() == [
+        {
+            "key": "a.csv",
+            "etag": "e1",
+            "version_id": "v1",
+            "size": 5,
+            "modified": datetime(2026, 3, 16, 15, 45, 0, 123000, tzinfo=timezone.utc),
+            "storage_class": None,
+        }
+    ]
+    assert (received.removed, received.has_more) == ((), False)
+
+
+@pytest.mark.parametrize("wrap", [str, through_sns])
+def test_object_is_received_when_it_comes_through_others(queue: Queue, events: S3EventQueue, wrap: Any) -> None:
+    queue.send(wrap(bridged("in/a b+c%25")))
+
+    assert keys(events.receive(LANDING)) == ["a b+c%25"]
+
+
+def test_nothing_is_received_when_the_queue_is_empty(events: S3EventQueue) -> None:
+    received = events.receive(LANDING)
+
+    assert received.rows.schema == LISTED
+    assert (received.rows.num_rows, received.removed, received.has_more) == (0, (), False)
+
+
+def test_rows_and_removals_are_in_byte_order_when_received(queue: Queue, events: S3EventQueue) -> None:
+    for key in ("z", "🎉", "\ue000", "a"):
+        queue.send(notification(record(f"in/{key}"), record(f"in/{key}-gone", event="ObjectRemoved:Delete")))
+
+    received = events.receive(LANDING)
+
+    assert keys(received) == ["a", "z", "\ue000", "🎉"]
+    assert received.removed == ("a-gone", "z-gone", "\ue000-gone", "🎉-gone")
+
+
+def test_no_more_than_max_messages_are_taken_when_there_are_more(queue: Queue) -> None:
+    queue.send(*(notification(record(f"in/{number:02}")) for number in range(15)))
+    events = S3EventQueue(queue.url, sqs_client=queue.sqs, max_messages=12, wait=0)
+
+    first, second = events.receive(LANDING), events.receive(LANDING)
+
+    assert (first.rows.num_rows, first.has_more) == (12, True)
+    assert (second.rows.num_rows, second.has_more) == (3, False)
+
+
+def test_receiving_ends_when_the_same_messages_come_again_at_once(queue: Queue, events: S3EventQueue) -> None:
+    queue.sqs.set_queue_attributes(QueueUrl=queue.url, Attributes={"VisibilityTimeout": "0"})
+    queue.send(*(notification(record(f"in/{number}")) for number in range(3)))
+
+    received = events.receive(LANDING)
+
+    assert keys(received) == ["0", "1", "2"]
+    assert events.acknowledge() == 3
+    assert queue.count() == (0, 0)
+
+
+deliveries = st.lists(
+    st.builds(
+        lambda key, event, etag, sequencer: notification(
+            record(f"in/{key}", event=event, etag=etag, sequencer=sequencer, second=int(sequencer[-1]))
+        ),
+        st.sampled_from(["a", "b c", "🎉"]),
+        st.sampled_from(["ObjectCreated:Put", "ObjectRemoved:Delete"]),
+        st.sampled_from(["e1", "e2"]),
+        st.sampled_from(["00A1", "00A2", "00A3"]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(bodies=deliveries, data=st.data())
+def test_result_is_the_same_when_deliveries_are_shuffled_and_repeated(
+    sqs: Any, bodies: list[str], data: st.DataObject
+) -> None:
+    repeated = bodies + data.draw(st.lists(st.sampled_from(bodies), max_size=5))
+    results = []
+    for order in (bodies, data.draw(st.permutations(repeated))):
+        queue = Queue(sqs)
+        queue.send(*order)
+        results.append(S3EventQueue(queue.url, sqs_client=sqs, wait=0).receive(LANDING))
+        sqs.delete_queue(QueueUrl=queue.url)
+
+    assert results[0] == results[1]
+
+
+# --- what stays in the queue ----------------------------------------------------------------------------------------
+
+
+def test_messages_come_again_when_they_were_not_acknowledged(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(notification(record("in/a")))
+    first = events.receive(LANDING)
+    events.extend(0)
+
+    again = events.receive(LANDING)
+
+    assert again == first
+
+
+def test_only_messages_of_the_last_call_are_acknowledged_when_there_were_two(
+    queue: Queue, events: S3EventQueue
+) -> None:
+    queue.send(notification(record("in/a")))
+    events.receive(LANDING)
+    queue.send(notification(record("in/b")))
+    events.receive(LANDING)
+
+    acknowledged = events.acknowledge()
+
+    assert acknowledged == 1
+    assert queue.count() == (0, 1)
+
+
+@pytest.mark.parametrize("body", ["hello", "{}", notification(record("in/a", bucket="landing") | {"eventTime": "?"})])
+def test_message_stays_with_a_warning_when_it_is_malformed(
+    queue: Queue, events: S3EventQueue, caplog: pytest.LogCaptureFixture, body: str
+) -> None:
+    queue.send(body, notification(record("in/good")))
+
+    received = events.receive(LANDING)
+    acknowledged = events.acknowledge()
+
+    assert keys(received) == ["good"]
+    assert acknowledged == 1
+    assert queue.count() == (0, 1)
+    (logged,) = caplog.records
+    assert logged.levelno == logging.WARNING
+    assert "not an S3 notification, left in the queue: message=" in logged.getMessage()
+
+
+@pytest.mark.parametrize("other", [{"bucket": "other"}, {"key": "inbox/a"}, {"key": "a"}], ids=str)
+def test_message_stays_with_a_warning_when_it_is_of_another_source(
+    queue: Queue, events: S3EventQueue, caplog: pytest.LogCaptureFixture, other: dict[str, str]
+) -> None:
+    queue.send(notification(record(**({"key": "in/a"} | other))))
+
+    received = events.receive(LANDING)
+
+    assert received.rows.num_rows == 0
+    assert events.acknowledge() == 0
+    assert queue.count() == (0, 1)
+    assert "not of this source, left in the queue" in caplog.text
+    assert "source=s3://landing/in/" in caplog.text
+
+
+def test_message_stays_but_its_part_is_taken_when_it_is_of_two_sources(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(notification(record("in/a"), record("elsewhere/b")))
+
+    received = events.receive(LANDING)
+
+    assert keys(received) == ["a"]
+    assert events.acknowledge() == 0
+    assert queue.count() == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}',
+        notification(record("in/a", event="ObjectTagging:Put")),
+        notification(record("in/a", event="ObjectRemoved:Delete")),
+    ],
+    ids=["test", "tagged", "removed"],
+)
+def test_message_is_acknowledged_when_it_brings_no_object(queue: Queue, events: S3EventQueue, body: str) -> None:
+    queue.send(body)
+    received = events.receive(LANDING)
+
+    acknowledged = events.acknowledge()
+
+    assert received.rows.num_rows == 0
+    assert acknowledged == 1
+    assert queue.count() == (0, 0)
+
+
+def test_messages_of_some_keys_stay_when_these_are_left_to_a_later_batch(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(*(notification(record(f"in/{key}")) for key in ("a", "b", "c", "b")))
+    queue.send(notification(record("in/a"), record("in/b")))
+    events.receive(LANDING)
+
+    acknowledged = events.acknowledge(but=["b"])
+    events.extend(0)
+
+    assert acknowledged == 2
+    assert keys(events.receive(LANDING)) == ["a", "b"]
+
+
+def test_nothing_is_deleted_when_acknowledged_twice_or_before_receiving(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(notification(record("in/a")))
+
+    counts = [events.acknowledge()]
+    events.receive(LANDING)
+    counts += [events.acknowledge(), events.acknowledge()]
+
+    assert counts == [0, 1, 0]
+
+
+# --- SQS at fault -----------------------------------------------------------------------------------------------------
+
+
+def spoil(params: dict[str, Any], **_: Any) -> None:
+    """Give one message of a full batch a handle that SQS does not know."""
+    if len(params["Entries"]) == 10:
+        params["Entries"][3]["ReceiptHandle"] = "spoilt"
+
+
+def test_other_messages_are_deleted_when_sqs_refuses_one(
+    queue: Queue, events: S3EventQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send(*(notification(record(f"in/{number:02}")) for number in range(12)))
+    events.receive(LANDING)
+    queue.sqs.meta.events.register("provide-client-params.sqs.DeleteMessageBatch", spoil)
+
+    acknowledged = events.acknowledge()
+
+    assert acknowledged == 11
+    assert "SQS refused, the message comes again: message=" in caplog.text
+    assert "reason=ReceiptHandleIsInvalid" in caplog.text
+    assert queue.count() == (0, 1)
+
+
+def test_message_is_deleted_by_the_next_call_when_sqs_refused_it_once(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(*(notification(record(f"in/{number:02}")) for number in range(10)))
+    events.receive(LANDING)
+    queue.sqs.meta.events.register("provide-client-params.sqs.DeleteMessageBatch", spoil)
+
+    counts = [events.acknowledge(), events.acknowledge()]
+
+    assert counts == [9, 1]
+    assert queue.count() == (0, 0)
+
+
+def denied(request: Any, **_: Any) -> AWSResponse:
+    body = b'{"__type": "com.amazonaws.sqs#AccessDenied", "message": "no"}'
+
+    class Raw:
+        def stream(self, **_: Any) -> list[bytes]:
+            return [body]
+
+    return AWSResponse(request.url, 403, {"Content-Type": "application/x-amz-json-1.0"}, Raw())
+
+
+def unreachable(**_: Any) -> None:
+    raise EndpointConnectionError(endpoint_url="sqs")
+
+
+faults = pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(denied, "AccessDenied"), (unreachable, "EndpointConnectionError")],
+    ids=["denied", "unreachable"],
+)
+
+
+@faults
+@pytest.mark.parametrize(
+    ("operation", "act"),
+    [
+        ("DeleteMessageBatch", S3EventQueue.acknowledge),
+        ("ChangeMessageVisibilityBatch", lambda events: events.extend(60)),
+    ],
+    ids=["acknowledge", "extend"],
+)
+def test_failure_is_logged_and_messages_stay_when_sqs_fails_after_receiving(
+    queue: Queue,
+    events: S3EventQueue,
+    caplog: pytest.LogCaptureFixture,
+    fault: Callable[..., Any],
+    reason: str,
+    operation: str,
+    act: Callable[[S3EventQueue], Any],
+) -> None:
+    queue.send(*(notification(record(f"in/{number:02}")) for number in range(12)))
+    events.receive(LANDING)
+    queue.sqs.meta.events.register(f"before-send.sqs.{operation}", fault)
+
+    assert not act(events)
+
+    assert queue.count() == (0, 12)
+    (logged,) = caplog.records
+    assert f"messages=12 reason={reason}" in logged.getMessage()
+
+
+@faults
+def test_receiving_raises_when_sqs_fails(
+    queue: Queue, events: S3EventQueue, fault: Callable[..., Any], reason: str
+) -> None:
+    queue.sqs.meta.events.register("before-send.sqs.ReceiveMessage", fault)
+
+    with pytest.raises(SourceError, match=rf"{queue.url}.*\({reason}\).*Check ") as caught:
+        events.receive(LANDING)
+
+    assert caught.value.source == queue.url
+
+
+def test_receiving_raises_when_there_is_no_such_queue(queue: Queue) -> None:
+    events = S3EventQueue(f"{queue.url}-missing", sqs_client=queue.sqs, wait=0)
+
+    with pytest.raises(SourceError, match=r"NonExistentQueue.*Check the URL, its region and sqs:ReceiveMessage"):
+        events.receive(LANDING)
+
+
+def test_receiving_is_refused_when_the_source_is_a_directory(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(notification(record("in/a")))
+
+    with pytest.raises(SourceError, match="a local directory has no events"):
+        events.receive(Location.parse("/landing"))
+
+    assert queue.count() == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_messages": 0}, "max_messages is 0. Give 1 or more"),
+        ({"wait": -1}, "wait is -1 seconds. Give 0 to 20"),
+        ({"wait": 21}, "wait is 21 seconds. Give 0 to 20"),
+    ],
+)
+def test_option_is_refused_when_out_of_range(options: dict[str, int], told: str) -> None:
+    with pytest.raises(InvalidValueError, match=told):
+        S3EventQueue("url", **options)
+
+
+@pytest.mark.parametrize("seconds", [-1, 43_201])
+def test_extension_is_refused_when_out_of_range(events: S3EventQueue, seconds: int) -> None:
+    with pytest.raises(InvalidValueError, match=rf"seconds is {seconds}. SQS takes 0 to 43,200 \(12 hours\)"):
+        events.extend(seconds)
+
+
+def test_visibility_is_extended_for_all_messages_when_there_are_many(queue: Queue, events: S3EventQueue) -> None:
+    queue.send(*(notification(record(f"in/{number:02}")) for number in range(12)))
+    events.receive(LANDING)
+    sent: list[dict[str, Any]] = []
+    queue.sqs.meta.events.register(
+        "provide-client-params.sqs.ChangeMessageVisibilityBatch", lambda params, **_: sent.extend(params["Entries"])
+    )
+
+    events.extend(3600)
+
+    assert [entry["VisibilityTimeout"] for entry in sent] == [3600] * 12
+    assert len({entry["ReceiptHandle"] for entry in sent}) == 12

@@ -1,0 +1,249 @@
+"""Spilling: what goes to chunks, what stays, and what is noticed on the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import zlib
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import TooLargeError
+from scripts.helpers.protocol import chunks as spill
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, MAX_CHUNKS, MAX_RAW_BYTES, cut, join, references, spill_large
+from scripts.helpers.protocol.values import MAX_BYTES, Spilled, encode, same_values
+
+VALUE = {
+    "files": random.Random(1).randbytes(900_000),
+    "count": 3,
+    "ratio": 0.5,
+    "price": Decimal("1.50"),
+    "at": datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc),
+    "day": date(2026, 3, 16),
+    "nothing": None,
+    "flags": [True, False, 0, "", b""],
+}
+
+
+def noise(size: int, seed: int = 0) -> bytes:
+    """Return bytes that do not compress."""
+    return random.Random(seed).randbytes(size)
+
+
+def test_value_comes_back_with_its_types_when_its_chunks_are_joined() -> None:
+    reference, parts = cut(VALUE, "p#t-0", "plan 'a'")
+
+    found = join(reference, parts)
+
+    assert same_values(found, VALUE)
+    assert list(found) == list(VALUE)
+
+
+def test_chunks_are_full_and_at_most_the_limit_when_a_value_is_large() -> None:
+    reference, parts = cut(VALUE, "p#t-0", "plan 'a'")
+
+    assert (reference.id, reference.chunks, len(parts)) == ("p#t-0", 3, 3)
+    assert [len(part) for part in parts[:-1]] == [CHUNK_BYTES] * 2
+    assert 0 < len(parts[-1]) <= CHUNK_BYTES <= 350_000
+
+
+# --- which entries go --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_spilled_when_the_map_fits() -> None:
+    entries = {"a": noise(MAX_BYTES - 2_000), "b": 1}
+
+    kept, chunks = spill_large(entries, "p", "t", "plan")
+
+    assert (kept, chunks) == (entries, {})
+
+
+def test_only_the_largest_is_spilled_when_the_rest_fits_then() -> None:
+    entries = {"small": noise(30_000), "large": noise(60_000), "tiny": 1}
+
+    kept, chunks = spill_large(entries, "s", "t", "watermark")
+
+    assert [name for name in kept if isinstance(kept[name], Spilled)] == ["large"]
+    assert list(kept) == list(entries)
+    assert list(chunks) == [kept["large"].id] == ["s#t-0"]
+    assert join(kept["large"], chunks["s#t-0"]) == entries["large"]
+
+
+@pytest.mark.parametrize("count", [2, 10, 90])
+def test_map_fits_into_the_head_when_many_entries_are_large(count: int) -> None:
+    entries = {f"{number:02}" + "n" * 100: noise(40_000, number) for number in range(count)}
+
+    kept, chunks = spill_large(entries, "s", "t", "watermark")
+
+    encode(kept, limit=MAX_BYTES)
+    assert len(chunks) == len(references(kept)) >= count - 1
+    restored = {name: join(v, chunks[v.id]) if isinstance(v, Spilled) else v for name, v in kept.items()}
+    assert restored == entries
+
+
+def test_reference_stays_as_it_is_when_its_entry_has_not_changed() -> None:
+    first, chunks = spill_large({"a": noise(70_000)}, "s", "t1", "watermark")
+
+    kept, again = spill_large({**first, "b": noise(70_000, 1)}, "s", "t2", "watermark")
+
+    assert kept["a"] == first["a"]
+    assert list(chunks) == ["s#t1-0"]
+    assert list(again) == [kept["b"].id]
+
+
+def test_reference_is_used_again_when_the_same_value_is_known() -> None:
+    known, _ = spill_large({"a": noise(70_000)}, "s", "t1", "watermark")
+
+    kept, chunks = spill_large({"a": noise(70_000)}, "s", "t2", "watermark", known)
+
+    assert (kept, chunks) == (known, {})
+
+
+@pytest.mark.parametrize(
+    "known", [{}, {"a": 1}, {"a": Spilled("s#t1-0", 1, 5, "0" * 64)}], ids=["none", "small", "other"]
+)
+def test_chunks_are_made_when_another_value_is_known(known: dict[str, Any]) -> None:
+    kept, chunks = spill_large({"a": noise(70_000)}, "s", "t2", "watermark", known)
+
+    assert list(chunks) == [kept["a"].id] == ["s#t2-0"]
+
+
+def test_map_is_refused_with_its_remedy_when_small_entries_are_too_many() -> None:
+    entries = {f"{number:03}": "x" * 100 for number in range(900)}
+
+    with pytest.raises(TooLargeError, match=r"the limit is 65,536\. Store a reference to the data") as caught:
+        spill_large(entries, "s", "t", "watermark")
+
+    assert caught.value.limit == MAX_BYTES
+
+
+# --- limits ------------------------------------------------------------------------------------------------------
+
+
+def test_entry_is_refused_when_it_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "MAX_SPILL_BYTES", 100_000)
+
+    with pytest.raises(TooLargeError, match=r"The plan map, most of it in 'a': .* the limit is 100,000") as caught:
+        spill_large({"a": noise(100_001)}, "p", "t", "plan")
+
+    assert caught.value.size > 100_000
+
+
+def test_value_is_refused_with_its_remedy_when_its_text_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "MAX_RAW_BYTES", 100_000)
+
+    with pytest.raises(TooLargeError, match=r"plan 'a': .* is 100,000\. Part the source into several"):
+        cut("\x01" * 50_000, "p#t-0", "plan 'a'")
+
+
+@pytest.mark.parametrize("field", [{"chunks": MAX_CHUNKS + 1}, {"length": MAX_RAW_BYTES + 1}], ids=str)
+def test_reference_is_refused_when_it_asks_for_more_than_is_ever_written(field: dict[str, int]) -> None:
+    reference, parts = cut(VALUE, "p#t-0", "plan 'a'")
+
+    with pytest.raises(ValueError, match="are more than is ever written"):
+        join(reference._replace(**field), parts)
+
+
+def test_no_more_than_the_stored_length_is_decompressed_when_a_chunk_is_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, asked = b"0" * 50_000_000, list[int]()
+    bomb = zlib.compress(raw, 9)
+
+    real = zlib.decompressobj()
+    monkeypatch.setattr("scripts.helpers.protocol.chunks.zlib.decompressobj", lambda: _wrap(real, asked))
+
+    with pytest.raises(ValueError, match="more or less than one compressed stream"):
+        join(Spilled("p#t-0", 1, 1_000, hashlib.sha256(raw).hexdigest()), [bomb])
+
+    assert asked == [1_001]
+    assert real.eof is False
+
+
+def _wrap(real: Any, asked: list[int]) -> Any:
+    class Inflate:
+        eof, unused_data = False, b""
+
+        def decompress(self, data: bytes, limit: int) -> bytes:
+            asked.append(limit)
+            found: bytes = real.decompress(data, limit)
+            assert len(found) <= limit
+            self.eof, self.unused_data = real.eof, real.unused_data
+            return found
+
+    return Inflate()
+
+
+# --- what is noticed -----------------------------------------------------------------------------------------------
+
+Damage = Callable[[list[bytes]], list[bytes]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda parts: parts[:-1], "2 of 3 chunks"),
+        (lambda parts: parts[1:], "2 of 3 chunks"),
+        (lambda parts: [*parts, b""], "4 of 3 chunks"),
+        (lambda parts: [parts[1], parts[0], parts[2]], "not compressed data"),
+        (lambda parts: [parts[0], parts[0], parts[2]], "not compressed data|differ|stream"),
+        (lambda parts: [*parts[:-1], parts[-1][:-1]], "more or less than one compressed stream"),
+        (lambda parts: [*parts[:-1], parts[-1][:-4]], "more or less than one compressed stream"),
+        (lambda parts: [*parts[:-1], parts[-1] + b"x"], "more or less than one compressed stream"),
+        (lambda parts: [b"", b"", b""], "more or less than one compressed stream"),
+    ],
+    ids=["last-gone", "first-gone", "one-more", "swapped", "doubled", "cut", "checksum-cut", "longer", "empty"],
+)
+def test_damage_is_noticed_when_chunks_are_joined(damage: Damage, text: str) -> None:
+    reference, parts = cut(VALUE, "p#t-0", "plan 'a'")
+
+    with pytest.raises(ValueError, match=text):
+        join(reference, damage(parts))
+
+
+@pytest.mark.parametrize("field", [{"length": 1}, {"sha256": "0" * 64}], ids=["length", "sha256"])
+def test_altered_reference_is_noticed_when_chunks_are_joined(field: dict[str, Any]) -> None:
+    reference, parts = cut([1, 2, 3], "p#t-0", "plan 'a'")
+
+    with pytest.raises(ValueError, match=r"length or checksum differ|compressed stream"):
+        join(reference._replace(**field), parts)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "not json",
+        "[]",
+        "[1,2]",
+        '[{"M":1},{"M":{}}]',
+        '[{"M":{}},{"M":{}}]',
+        '[{"M":{"value":{"B":"!"}}},{"M":{}}]',
+        '[{"M":{"value":{"B":5}}},{"M":{}}]',
+        '[{"M":{"value":{"N":"x"}}},{"M":{}}]',
+        '[{"M":{"value":{"Q":"x"}}},{"M":{}}]',
+        '[{"M":{"value":{}}},{"M":{}}]',
+        '[{"L":[]},{"M":{}}]',
+        '[{"M":{"value":' + '{"L":[' * 5_000 + "]}" * 5_000 + "}},null]",
+    ],
+    ids=lambda text: text[:30],
+)
+def test_content_that_we_never_write_is_a_value_error_when_its_checksum_fits(content: str) -> None:
+    raw = content.encode()
+    reference = Spilled("p#t-0", 1, len(raw), hashlib.sha256(raw).hexdigest())
+
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - each has another text
+        join(reference, [zlib.compress(raw)])
+
+    assert not isinstance(caught.value, UnicodeError)
+
+
+def test_stored_text_is_plain_json_when_a_value_holds_bytes() -> None:
+    _, parts = cut({"b": b"\x00\xff"}, "p#t-0", "plan 'a'")
+
+    attribute, types = json.loads(zlib.decompress(b"".join(parts)))
+
+    assert attribute == {"M": {"value": {"M": {"b": {"B": "AP8="}}}}}
+    assert types == {"M": {}}

@@ -1,0 +1,303 @@
+"""The head of a job: legal next states, illegal ones, and what each changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
+from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Plan
+from scripts.helpers.protocol.names import BatchId
+
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+LEASE = timedelta(minutes=15)
+
+
+def make_plan(plan_id: str = "p1", **next_watermarks: object) -> Plan:
+    return Plan(plan_id, {"repairs": {"low": 1, "high": 9}}, next_watermarks or {"repairs": 9})
+
+
+def idle(version: int = 3) -> Head:
+    change = Change("COMMIT", "c0", NOW, run_id="jr_0", plan_id="p0", metrics={"rows": 5})
+    return Head("parking", "e1", version, 7, {"repairs": 1}, last=change)
+
+
+def claimed(head: Head | None = None, run_id: str = "jr_1", token: str = "t1") -> Head:
+    return (head or idle()).claimed(run_id, token=token, now=NOW, lease=LEASE)
+
+
+def planned() -> Head:
+    return claimed().planned(make_plan())
+
+
+def committed() -> Head:
+    return planned().committed(token="c1", now=NOW, metrics={"rows": 2})
+
+
+def aborted() -> Head:
+    return planned().released()
+
+
+def test_first_head_has_nothing_and_an_epoch_of_its_own_when_made() -> None:
+    head, other = Head.first("parking"), Head.first("parking")
+
+    assert (head.version, head.fence, head.watermarks) == (0, 0, {})
+    assert (head.claim, head.plan, head.last, head.log_entry) == (None, None, None, None)
+    assert head.epoch != other.epoch
+
+
+def test_run_id_raises_naming_the_job_when_nothing_was_committed() -> None:
+    with pytest.raises(NoWatermarkError, match="Job 'parking' has not committed a watermark yet"):
+        _ = claimed(Head.first("parking")).run_id
+
+
+def test_imported_head_is_version_1_with_its_run_when_a_legacy_item_is_taken_over() -> None:
+    head = Head.imported("parking", "jr_9", {"latest_data": 0}, now=NOW, token="t")
+
+    assert (head.version, head.run_id, head.watermarks) == (1, "jr_9", {"latest_data": 0})
+    metrics = {"legacy_items": 1}
+    assert head.last == Change("IMPORT", "t", NOW, run_id="jr_9", metrics=metrics, fence=0, runs=1, failed=0)
+
+
+@pytest.mark.parametrize("start", [Head.first("parking"), idle(), aborted()])
+def test_claimed_takes_the_job_with_a_higher_fence_when_nobody_holds_it(start: Head) -> None:
+    head = claimed(start)
+
+    assert head == replace(start, fence=start.fence + 1, claim=head.claim)
+    assert head.claim is not None
+    assert (head.claim.run_id, head.claim.token, head.claim.attempt) == ("jr_1", "t1", 1)
+    assert head.claim.lease_until == NOW + LEASE
+
+
+@pytest.mark.parametrize("start", [claimed(), planned()])
+def test_claimed_reenters_with_next_attempt_when_run_id_is_the_same(start: Head) -> None:
+    head = claimed(start, token="t2")
+
+    assert head.claim is not None
+    assert (head.fence, head.claim.attempt, head.claim.token) == (start.fence + 1, 2, "t2")
+    assert head.plan == start.plan
+
+
+@pytest.mark.parametrize("start", [claimed(), planned()])
+def test_claimed_refuses_with_owner_and_end_of_lease_when_another_run_holds_it(start: Head) -> None:
+    late = NOW + LEASE - timedelta(microseconds=1)
+
+    with pytest.raises(RunInProgressError) as caught:
+        start.claimed("jr_2", token="t2", now=late, lease=LEASE)
+
+    assert "Run 'jr_1' works on job 'parking'; its lease ends at 2026-03-16T16:00:00+00:00" in str(caught.value)
+    assert "Start again after that" in str(caught.value)
+    assert (caught.value.owner, caught.value.lease_until) == ("jr_1", NOW + LEASE)
+
+
+def test_claimed_inherits_the_plan_with_attempt_1_when_the_lease_is_over() -> None:
+    start = planned()
+
+    head = start.claimed("jr_2", token="t2", now=NOW + LEASE, lease=LEASE)
+
+    assert head.claim is not None
+    assert (head.fence, head.claim.run_id, head.claim.attempt) == (start.fence + 1, "jr_2", 1)
+    assert head.plan == start.plan
+    assert head.next_batch == start.next_batch
+
+
+def test_lease_is_stored_in_utc_when_the_clock_has_another_zone() -> None:
+    head = idle().claimed("jr_1", token="t", now=NOW.astimezone(timezone(timedelta(hours=5))), lease=LEASE)
+
+    assert head.claim is not None
+    assert head.claim.lease_until.utcoffset() == timedelta(0)
+
+
+def test_planned_changes_the_plan_alone_when_claimed() -> None:
+    assert planned() == replace(claimed(), plan=make_plan())
+
+
+def test_planned_changes_nothing_when_the_plan_is_the_same() -> None:
+    assert planned().planned(make_plan()) == planned()
+
+
+@pytest.mark.parametrize("other", [make_plan("p2"), make_plan("p1", repairs=10)])
+def test_planned_refuses_naming_plan_and_version_when_another_is_open(other: Plan) -> None:
+    with pytest.raises(
+        PlanConflictError, match=r"Job 'parking': plan p1 of version 4 is frozen .*Work through the frozen plan"
+    ):
+        planned().planned(other)
+
+
+@pytest.mark.parametrize("start", [Head.first("parking"), idle(), aborted(), committed()])
+def test_planned_refuses_when_no_run_has_the_job(start: Head) -> None:
+    with pytest.raises(PlanConflictError, match=r"Job 'parking': no run has the job.*Call begin first"):
+        start.planned(make_plan())
+
+
+def test_committed_takes_the_plans_own_next_and_lets_go_when_planned() -> None:
+    start = planned()
+
+    head = start.committed(token="c1", now=NOW, metrics={"rows": 2})
+
+    change = Change(
+        "COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", previous_run_id="jr_0", started_at=NOW,
+        metrics={"rows": 2}, fence=start.fence, runs=4, failed=0,
+    )  # fmt: skip
+    assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change)
+    assert head.run_id == "jr_1"
+    assert head.log_entry == LogEntry("parking", 4, {"repairs": 9}, change)
+
+
+def test_committed_counts_a_version_when_the_watermark_is_the_same_again() -> None:
+    head = claimed().planned(make_plan("p1", repairs=1)).committed(token="c1", now=NOW)
+
+    assert (head.version, head.watermarks) == (4, {"repairs": 1})
+
+
+@pytest.mark.parametrize("start", [Head.first("parking"), idle(), claimed(), aborted(), committed()])
+def test_committed_refuses_with_the_remedy_when_there_is_no_plan_of_a_run(start: Head) -> None:
+    with pytest.raises(PlanConflictError, match=r"Job 'parking': there is no frozen plan to commit. Call freeze first"):
+        start.committed(token="c2", now=NOW)
+
+
+def test_released_keeps_plan_and_fence_when_a_plan_is_frozen() -> None:
+    assert planned().released() == replace(planned(), claim=None)
+
+
+@pytest.mark.parametrize(
+    ("before", "step"),
+    [
+        (Head.first("parking"), claimed),
+        (idle(), claimed),
+        (claimed(), lambda head: claimed(head, token="t2")),
+        (claimed(), lambda head: head.planned(make_plan())),
+        (claimed(), lambda head: head.released()),
+        (planned(), lambda head: claimed(head, token="t2")),
+        (planned(), lambda head: head.committed(token="c1", now=NOW)),
+        (planned(), lambda head: head.released()),
+        (aborted(), claimed),
+    ],
+)
+def test_identity_differs_and_original_stays_when_a_transition_is_made(
+    before: Head, step: Callable[[Head], Head]
+) -> None:
+    copy = replace(before)
+
+    after = step(before)
+
+    assert after.identity != before.identity
+    assert before == copy
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        (claimed(token="t1"), claimed(token="t2")),
+        (claimed().planned(make_plan("p1")), claimed().planned(make_plan("p2"))),
+        (planned().committed(token="c1", now=NOW), planned().committed(token="c2", now=NOW)),
+        (replace(idle(), epoch="e1"), replace(idle(), epoch="e2")),
+    ],
+)
+def test_identity_differs_when_two_writers_make_the_same_step_from_one_head(mine: Head, other: Head) -> None:
+    assert mine.identity != other.identity
+
+
+def test_batch_id_is_that_of_the_next_version_when_a_batch_is_open() -> None:
+    assert planned().next_batch == BatchId("parking", "e1", 4)
+
+
+def test_batch_id_is_the_same_for_every_attempt_when_a_plan_is_replayed() -> None:
+    replayed = aborted().claimed("jr_2", token="t2", now=NOW, lease=LEASE)
+
+    assert replayed.next_batch == planned().next_batch
+
+
+def test_repr_shows_no_values_when_printed() -> None:
+    head = claimed(replace(idle(), watermarks={"email": "secret"})).planned(make_plan(email="secret"))
+    entry = LogEntry("parking", 4, {"email": "secret"}, committed().last)  # type: ignore[arg-type]
+
+    assert "secret" not in repr(head) + repr(entry)
+    assert repr(entry) == "<v4 COMMIT 2026-03-16 15:45:00Z run=jr_1 rows=2>"
+
+
+# --- counts ------------------------------------------------------------------------------------------
+
+
+def committed_after(head: Head, *runs: str) -> Head:
+    """Return the head after some runs began, of which the last one committed and the others let go."""
+    for run_id in runs[:-1]:
+        head = claimed(head, run_id).released()
+    return claimed(head, runs[-1]).planned(make_plan()).committed(token="c9", now=NOW)
+
+
+def counts(head: Head) -> tuple[int, int, int, str | None]:
+    assert head.log_entry is not None
+    return head.version, head.runs, head.log_entry.failed, head.log_entry.change.previous_run_id
+
+
+def test_runs_grow_by_one_per_success_and_failures_are_told_when_runs_fail_in_between() -> None:
+    first = committed_after(Head.first("parking"), "jr_1")
+    second = committed_after(first, "jr_2", "jr_3", "jr_4")
+    third = committed_after(second, "jr_5")
+
+    assert [counts(head) for head in (first, second, third)] == [
+        (1, 1, 0, None),
+        (2, 2, 2, "jr_1"),
+        (3, 3, 0, "jr_4"),
+    ]
+
+
+def test_begun_counts_the_runs_since_the_last_version_when_they_fail_or_come_again() -> None:
+    start = committed_after(Head.first("parking"), "jr_1")
+
+    again = claimed(claimed(start, "jr_2").released(), "jr_3", "t1").claimed("jr_3", token="t2", now=NOW, lease=LEASE)
+
+    assert (start.begun, claimed(start).begun, claimed(start).released().begun, again.begun) == (0, 1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("decide", "runs", "previous"),
+    [
+        (lambda head, order: head.reset(order), 2, "jr_2"),
+        (lambda head, order: head.rewound(LogEntry("parking", 1, {}, Change("COMMIT", "c", NOW, "jr_1")), order), 2,
+         "jr_2"),
+        (lambda head, order: head.declared({"repairs": 5}, order), 2, "jr_2"),
+        (lambda head, order: head.declared({"repairs": 5}, replace(order, imported_run="jr_7")), 3, "jr_2"),
+    ],
+    ids=["reset", "rewind", "set", "import"],
+)  # fmt: skip
+def test_version_grows_and_runs_only_by_an_import_when_a_person_decides(
+    decide: Callable[[Head, Order], Head], runs: int, previous: str
+) -> None:
+    head = claimed(committed_after(committed_after(Head.first("parking"), "jr_1"), "jr_2"), "jr_3").released()
+
+    after = decide(head, Order("ann", "because", NOW, "t"))
+
+    assert counts(after) == (3, runs, 0, previous)
+    assert after.begun == 0
+
+
+def test_import_puts_its_run_in_force_when_watermarks_are_taken_over() -> None:
+    order = Order("ann", "from another system", NOW, "t", imported_run="jr_7")
+
+    head = Head.first("parking").declared({"repairs": 5}, order)
+
+    assert head.last is not None
+    assert (head.last.op, head.run_id, head.last.why) == ("IMPORT", "jr_7", "from another system")
+
+
+def test_runs_are_as_many_as_versions_when_they_were_not_counted_before() -> None:
+    old = idle()
+
+    head = committed_after(old, "jr_1", "jr_2")
+
+    assert (old.runs, head.runs) == (old.version, old.version + 1)
+    assert head.log_entry is not None
+    assert head.log_entry.failed == 0
+
+
+def test_attempts_of_the_same_run_are_told_when_failures_were_not_counted_before() -> None:
+    head = claimed(claimed(), token="t2").planned(make_plan()).committed(token="c1", now=NOW)
+
+    entry = LogEntry("parking", 4, {}, Change("COMMIT", "c1", NOW, "jr_1", attempt=3))
+
+    assert (head.log_entry and head.log_entry.failed, entry.failed, entry.runs) == (1, 2, 4)

@@ -1,0 +1,316 @@
+"""Items and requests: what is stored under which key, on which condition, and how altered items are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from scripts.helpers.protocol.values import MAX_BYTES, size_of
+
+NOW = datetime(2026, 3, 16, 15, 45, 0, 250, tzinfo=timezone.utc)
+MARKS = {"latest_data": "", "id": 0, "flag": False, "share": 0.5, "sum": Decimal(2), "seen": NOW, "none": None}
+CHANGE = Change("COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", attempt=2, why="asked", metrics={"rows": 0, "s": 1.5})
+CLAIM = Claim("jr_2", "t2", 3, NOW + timedelta(minutes=15), NOW)
+PLAN = Plan("p2", {"repairs": {"low": NOW, "high": NOW, "lookback": 1.5}}, {"repairs": {"value": NOW}}, NOW)
+ENTRY = LogEntry("parking", 3, MARKS, CHANGE)
+IDLE = Head("parking", "e1", 3, 7, MARKS, last=CHANGE)
+CLAIMED = replace(IDLE, claim=CLAIM)
+PLANNED = replace(CLAIMED, plan=PLAN)
+ABORTED = replace(IDLE, plan=PLAN)
+FIRST = Head.first("parking")
+
+
+def changed(item: items.Item, path: str, value: Any) -> items.Item:
+    """Return a copy of an item with the attribute at `path` replaced, or removed if the value is None."""
+    name, _, rest = path.partition(".")
+    if rest:
+        return item | {name: {"M": changed(item[name]["M"], rest, value)}}
+    kept = {key: attribute for key, attribute in item.items() if key != name}
+    return kept if value is None else kept | {name: value}
+
+
+@pytest.mark.parametrize("head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED])
+def test_head_comes_back_equal_when_stored(head: Head) -> None:
+    back = items.head_from_item(items.head_to_item(head))
+
+    assert back == head
+    assert [type(value) for value in back.watermarks.values()] == [type(value) for value in head.watermarks.values()]
+
+
+@pytest.mark.parametrize("change", [CHANGE, Change("RESET", "c2", NOW)])
+def test_log_entry_comes_back_equal_when_stored(change: Change) -> None:
+    entry = replace(ENTRY, change=change)
+
+    assert items.log_from_item(items.log_to_item(entry)) == entry
+
+
+def test_run_item_reads_as_the_playbooks_dict_when_stored() -> None:
+    assert items.run_from_item(items.run_to_item(ENTRY)) == {
+        "jobName": "parking",
+        "runId": "jr_1",
+        "watermarks": MARKS,
+        "version": 3,
+        "status": "COMMITTED",
+        "committedAt": NOW,
+        "metrics": {"rows": 0, "s": 1.5},
+    }
+
+
+def test_run_item_reads_plain_values_when_it_is_of_the_original_class() -> None:
+    item = items.key("parking", "jr_1") | {"watermarks": {"M": {"rows": {"N": "808"}, "last": {"S": "2023-03-16"}}}}
+
+    assert items.run_from_item(item) == {
+        "jobName": "parking",
+        "runId": "jr_1",
+        "watermarks": {"rows": 808, "last": "2023-03-16"},
+    }
+
+
+def test_head_shows_plain_values_to_legacy_readers_when_stored() -> None:
+    item = items.head_to_item(IDLE)
+
+    assert item["watermarks"]["M"]["seen"] == {"S": "2026-03-16T15:45:00.000250+00:00"}
+    assert item["watermarks"]["M"]["id"] == {"N": "0"}
+
+
+@pytest.mark.parametrize("head", [IDLE, PLANNED])
+def test_head_never_expires_when_stored(head: Head) -> None:
+    assert items.TTL_ATTRIBUTE not in items.head_to_item(head)
+
+
+def test_head_has_the_agreed_attributes_only_when_a_batch_is_open() -> None:
+    committed = {"jobName", "runId", "watermarks", "types", "fmt", "epoch", "version", "fence", "last"}
+
+    assert set(items.head_to_item(IDLE)) == committed
+    assert set(items.head_to_item(PLANNED)) == committed | {
+        "owner", "ownerTok", "attempt", "leaseUntil", "claimedAt", "planId", "plan",
+    }  # fmt: skip
+
+
+def test_largest_head_fits_a_dynamodb_item_when_everything_is_at_its_limit() -> None:
+    full = {"x": "x" * (MAX_BYTES - 50)}
+    change = replace(CHANGE, metrics={"x": "x" * (items.MAX_METRICS_BYTES - 50)})
+    head = replace(PLANNED, watermarks=full, plan=Plan("p2", full, full), last=change)
+
+    assert MAX_BYTES * 3 < size_of({"M": items.head_to_item(head)}) < 400_000
+
+
+def test_range_keys_sort_log_then_runs_then_head_when_queried() -> None:
+    run_ids = ['"', "#run", "0", "Zz", "jr_" + "0" * 64, "jr_" + "f" * 64, "}" * 255]
+
+    ordered = [items.log_key(0), items.log_key(10**19 - 1), *run_ids, items.HEAD_KEY]
+
+    assert sorted(ordered, key=str.encode) == ordered
+
+
+def test_log_keys_sort_as_versions_when_digits_grow() -> None:
+    keys = [items.log_key(version) for version in (0, 1, 9, 10, 99, 100, 10**18, 10**19 - 1)]
+
+    assert sorted(keys) == keys
+    assert {len(key) for key in keys} == {len("!c#") + 19}
+
+
+@pytest.mark.parametrize("write", [items.log_to_item, items.run_to_item])
+def test_counts_stand_in_the_item_when_they_are_known(write: Callable[[LogEntry], items.Item]) -> None:
+    counted = replace(ENTRY, change=replace(CHANGE, fence=9, runs=3, failed=0))
+
+    added = {name: value for name, value in write(counted).items() if name not in write(ENTRY)}
+
+    assert added == {"fence": {"N": "9"}, "runs": {"N": "3"}, "failed": {"N": "0"}}
+
+
+def test_counts_survive_storage_and_stay_unknown_when_an_item_has_none() -> None:
+    counted = replace(ENTRY, change=replace(CHANGE, fence=9, runs=3, failed=0))
+
+    assert items.log_from_item(items.log_to_item(counted)) == counted
+    assert items.log_from_item(items.log_to_item(ENTRY)).change.runs is None
+
+
+# --- refused before anything is built ----------------------------------------------------------
+
+
+def test_metrics_are_refused_when_one_has_the_name_of_a_watermark() -> None:
+    with pytest.raises(ReservedNameError, match=r"'rows' is a reserved name \(as are latest, rows\). Rename it"):
+        items.encode_metrics({"rows": 1}, {"rows": 5, "latest": 2})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [({"rows": float("nan")}, "metric 'rows' is NaN"), ({"note": "x" * 9_000}, "metric map, most of it in 'note'")],
+)
+def test_metrics_are_refused_when_they_cannot_be_stored(metrics: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidValueError, match=text):
+        items.encode_metrics(metrics, {})
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (replace(PLAN, contexts={"repairs": {"high": float("nan")}}), "The plan 'repairs.high' is NaN"),
+        (replace(PLAN, next={"repairs": object()}), "The watermark 'repairs' is a object"),
+    ],
+)
+def test_head_write_is_refused_when_the_plan_cannot_be_stored(plan: Plan, text: str) -> None:
+    with pytest.raises(InvalidValueError, match=text):
+        requests.put_head("t", CLAIMED, replace(CLAIMED, plan=plan))
+
+
+# --- altered items -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "item"),
+    [(items.head_from_item, items.head_to_item(IDLE)), (items.log_from_item, items.log_to_item(ENTRY))],
+)
+def test_reading_refuses_naming_both_formats_when_the_item_is_newer(
+    read: Callable[[items.Item], Any], item: items.Item
+) -> None:
+    newer = item | {"fmt": {"N": "2"}, "watermarks": {"S": "another shape"}}
+
+    with pytest.raises(NewerFormatError) as caught:
+        read(newer)
+
+    assert "Job 'parking' is stored in format 2; this version knows up to 1" in str(caught.value)
+    assert "Upgrade glue-watermarks" in str(caught.value)
+
+
+ALTERED_HEAD = [
+    ("watermarks", None),
+    ("watermarks", {"S": "x"}),
+    ("watermarks.share", {"S": "x"}),
+    ("watermarks.id", {"SS": ["x"]}),
+    ("types", None),
+    ("types.seen", {"S": "float"}),
+    ("types.seen", {"M": {}}),
+    ("epoch", None),
+    ("version", None),
+    ("version", {"N": "1.5"}),
+    ("version", {"S": "3"}),
+    ("fence", None),
+    ("fence", {"N": "x"}),
+    ("owner", None),
+    ("ownerTok", None),
+    ("attempt", None),
+    ("leaseUntil", {"S": "soon"}),
+    ("leaseUntil", {"S": "2026-03-16T15:45:00"}),
+    ("leaseUntil", {"S": "0001-01-01T00:00:00.000000+05:00"}),
+    ("planId", None),
+    ("plan", None),
+    ("plan", {"L": []}),
+    ("plan.next", None),
+    ("plan.contexts", {"S": ""}),
+    ("last", {"S": "x"}),
+    ("last.commitId", None),
+    ("last.at", {"S": "yesterday"}),
+    ("last.metrics", {"NULL": True}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), ALTERED_HEAD)
+def test_head_is_refused_naming_job_and_key_when_an_attribute_was_altered(path: str, value: Any) -> None:
+    with pytest.raises(CorruptItemError) as caught:
+        items.head_from_item(changed(items.head_to_item(PLANNED), path, value))
+
+    assert "Item '~latest' of job 'parking' is not readable" in str(caught.value)
+    assert "Restore it from a backup" in str(caught.value)
+    assert (caught.value.job_id, caught.value.range_key) == ("parking", "~latest")
+
+
+@pytest.mark.parametrize("path", ["version", "watermarks", "types", "op", "commitId", "at", "metrics", "metricTypes"])
+def test_log_entry_is_refused_naming_job_and_key_when_an_attribute_is_gone(path: str) -> None:
+    with pytest.raises(CorruptItemError, match=r"Item '!c#0000000000000000003' of job 'parking' is not readable"):
+        items.log_from_item(changed(items.log_to_item(ENTRY), path, None))
+
+
+@pytest.mark.parametrize("path", ["watermarks", "status", "committedAt", "metrics", "metricTypes"])
+def test_run_item_is_refused_naming_job_and_run_when_an_attribute_is_gone(path: str) -> None:
+    with pytest.raises(CorruptItemError, match="Item 'jr_1' of job 'parking' is not readable"):
+        items.run_from_item(changed(items.run_to_item(ENTRY), path, None))
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+TRANSITIONS = [(FIRST, CLAIMED), (IDLE, CLAIMED), (CLAIMED, PLANNED), (PLANNED, IDLE), (PLANNED, ABORTED)]
+
+
+@pytest.mark.parametrize(("before", "after"), TRANSITIONS)
+def test_head_write_is_bound_to_version_fence_epoch_and_plan_when_a_head_exists(before: Head, after: Head) -> None:
+    request = requests.put_head("t", before, after)
+
+    terms = request["ConditionExpression"].split(" AND ")
+    assert terms[:3] == ["#version = :version", "#fence = :fence", "#epoch = :epoch"]
+    assert terms[3:] == ["#plan = :plan" if before.plan else "attribute_not_exists(#plan)"]
+    assert request["ExpressionAttributeNames"]["#version"] == "version"
+    assert request["ExpressionAttributeNames"]["#fence"] == "fence"
+    assert request["ExpressionAttributeNames"]["#plan"] == "planId"
+    assert request["ExpressionAttributeValues"][":version"] == {"N": str(before.version)}
+    assert request["ExpressionAttributeValues"][":fence"] == {"N": str(before.fence)}
+    assert request["ExpressionAttributeValues"][":epoch"] == {"S": before.epoch}
+    assert request["ExpressionAttributeValues"].get(":plan") == ({"S": "p2"} if before.plan else None)
+
+
+def test_head_write_demands_an_empty_place_when_there_was_no_head() -> None:
+    request = requests.put_head("t", None, CLAIMED)
+
+    assert request["ConditionExpression"] == "attribute_not_exists(#job)"
+    assert request["ExpressionAttributeNames"] == {"#job": "jobName"}
+
+
+def test_log_write_never_replaces_an_entry_when_one_exists() -> None:
+    assert requests.put_log("t", ENTRY)["ConditionExpression"] == "attribute_not_exists(#job)"
+
+
+REQUESTS = {
+    "put_head": requests.put_head("t", IDLE, CLAIMED),
+    "put_head with a plan": requests.put_head("t", PLANNED, IDLE),
+    "put_head first": requests.put_head("t", None, CLAIMED),
+    "put_log": requests.put_log("t", ENTRY),
+    "put_run": requests.put_run("t", ENTRY),
+    "put_chunk": requests.put_chunk("t", "parking", "p#1", 0, b"x"),
+    "renew_lease": requests.renew_lease("t", CLAIMED),
+    "expire": requests.expire("t", "parking", "jr_1", NOW),
+    "expire of a version": requests.expire("t", "parking", "jr_1", NOW, 3),
+    "query_log": requests.query_log("t", "parking"),
+    "query_job": requests.query_job("t", "parking"),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_expression_holds_placeholders_only_and_each_is_bound_when_built(name: str) -> None:
+    request = REQUESTS[name]
+    expression = request.get("ConditionExpression") or request["KeyConditionExpression"]
+
+    expression += request.get("UpdateExpression", "").removeprefix("SET")
+
+    rest = re.sub(r"[#:]\w+|attribute_not_exists|attribute_exists|\b(AND|OR|BETWEEN)\b|[()=<, ]", "", expression)
+    assert rest == ""
+    assert set(re.findall(r"#\w+", expression)) == set(request["ExpressionAttributeNames"])
+    assert set(re.findall(r":\w+", expression)) == set(request.get("ExpressionAttributeValues", {}))
+
+
+@pytest.mark.parametrize(
+    "request_", [requests.get("t", "parking", "jr_1"), REQUESTS["query_log"], REQUESTS["query_job"]]
+)
+def test_read_is_strongly_consistent_when_built(request_: dict[str, Any]) -> None:
+    assert request_["ConsistentRead"] is True
+
+
+def test_table_has_two_text_keys_and_no_index_when_created() -> None:
+    request = requests.create_table("t")
+
+    assert request["KeySchema"] == [
+        {"AttributeName": "jobName", "KeyType": "HASH"},
+        {"AttributeName": "runId", "KeyType": "RANGE"},
+    ]
+    assert {entry["AttributeType"] for entry in request["AttributeDefinitions"]} == {"S"}
+    assert request["BillingMode"] == "PAY_PER_REQUEST"
+    assert not any("Index" in name for name in request)

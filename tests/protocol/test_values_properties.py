@@ -1,0 +1,130 @@
+"""Values: what holds for every supported value, nested as it may be."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.protocol.values import RESERVED_NAMES, decode, encode, size_of, to_utc_string
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> Decimal:
+    """Any Decimal that a table can hold and boto3 can read, 38 digits and both ends included."""
+    digits = draw(st.integers(1, 10**38 - 1))
+    width = len(str(digits))
+    magnitude = draw(st.integers(max(-130, width - 166), 125))
+    return Decimal((draw(st.integers(0, 1)), tuple(map(int, str(digits))), magnitude - width + 1))
+
+
+floats = st.floats(1e-130, 9.9e125) | st.floats(-9.9e125, -1e-130) | st.sampled_from([0.0, 1e23, 5e-130])
+integers = st.integers(-(10**38) + 1, 10**38 - 1) | st.builds(
+    lambda digits, zeros: digits * 10**zeros, st.integers(-999, 999), st.integers(0, 120)
+)
+zones = st.builds(timezone, st.timedeltas(timedelta(hours=-23), timedelta(hours=23)))
+moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones | st.just(timezone.utc))
+leaves = (
+    st.none() | st.booleans() | integers | floats | decimals() | st.text(max_size=40) | st.binary(max_size=40)
+    | st.dates() | moments | st.sampled_from([0, "", False, Decimal(0), Decimal("0.00"), Decimal("0E+500")])
+)  # fmt: skip
+names = st.text(min_size=1, max_size=12)
+nested_values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=16
+)
+maps = st.dictionaries(names.filter(lambda name: name not in RESERVED_NAMES), nested_values, max_size=6)
+
+
+def typed(value: Any) -> Any:
+    """Return a form whose equality is also that of types."""
+    if isinstance(value, dict):
+        return {name: typed(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [typed(item) for item in value]
+    return type(value), value
+
+
+def legacy_view(value: Any) -> Any:
+    """Return what a program with boto3's resource reads, written down without our encoder."""
+    if isinstance(value, dict):
+        return {name: legacy_view(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [legacy_view(item) for item in value]
+    if isinstance(value, datetime):
+        utc = value.astimezone(timezone.utc)
+        return f"{utc.year:04d}-" + utc.strftime("%m-%dT%H:%M:%S.%f+00:00")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Decimal(value)
+    return value
+
+
+def comparable(attribute: Any) -> Any:
+    ((tag, value),) = attribute.items()
+    if tag == "M":
+        return {"M": {name: comparable(item) for name, item in value.items()}}
+    if tag == "L":
+        return {"L": [comparable(item) for item in value]}
+    return {"N": Decimal(value)} if tag == "N" else attribute
+
+
+def real_size(attribute: Any) -> int:
+    """Count as the Developer Guide does: two digits a byte, one more if they fall across byte borders."""
+    ((tag, value),) = attribute.items()
+    if tag == "N":
+        digits = "".join(map(str, Decimal(value).as_tuple().digits)).strip("0")
+        return (len(digits) + 2) // 2 + 1 + value.startswith("-") if digits else 1
+    if tag == "M":
+        return 3 + sum(1 + len(name.encode()) + real_size(item) for name, item in value.items())
+    if tag == "L":
+        return 3 + sum(1 + real_size(item) for item in value)
+    return {"S": lambda: len(value.encode()), "B": lambda: len(value)}.get(tag, lambda: 1)()
+
+
+@patient
+@given(maps)
+def test_decode_returns_every_value_with_its_type_when_encoded(given_map: dict[str, Any]) -> None:
+    back = decode(*encode(given_map))
+
+    assert typed(back) == typed(given_map)
+
+
+@patient
+@given(maps)
+def test_boto3_reads_the_plain_values_when_encoded(given_map: dict[str, Any]) -> None:
+    attribute, _ = encode(given_map)
+
+    assert TypeDeserializer().deserialize(attribute) == legacy_view(given_map)
+
+
+@patient
+@given(maps)
+def test_wire_is_what_boto3_writes_for_the_plain_values_when_encoded(given_map: dict[str, Any]) -> None:
+    attribute, _ = encode(given_map)
+
+    assert comparable(attribute) == comparable(TypeSerializer().serialize(TypeDeserializer().deserialize(attribute)))
+
+
+@patient
+@given(maps)
+def test_size_estimate_is_never_below_the_real_size_when_encoded(given_map: dict[str, Any]) -> None:
+    for part in encode(given_map):
+        assert size_of(part) >= real_size(part)
+
+
+@patient
+@given(moments, moments)
+def test_utc_strings_sort_as_their_times_when_zones_differ(first: datetime, second: datetime) -> None:
+    texts = to_utc_string(first), to_utc_string(second)
+
+    assert (texts[0] < texts[1], texts[0] == texts[1]) == (first < second, first == second)
+    assert [len(text) for text in texts] == [32, 32]

@@ -1,0 +1,155 @@
+"""How executors cut files into records, read folder values, and send typed errors through Spark's own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    ChangedObjectError,
+    CredentialsError,
+    LedgerError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
+from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.reading.fetched_lines import Fetching, LineRules, folder_values, marked, pack, unmarked
+
+KEYS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("rules", "body", "records"),
+    [
+        (LineRules(), b"", []),
+        (LineRules(), b"\n", [b""]),
+        (LineRules(), b"a\nb", [b"a", b"b"]),
+        (LineRules(), b"a\r\nb\rc\r\r\nd\n\re", [b"a", b"b", b"c", b"", b"d", b"", b"e"]),
+        (LineRules(), "a\u2028b\x85c\x0bd\x0ce".encode(), ["a\u2028b\x85c\x0bd\x0ce".encode()]),
+        (LineRules(), b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [b"a", b"\xef\xbb\xbfb"]),
+        (LineRules(separator=b"||"), b"a||b\nc||", [b"a", b"b\nc"]),
+        (LineRules(separator=b"|"), b"a||b", [b"a", b"", b"b"]),
+        (LineRules(whole=True), b"a\nb\n", [b"a\nb\n"]),
+        (LineRules(whole=True), b"", []),
+        (LineRules(blank=b" \t"), b"a\n \t\n\x0b\nb", [b"a", b"\x0b", b"b"]),
+        (LineRules(blank=b" ", header=True), b" \nh\na\nh\n", [b"a", b"h"]),
+        (LineRules(blank=b" ", comment=b"#", header=True), b"#c\nh\n#c\na\n #b\n", [b"a", b" #b"]),
+        (LineRules(header=True), b"h", []),
+        (LineRules(utf8=True), b"a\nb\xffc\nd\xc3", [b"a", b"b", b"d"]),
+        (LineRules(blank=b" ", utf8=True), b" \xff\n\xff\n \na", [b"{", b"{", b"a"]),
+        (LineRules(utf8=True, whole=True), b"\xff", [b"{"]),
+        (LineRules(utf8=True, whole=True), b"\xef\xbb\xbfa\n", [b"a\n"]),
+        (LineRules(utf8=False), b"b\xffc", [b"b\xffc"]),
+    ],
+)
+def test_cut_gives_the_records_of_sparks_reader_when_file_is(
+    rules: LineRules, body: bytes, records: list[bytes]
+) -> None:
+    assert rules.cut(body) == records
+
+
+@given(st.lists(st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]))), st.booleans())
+def test_cut_gives_back_lines_when_they_were_joined(lines: list[str], ended: bool) -> None:
+    records = [line.encode() for line in lines]
+    body = b"\n".join(records) + (b"\n" if ended and lines else b"")
+
+    found = LineRules().cut(body)
+
+    without_mark = [
+        record.removeprefix(b"\xef\xbb\xbf") if not index else record for index, record in enumerate(records)
+    ]
+    if not ended and without_mark and not without_mark[-1]:
+        without_mark.pop()
+    assert found == without_mark
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("a.json", []),
+        ("year=2013/a=b.json", ["2013"]),
+        ("x/year=2013/day=01/a", ["2013", "01"]),
+        ("day=a%3Ab/a", ["a:b"]),
+        ("day=%zz%2/a", ["%zz%2"]),
+        ("day=/a", [""]),
+        ("day=a=b/a", ["a=b"]),
+        ("day=__HIVE_DEFAULT_PARTITION__/a", [None]),
+    ],
+)
+def test_folder_values_are_those_of_spark_when_key_is(key: str, values: list[str | None]) -> None:
+    assert folder_values(key) == values
+
+
+@given(st.lists(KEYS), st.lists(KEYS, min_size=1), KEYS)
+def test_changed_objects_come_back_when_an_error_went_through_a_text(
+    overwritten: list[str], deleted: list[str], source: str
+) -> None:
+    error = ChangedObjectError(source, overwritten, deleted)
+
+    found = unmarked(f"Job aborted:\nRuntimeError: {marked(error)}\n\tat java.lang.Thread.run\n]")
+
+    assert isinstance(found, ChangedObjectError)
+    assert (found.source, found.overwritten, found.deleted) == (source, tuple(overwritten), tuple(deleted))
+    assert str(found) == str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SourceError("s3://b/", "key 'a' cannot be read (AccessDenied)."),
+        SourceUnavailableError("s3://b/", "SlowDown"),
+        AccessRefusedError("s3:ListBucket", "s3://b/"),
+        CredentialsError("S3 does not accept the credentials (ExpiredToken). Renew them."),
+        LedgerError("s3://b/", "it is damaged."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_comes_back_when_it_went_through_a_text(error: WatermarkError) -> None:
+    found = unmarked(f"RuntimeError: {marked(error)}\n")
+
+    assert type(found) is type(error)
+    assert str(found) == str(error)
+
+
+@pytest.mark.parametrize("text", ["", "RuntimeError: other", "[glue-watermarks error]"])
+def test_no_error_is_found_when_a_text_has_none(text: str) -> None:
+    assert unmarked(text) is None
+
+
+def test_records_keep_the_order_of_the_plan_when_many_are_fetched_at_once(tmp_path: object) -> None:
+    location = Location.parse(str(tmp_path))
+    for number in range(300):
+        with open(f"{location.prefix}{number:03d}", "wb") as file:
+            file.write(b"%d\n" % number * (number % 3))
+    plan = pa.Table.from_batches([part.rows for part in Listing(location)], LISTED)
+    halves = [pack(plan.slice(0, 150)), pack(plan.slice(150))]
+
+    batches = list(fetching(location)([pa.RecordBatch.from_arrays([pa.array(halves)], ["planned"])]))
+
+    table = pa.Table.from_batches(batches)
+    expected = [(b"%d" % number, location.uri(f"{number:03d}")) for number in range(300) for _ in range(number % 3)]
+    assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == expected
+
+
+def test_error_is_marked_with_the_key_when_a_file_is_gone(tmp_path: object) -> None:
+    location = Location.parse(str(tmp_path))
+    plan = pa.Table.from_pylist([{"key": "gone", "etag": "1", "size": 1}], LISTED)
+    batch = pa.RecordBatch.from_arrays([pa.array([pack(plan)])], ["planned"])
+
+    with pytest.raises(RuntimeError) as caught:
+        list(fetching(location)([batch]))
+
+    found = unmarked(str(caught.value))
+    assert isinstance(found, ChangedObjectError)
+    assert found.deleted == ("gone",)
+
+
+def fetching(location: Location) -> Fetching:
+    return Fetching(
+        location, LineRules(), folders=0, skip_changed=False, client_options=(), request_payer=False
+    )  # fmt: skip

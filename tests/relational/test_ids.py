@@ -1,0 +1,101 @@
+"""Blocks of ids: none comes twice, whatever people decide meanwhile, and what is not a number is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, SourceChangedError, TooManyIdsError
+from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock
+
+
+def commit(states: dict[str, Any], version: int, *contexts: str) -> tuple[dict[str, Any], list[int]]:
+    """Run one batch; return what is committed then, and where the ids of each context begin."""
+    blocks = [IdBlock.of_batch(context, version, slot, states) for slot, context in enumerate(contexts)]
+    return states | {block.context: block.state_after(["root"]) for block in blocks}, [block.first for block in blocks]
+
+
+def test_contexts_of_one_batch_have_blocks_of_their_own_when_planned() -> None:
+    states, first = commit({}, 1, "p", "q")
+    _, second = commit(states, 2, "q", "p")
+
+    assert (first, second) == ([STRIDE, STRIDE + BLOCK], [2 * STRIDE, 2 * STRIDE + BLOCK])
+
+
+def test_no_block_comes_twice_when_ids_were_set_ahead_and_a_version_is_gone_back_to() -> None:
+    ahead = {"p": {"kind": "ids", "next_id": 50 * STRIDE}}
+    after_2, found_2 = commit(ahead, 2, "p", "q")
+    after_3, found_3 = commit(after_2, 3, "q", "p")
+    _, found_5 = commit(after_2, 5, "p", "q")
+    _, found_7 = commit(ahead, 7, "p", "r")
+    _, found_8 = commit(after_3, 8, "r")
+
+    found = [*found_2, *found_3, *found_5, *found_7, *found_8]
+    assert found_2[0] >= 50 * STRIDE
+    assert found == sorted(set(found))
+
+
+def test_ids_are_above_those_of_another_job_when_its_bookmark_is_set() -> None:
+    elsewhere = {"kind": "ids", "next_id": 101 * STRIDE, "version": 100, "tables": ["root"]}
+
+    _, found = commit({"p": elsewhere}, 2, "p")
+
+    assert found == [103 * STRIDE]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_blocks_of_unsaved_runs_are_below_zero_and_their_own_when_tokens_differ(slots: int) -> None:
+    found = [IdBlock.unsaved(f"jr_{number}", slot).first for number in range(500) for slot in range(slots)]
+
+    assert len(set(found)) == 500 * slots
+    assert all(-MAX_ID <= first <= -BLOCK and first % BLOCK == 0 for first in found)
+    assert found[0] == IdBlock.unsaved("jr_0").first
+    assert IdBlock.unsaved("jr_0").state_after(["root"]) is None
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param({}, id="missing"),
+        pytest.param({"next_id": "7"}, id="text"),
+        pytest.param({"next_id": True}, id="boolean"),
+        pytest.param({"next_id": -1}, id="negative"),
+        pytest.param({"next_id": 7, "version": None}, id="version"),
+    ],
+)
+def test_state_is_refused_with_its_remedy_when_it_has_no_number(state: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        IdBlock.of_batch("p", 2, 0, {"q": {"kind": "ids", **state}})
+
+    assert str(caught.value) == (
+        "Context 'q' is one of ids, but its 'next_id' is missing or no whole number from 0 (or its 'version' is none). "
+        "Set it: set_watermark(job, {'q': {'kind': 'ids', 'next_id': …}}, why=…)."
+    )
+
+
+@pytest.mark.parametrize(("state", "name"), [(5, "int"), ({"kind": "files"}, "files")], ids=["number", "files"])
+def test_context_is_refused_when_it_remembers_something_else(state: Any, name: str) -> None:
+    with pytest.raises(SourceChangedError, match=f"context 'p' remembers '{name}'"):
+        IdBlock.of_batch("p", 2, 0, {"p": state})
+    with pytest.raises(SourceChangedError, match=f"context 'p' remembers '{name}'"):
+        IdBlock.unsaved("jr_1", 0, "p", state)
+
+    assert IdBlock.of_batch("q", 2, 0, {"p": state}).first == 2 * STRIDE
+
+
+def test_error_says_so_when_a_batch_has_too_many_contexts() -> None:
+    with pytest.raises(TooManyIdsError) as caught:
+        IdBlock.of_batch("p", 1, 16, {})
+
+    assert str(caught.value) == (
+        "Ids of context 'p': a batch has them for 16 contexts at most. Make a job of its own of the others."
+    )
+
+
+def test_tables_are_known_when_the_bookmark_lists_them() -> None:
+    states = {"p": {"kind": "ids", "next_id": 0, "tables": ["root", "root_a"]}, "q": {"kind": "ids", "next_id": 0}}
+
+    known = [IdBlock.of_batch(context, 2, 0, states).known for context in ("p", "q")]
+
+    assert known == [("root", "root_a"), ()]

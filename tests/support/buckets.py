@@ -1,0 +1,154 @@
+"""A bucket in memory that is its own listing, and a table in memory for what a bookmark remembers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.sources import ListingSource, Told
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.objects import LISTED, Interval, byte_order
+from scripts.helpers.protocol.chunks import join, lazy_blobs, take_blobs
+from scripts.helpers.protocol.values import Spilled, decode, encode
+
+SOURCE = "s3://landing/parking/"
+NOON = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
+
+
+class Bucket:
+    """What lies under a prefix. It is a `ListingSource`, whose clock is `now`.
+
+    Parameters
+    ----------
+    page
+        Objects of one interval.
+    """
+
+    def __init__(self, now: datetime = NOON, page: int = 1_000) -> None:
+        self.now, self.page = now, page
+        self.objects: dict[str, dict[str, Any]] = {}
+
+    def put(
+        self,
+        *keys: str,
+        body: str = "x",
+        at: datetime | None = None,
+        size: int | None = None,
+        storage_class: str | None = "STANDARD",
+    ) -> None:
+        for key in keys:
+            self.objects[key] = {
+                "key": key,
+                "etag": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
+                "version_id": None,
+                "size": len(body) if size is None else size,
+                "modified": at or self.now,
+                "storage_class": storage_class,
+            }
+
+    def delete(self, *keys: str) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+    def report(self) -> Bucket:
+        """Return what an inventory made now says for ever."""
+        made = Bucket(self.now, self.page)
+        made.objects = {key: dict(row) for key, row in self.objects.items()}
+        return made
+
+    def wait(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+    @property
+    def created(self) -> datetime:
+        return self.now
+
+    def list_objects(self, location: Location) -> Iterator[Interval]:
+        rows = [self.objects[key] for key in sorted(self.objects, key=byte_order)]
+        after = None
+        for start in range(0, max(len(rows), 1), self.page):
+            part = rows[start : start + self.page]
+            until = part[-1]["key"] if start + self.page < len(rows) else None
+            yield Interval(after, until, pa.RecordBatch.from_pylist(part, LISTED))
+            after = until
+
+
+class LiveListing:
+    """A bucket in the place of a `Listing` of S3."""
+
+    def __init__(self, bucket: Bucket, location: Location) -> None:
+        self.started, self._bucket, self._location = bucket.now, bucket, location
+
+    def __iter__(self) -> Iterator[Interval]:
+        return self._bucket.list_objects(self._location)
+
+
+class Table:
+    """Where states and plans are stored: values pass the real serializer, blobs are cut into chunks."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[str, list[bytes]] = {}
+        self._writes = 0
+
+    def stored(self, values: Mapping[str, Any]) -> Any:
+        """Store values and return them as a later run reads them."""
+        self._writes += 1
+        written: dict[str, list[bytes]] = {}
+        attribute = encode({"value": take_blobs(values, "job", f"t{self._writes}", written, self.chunks)})
+        self.chunks |= written
+        return lazy_blobs(decode(*attribute)["value"], "job", self._read)
+
+    def _read(self, reference: Spilled) -> Any:
+        return join(reference, self.chunks[reference.id])
+
+
+class Job:
+    """Runs of a job over a bucket, one after another, with what it remembers between them."""
+
+    def __init__(self, bucket: Bucket | None = None, source: str = SOURCE, **options: Any) -> None:
+        self.bucket, self.source, self.options = bucket or Bucket(), source, options
+        self.table = Table()
+        self.state: dict[str, Any] | None = None
+        self.version = 0
+        self.last: FileDelta = FileDelta(Location.parse(source))
+
+    def bookmark(self, **options: Any) -> FileBookmark:
+        """Return a bookmark that lists the bucket as it is now."""
+        taken_by = (self.version + 1, f"run-{self.version + 1}")
+        bookmark = FileBookmark(self.source, state=self.state, taken_by=taken_by, **{**self.options, **options})
+        bookmark._listing = lambda: LiveListing(self.bucket, bookmark.location)  # type: ignore[method-assign, assignment, return-value]
+        bookmark._look_at = self.bucket.objects.get  # type: ignore[method-assign, assignment]
+        return bookmark
+
+    def take(self, report: ListingSource | None = None) -> list[str]:
+        """Return the keys of one batch, by a listing or by a report, and remember them."""
+        bookmark = self.bookmark()
+        self.last = bookmark.new_files(report)
+        self.commit(bookmark)
+        return keys_of(self.last)
+
+    def take_told(self, told: Told) -> list[str]:
+        """Return the keys of a batch that events told of, and remember them."""
+        bookmark = self.bookmark()
+        self.last = bookmark.new_among(told, self.bucket.now)
+        self.commit(bookmark)
+        return keys_of(self.last)
+
+    def commit(self, bookmark: FileBookmark) -> None:
+        self.state = self.table.stored(bookmark.state_after)
+        self.version += 1
+
+    def segments(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = (self.state or {}).get("segments", ())
+        return found
+
+
+def keys_of(delta: FileDelta) -> list[str]:
+    """Return the keys of a delta."""
+    return [file.key for file in delta.files]

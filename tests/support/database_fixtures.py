@@ -1,0 +1,61 @@
+"""Fixtures of the row sources: private databases, started by the first test that asks."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from scripts.helpers.databases.table import JdbcTable
+from tests.conftest import JDBC_JARS, find_jdbc_jars, missing_component
+from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
+
+PACKAGES = (
+    "apt-get install postgresql mariadb-server libpostgresql-jdbc-java libmariadb-java libxerial-sqlite-jdbc-java"
+)
+
+
+@pytest.fixture(scope="session")
+def jdbc(spark: Any) -> Any:
+    """Return the Spark session with all drivers on its class path."""
+    missing = sorted(set(JDBC_JARS) - {name for name, _ in find_jdbc_jars()})
+    if missing:
+        missing_component(f"the JDBC driver {', '.join(missing)}", PACKAGES)
+    return spark
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    if PostgresServer.binaries() is None:
+        missing_component("PostgreSQL", PACKAGES)
+    if importlib.util.find_spec("psycopg") is None:
+        missing_component("psycopg", "pip install 'psycopg[binary]'")
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def maria() -> Iterator[MariaServer]:
+    if MariaServer.binaries() is None:
+        missing_component("MariaDB", PACKAGES)
+    server = MariaServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def table_in(jdbc: Any, postgres: PostgresServer) -> Callable[..., JdbcTable]:
+    """Return a maker of `JdbcTable` over a table of the PostgreSQL server."""
+
+    def make(name: str, kind: type[JdbcTable] = JdbcTable, **options: Any) -> JdbcTable:
+        return kind(jdbc, postgres.url, name, **({"properties": postgres.properties} | options))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFile:
+    return SQLiteFile(tmp_path_factory.mktemp("sqlite") / "shop.db")

@@ -1,0 +1,93 @@
+"""A source of rows in a list, with a clock of its own, that answers windows by running their SQL on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from typing import Any
+
+from scripts.helpers.rows.cursors import EPOCH, MICROSECOND, Bound, CursorColumn
+from scripts.helpers.rows.dialect import Dialect
+from scripts.helpers.rows.sources import Facts
+from scripts.helpers.rows.window import RowWindow
+
+
+class WholeNumbers(Dialect):
+    """Writes every cursor but a text as a whole number, of which SQLite has exact ones."""
+
+    name = "whole"
+
+    def timestamp(self, value: datetime) -> str:
+        return str(as_whole(value))
+
+    wall_clock = timestamp
+
+    def date(self, value: date) -> str:
+        return str(as_whole(value))
+
+    def number(self, value: int | Decimal) -> str:
+        return str(as_whole(value))
+
+    def text(self, value: str) -> str:
+        return f"CAST(X'{value.encode().hex()}' AS TEXT)"
+
+
+SQL = WholeNumbers()
+
+
+def as_whole(value: Any) -> Any:
+    """Return a cursor as SQLite stores it; a decimal in hundredths."""
+    if isinstance(value, datetime):
+        return (value.astimezone(timezone.utc) - EPOCH) // MICROSECOND
+    if isinstance(value, date):
+        return value.toordinal()
+    return int(value * 100) if isinstance(value, Decimal) else value
+
+
+@dataclass
+class ListedRows:
+    """Rows of cursor values, as tuples of one or two, which a test may change between two runs."""
+
+    cursors: tuple[CursorColumn, ...]
+    listed: list[tuple[Any, ...]] = field(default_factory=list)
+    now: datetime | None = None
+    ceiling: Any = None
+    zone: tzinfo | None = None
+    slack: timedelta | None = None
+    name: str = "public.repairs"
+    asked: list[Bound | None] = field(default_factory=list)
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        assert list(names) == [column.name for column in self.cursors]
+        return self.cursors
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
+        self.asked.append(low)
+        probe = RowWindow(columns, low, None, descending=descending)
+        whole = [row for row in self.listed if None not in row]
+        past = whole if low is None else self._where(probe.at_or_past(low, SQL), whole)
+        nulls = len(self.listed) - len(whole)
+        last = min(past, default=None) if descending else max(past, default=None)
+        ends = (None, last) if descending else (last, None)
+        return Facts(self.now, *ends, nulls, self.ceiling, self.zone, self.slack)
+
+    def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
+        return self._where(window.predicate(SQL), self.listed)
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _where(self, predicate: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        names = ", ".join(SQL.quote(column.name) for column in self.cursors)
+        connection = sqlite3.connect(":memory:")
+        connection.execute(f"CREATE TABLE source (position, {names})")
+        marks = ", ".join("?" * (len(self.cursors) + 1))
+        stored = [(position, *map(as_whole, row)) for position, row in enumerate(rows)]
+        connection.executemany(f"INSERT INTO source VALUES ({marks})", stored)
+        found = connection.execute(f"SELECT position FROM source WHERE {predicate} ORDER BY position").fetchall()
+        connection.close()
+        return [rows[position] for (position,) in found]

@@ -1,0 +1,180 @@
+"""The double of DynamoDB and moto give the same answers to the same requests of ours."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from tests.support.dynamodb import FakeDynamoDB
+
+TABLE = "table"
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+small = st.integers(0, 2)
+tokens = st.sampled_from(["t1", "t2"])
+jobs = st.just("parking") | st.sampled_from(["parking", "roads"])
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> Head:
+    claimed, planned = draw(st.booleans()), draw(st.booleans())
+    return Head(
+        draw(jobs),
+        epoch=draw(st.sampled_from(["e1", "e2"])),
+        version=draw(small),
+        fence=draw(small),
+        watermarks={"value": draw(small)},
+        claim=Claim("jr_1", draw(tokens), 1, NOW, NOW) if claimed else None,
+        plan=Plan(draw(tokens), {"rows": {"low": 0}}, {"value": 1}) if planned else None,
+    )
+
+
+entries = st.builds(
+    lambda job_id, version, run_id: LogEntry(job_id, version, {"value": version}, Change("COMMIT", "c", NOW, run_id)),
+    jobs, small, st.sampled_from(["jr_1", "jr_2"]),
+)  # fmt: skip
+range_keys = st.sampled_from([items.HEAD_KEY, *map(items.log_key, range(3)), "jr_1", items.chunk_key("p#t1-0", 0)])
+
+
+def _expire(job_id: str, range_key: str, version: int | None) -> dict[str, Any]:
+    return requests.expire(TABLE, job_id, range_key, NOW + timedelta(days=1), version)
+
+
+def _put_legacy(job_id: str, run_id: str) -> dict[str, Any]:
+    return {"TableName": TABLE, "Item": items.key(job_id, run_id) | {"watermarks": {"M": {"value": {"N": "1"}}}}}
+
+
+def _query_legacy(job_id: str) -> dict[str, Any]:
+    return {
+        "TableName": TABLE,
+        "KeyConditionExpression": "#job = :job",
+        "ExpressionAttributeNames": {"#job": items.HASH_KEY},
+        "ExpressionAttributeValues": {":job": {"S": job_id}},
+        "ScanIndexForward": False,
+        "Limit": 1,
+    }
+
+
+def _delete(job_id: str, range_key: str) -> dict[str, Any]:
+    return {"TableName": TABLE, "Key": items.key(job_id, range_key)}
+
+
+def _send(client: Any, method: str, request: dict[str, Any]) -> Any:
+    """Return what a request is answered, all pages of a query or the code of the error."""
+    try:
+        answer = getattr(client, method)(**request)
+    except ClientError as error:
+        return error.response["Error"]["Code"]
+    if method != "query":
+        return {name: answer[name] for name in answer.keys() & {"Item"}}
+    found = answer["Items"]
+    while "LastEvaluatedKey" in answer:
+        answer = client.query(**request | {"ExclusiveStartKey": answer["LastEvaluatedKey"]})
+        found += answer["Items"]
+    return found
+
+
+sent = st.one_of(
+    st.tuples(st.just("put_item"), st.builds(requests.put_head, st.just(TABLE), st.none() | heads(), heads())),
+    st.tuples(
+        st.just("update_item"),
+        heads().filter(lambda head: head.claim is not None).map(lambda head: requests.renew_lease(TABLE, head)),
+    ),
+    st.tuples(st.just("put_item"), st.builds(requests.put_log, st.just(TABLE), entries)),
+    st.tuples(st.just("put_item"), st.builds(requests.put_run, st.just(TABLE), entries)),
+    st.tuples(st.just("put_item"), st.builds(_put_legacy, jobs, st.sampled_from(["jr_1", "zz"]))),
+    st.tuples(
+        st.just("put_item"),
+        st.builds(requests.put_chunk, st.just(TABLE), jobs, st.just("p#t1-0"), small, st.just(b"\x00data")),
+    ),
+    st.tuples(st.just("update_item"), st.builds(_expire, jobs, range_keys, st.none() | small)),
+    st.tuples(st.just("delete_item"), st.builds(_delete, jobs, range_keys)),
+    st.tuples(st.just("get_item"), st.builds(requests.get, st.just(TABLE), jobs, range_keys)),
+    st.tuples(
+        st.just("query"),
+        st.builds(
+            lambda job_id, below, page: requests.query_log(TABLE, job_id, below=below, page=page),
+            jobs, st.none() | st.integers(1, 3), st.none() | st.integers(1, 3),
+        ),
+    ),
+    st.tuples(st.just("query"), st.builds(requests.query_job, st.just(TABLE), jobs)),
+    st.tuples(st.just("query"), st.builds(_query_legacy, jobs)),
+)  # fmt: skip
+
+
+@pytest.fixture
+def moto(mocked_aws: None) -> Any:
+    return boto3.client("dynamodb")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(sent, min_size=5, max_size=30))
+def test_double_answers_as_moto_does_when_our_requests_come_in_any_order(
+    moto: Any, sequence: list[tuple[str, dict[str, Any]]]
+) -> None:
+    double = FakeDynamoDB(TABLE)
+    moto.create_table(**requests.create_table(TABLE))
+
+    try:
+        answers = [(_send(double, *request), _send(moto, *request)) for request in sequence]
+    finally:
+        moto.delete_table(TableName=TABLE)
+
+    assert [of_double for of_double, _ in answers] == [of_moto for _, of_moto in answers]
+
+
+def test_double_answers_as_moto_does_when_there_is_no_such_table(moto: Any) -> None:
+    for method, request in (
+        ("get_item", requests.get(TABLE, "parking", "jr_1")),
+        ("describe_table", {"TableName": TABLE}),
+    ):
+        assert _send(FakeDynamoDB("other"), method, request) == _send(moto, method, request)
+
+
+def test_double_parts_a_query_into_pages_when_items_are_many() -> None:
+    double = FakeDynamoDB(TABLE)
+    for number in range(7):
+        double.put_item(**_put_legacy("parking", f"jr_{number}"))
+    double.page_items = 3
+
+    found = _send(double, "query", requests.query_job(TABLE, "parking"))
+
+    assert [item["runId"]["S"] for item in found] == [f"jr_{number}" for number in range(7)]
+    assert len(double.requests) == 7 + 3
+
+
+def test_double_serves_the_state_before_the_last_write_when_a_read_is_not_consistent() -> None:
+    double = FakeDynamoDB(TABLE, stale_reads=True)
+    double.put_item(**_put_legacy("parking", "jr_1"))
+    consistent = requests.get(TABLE, "parking", "jr_1")
+    eventual = {name: value for name, value in consistent.items() if name != "ConsistentRead"}
+
+    assert "Item" in double.get_item(**consistent)
+    assert "Item" not in double.get_item(**eventual)
+
+
+def test_double_refuses_an_item_when_it_is_above_400_kb() -> None:
+    double = FakeDynamoDB(TABLE)
+
+    answer = _send(double, "put_item", requests.put_chunk(TABLE, "parking", "p#t-0", 0, b"x" * 410_000))
+
+    assert answer == "ValidationException"
+    assert not double.items
+
+
+def test_double_stops_when_an_expression_is_none_of_ours() -> None:
+    request = _delete("parking", "jr_1") | {
+        "ConditionExpression": "size(#job) > :job",
+        "ExpressionAttributeNames": {"#job": "jobName"},
+        "ExpressionAttributeValues": {":job": {"N": "1"}},
+    }
+
+    with pytest.raises(NotImplementedError, match="size"):
+        FakeDynamoDB(TABLE).delete_item(**request)

@@ -1,0 +1,320 @@
+"""Bad input: refused with its type and a remedy, before anything is sent, and with nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import (
+    InvalidIdError,
+    InvalidValueError,
+    NoWatermarkError,
+    ReservedNameError,
+    TooLargeError,
+    UnknownJobError,
+    UnknownRunError,
+)
+from scripts.helpers.watermarks import Watermarks
+from tests.support.faults import Wire
+
+Stored = Callable[[], dict[str, Any]]
+PRIVATE = "a-private-value"
+
+JOB_IDS: list[Any] = [
+    pytest.param("", "Job name ''", id="empty"),
+    pytest.param("j" * 256, "(256 characters)", id="256-characters"),
+    pytest.param("job\n1", r"'job\n1'", id="newline"),
+    pytest.param("job1\n", r"'job1\n'", id="newline-at-end"),
+    pytest.param("job\x00", r"'job\x00'", id="nul"),
+    pytest.param("job\x7f", r"'job\x7f'", id="delete"),
+    pytest.param("!job", "'!job'", id="bang"),
+    pytest.param("~job", "'~job'", id="tilde"),
+    pytest.param(" job", "' job'", id="space"),
+    pytest.param("job*", "'job*'", id="wildcard"),
+    pytest.param("jöb", "'jöb'", id="non-ascii"),
+    pytest.param("job🎉", "'job🎉'", id="emoji"),
+    pytest.param(None, "must be a str, not NoneType", id="none"),
+    pytest.param(7, "must be a str, not int", id="int"),
+    pytest.param(b"job", "must be a str, not bytes", id="bytes"),
+    pytest.param(["job"], "must be a str, not list", id="list"),
+]
+RUN_IDS: list[Any] = [
+    pytest.param("", "Run id ''", id="empty"),
+    pytest.param("r" * 256, "(256 characters)", id="256-characters"),
+    pytest.param("r\n1", r"'r\n1'", id="newline"),
+    pytest.param("r1\n", r"'r1\n'", id="newline-at-end"),
+    pytest.param("r\x1b[31m", r"'r\x1b[31m'", id="escape"),
+    pytest.param("!c#0000000000000000001", "'!c#0000000000000000001'", id="bang"),
+    pytest.param("~latest", "'~latest'", id="tilde"),
+    pytest.param(" r", "' r'", id="space"),
+    pytest.param("rün", "'rün'", id="non-ascii"),
+    pytest.param(7, "must be a str, not int", id="int"),
+    pytest.param(b"r1", "must be a str, not bytes", id="bytes"),
+]
+JOB_CALLS: dict[str, Callable[[Watermarks, Any], Any]] = {
+    "begin": lambda watermarks, job_id: watermarks.begin(job_id, "r1"),
+    "create_watermark_item": lambda watermarks, job_id: watermarks.create_watermark_item(job_id, "r1", n=1),
+    "add_watermark": lambda watermarks, job_id: watermarks.add_watermark(
+        {"jobName": job_id, "runId": "r1", "watermarks": {"n": 1}}
+    ),
+    "adopt": lambda watermarks, job_id: watermarks.adopt(job_id, "r1"),
+    "get_most_recent_run_id": lambda watermarks, job_id: watermarks.get_most_recent_run_id(job_id),
+    "get_watermark": lambda watermarks, job_id: watermarks.get_watermark(job_id),
+    "get_watermark-of-run": lambda watermarks, job_id: watermarks.get_watermark(job_id, "r1"),
+    "latest": lambda watermarks, job_id: watermarks.latest(job_id),
+    "history": lambda watermarks, job_id: watermarks.history(job_id),
+}
+RUN_CALLS: dict[str, Callable[[Watermarks, str, Any], Any]] = {
+    "begin": lambda watermarks, job_id, run_id: watermarks.begin(job_id, run_id),
+    "create_watermark_item": lambda watermarks, job_id, run_id: watermarks.create_watermark_item(job_id, run_id),
+    "add_watermark": lambda watermarks, job_id, run_id: watermarks.add_watermark(
+        {"jobName": job_id, "runId": run_id, "watermarks": {"n": 1}}
+    ),
+    "adopt": lambda watermarks, job_id, run_id: watermarks.adopt(job_id, run_id),
+    "get_watermark": lambda watermarks, job_id, run_id: watermarks.get_watermark(job_id, run_id),
+}
+BAD_VALUES: list[Any] = [
+    pytest.param(datetime(2026, 3, 16), InvalidValueError, "without a time zone. Give it one", id="naive-datetime"),
+    pytest.param(float("nan"), InvalidValueError, "NaN or infinite", id="nan"),
+    pytest.param(float("inf"), InvalidValueError, "NaN or infinite", id="infinite"),
+    pytest.param(Decimal("sNaN"), InvalidValueError, "NaN or infinite", id="decimal-nan"),
+    pytest.param(10**38 + 1, InvalidValueError, "has 39 digits; the limit is 38. Round it", id="39-digits"),
+    pytest.param(Decimal("1E126"), InvalidValueError, "outside 1E-130 to 9.9E+125. Scale it", id="1E126"),
+    pytest.param("x" * 65 * 1024, TooLargeError, "the limit is 65,536. Store a reference", id="65-kb"),
+    pytest.param({1, 2}, InvalidValueError, "is a set, which cannot be stored. Use str", id="set"),
+    pytest.param((1, 2), InvalidValueError, "is a tuple, which cannot be stored", id="tuple"),
+    pytest.param("\ud800", InvalidValueError, "half a surrogate pair", id="surrogate"),
+    pytest.param({"": 1}, InvalidValueError, "has a name that is not a non-empty str. Rename it", id="empty-name"),
+    pytest.param([[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]], InvalidValueError, "deeper than 16 levels. Flatten", id="depth"),
+]
+
+
+@pytest.fixture
+def seeded(hooked: Watermarks, wire: Wire, job_id: str) -> Watermarks:
+    """Return `Watermarks` over a table where the job has committed r1; the wire is clear."""
+    hooked.add_watermark(hooked.create_watermark_item(job_id=job_id, run_id="r1", mark=PRIVATE))
+    wire.clear()
+    return hooked
+
+
+# --- ids ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", JOB_CALLS)
+@pytest.mark.parametrize(("bad", "text"), JOB_IDS)
+def test_job_name_is_refused_before_anything_is_sent_when_it_is_bad(
+    client: Any, wire: Wire, bad: Any, text: str, call: str
+) -> None:
+    watermarks = Watermarks("some-table", client)
+
+    with pytest.raises(InvalidIdError) as caught:
+        JOB_CALLS[call](watermarks, bad)
+
+    assert str(caught.value).startswith("Job name ")
+    assert text in str(caught.value)
+    assert "must match [A-Za-z0-9]" in str(caught.value) or "must be a str" in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("call", RUN_CALLS)
+@pytest.mark.parametrize(("bad", "text"), RUN_IDS)
+def test_run_id_is_refused_before_anything_is_sent_when_it_is_bad(
+    client: Any, wire: Wire, job_id: str, bad: Any, text: str, call: str
+) -> None:
+    watermarks = Watermarks("some-table", client)
+
+    with pytest.raises(InvalidIdError) as caught:
+        RUN_CALLS[call](watermarks, job_id, bad)
+
+    assert str(caught.value).startswith("Run id ")
+    assert text in str(caught.value)
+    assert "1 to 255 printable ASCII characters" in str(caught.value) or "must be a str" in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("name", ["x", "A" * 255, "a b._/:@=+-", "0"], ids=["1", "255", "signs", "digit"])
+def test_job_name_is_taken_when_it_is_within_the_rule(watermarks: Watermarks, job_id: str, name: str) -> None:
+    unique = (job_id + name)[:255]
+
+    watermarks.begin(unique, "r1")
+
+    assert watermarks.latest(unique).job_id == unique
+
+
+@pytest.mark.parametrize("run_id", ["x", "r" * 255, "#?*'\"% ~!", "}"], ids=["1", "255", "signs", "last"])
+def test_run_id_is_taken_when_it_is_within_the_rule(watermarks: Watermarks, job_id: str, run_id: str) -> None:
+    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, n=1))
+
+    assert watermarks.get_most_recent_run_id(job_id) == run_id
+    assert watermarks.get_watermark_values(job_id, run_id) == {"n": 1}
+
+
+def test_job_name_rule_is_the_given_one_when_one_is_given(watermarks: Watermarks, client: Any, wire: Wire) -> None:
+    ours = Watermarks(watermarks.table_name, client, job_id_rule=r"parking-\w+")
+
+    with pytest.raises(InvalidIdError, match=r"'housing-1' \(9 characters\) is not allowed\. It must match parking"):
+        ours.begin("housing-1", "r1")
+
+    assert wire.requests == []
+
+
+# --- values ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["create", "add"])
+@pytest.mark.parametrize(("bad", "error", "text"), BAD_VALUES)
+def test_value_is_refused_before_anything_is_sent_when_it_cannot_be_stored(
+    seeded: Watermarks, wire: Wire, job_id: str, bad: Any, error: type[InvalidValueError], text: str, call: str
+) -> None:
+    values = {"good": PRIVATE, "mark": bad}
+    acts: dict[str, Callable[[], Any]] = {
+        "create": lambda: seeded.create_watermark_item(job_id=job_id, run_id="r2", **values),
+        "add": lambda: seeded.add_watermark({"jobName": job_id, "runId": "r2", "watermarks": values}),
+    }
+
+    with pytest.raises(error) as caught:
+        acts[call]()
+
+    assert text in str(caught.value)
+    assert ("watermark map" if error is TooLargeError else "mark") in str(caught.value)
+    assert PRIVATE not in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("name", ["jobName", "runId", "watermarks"])
+def test_name_is_refused_before_anything_is_sent_when_it_is_reserved(
+    seeded: Watermarks, wire: Wire, job_id: str, name: str
+) -> None:
+    with pytest.raises(ReservedNameError, match=f"'{name}' is a reserved name.*Rename it") as caught:
+        seeded.create_watermark_item(job_id=job_id, run_id="r2", **{name: PRIVATE})
+
+    assert caught.value.name == name
+    assert PRIVATE not in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        None,
+        {},
+        "jobName",
+        ["jobName", "runId", "watermarks"],
+        {"jobName": "j", "runId": "r2"},
+        {"jobName": "j", "watermarks": {}},
+        {"jobName": "j", "runId": "r2", "watermarks": {}, "more": 1},
+        {"jobName": "j", "runId": "r2", "watermarks": None},
+        {"jobName": "j", "runId": "r2", "watermarks": [PRIVATE]},
+        {"jobName": "j", "runId": "r2", "watermarks": PRIVATE},
+    ],
+    ids=str,
+)
+def test_add_watermark_is_refused_before_anything_is_sent_when_the_item_is_malformed(
+    seeded: Watermarks, wire: Wire, item: Any
+) -> None:
+    with pytest.raises(InvalidValueError, match=r"exactly jobName, runId and.*create_watermark_item") as caught:
+        seeded.add_watermark(item)
+
+    assert PRIVATE not in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("name", ["", 7, None, b"n"], ids=repr)
+def test_add_watermark_is_refused_before_anything_is_sent_when_a_name_is_no_text(
+    seeded: Watermarks, wire: Wire, job_id: str, name: Any
+) -> None:
+    with pytest.raises(InvalidValueError, match="has a name that is not a non-empty str"):
+        seeded.add_watermark({"jobName": job_id, "runId": "r2", "watermarks": {name: 1}})
+
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("name", ["job_id", "run_id", "self"])
+def test_add_watermark_takes_a_handmade_item_when_a_name_is_that_of_an_argument(
+    seeded: Watermarks, job_id: str, name: str
+) -> None:
+    seeded.add_watermark({"jobName": job_id, "runId": "r2", "watermarks": {name: 1}})
+
+    assert seeded.get_watermark_values(job_id) == {name: 1}
+
+
+# --- nothing there yet ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", sorted(set(JOB_CALLS) - {"begin", "create_watermark_item", "add_watermark", "adopt"}))
+def test_job_is_named_when_it_is_unknown(watermarks: Watermarks, job_id: str, stored: Stored, call: str) -> None:
+    with pytest.raises(UnknownJobError, match="Check the name; a job appears there with its first run") as caught:
+        JOB_CALLS[call](watermarks, job_id)
+
+    assert isinstance(caught.value, LookupError)
+    assert f"Table {watermarks.table_name!r} holds nothing for job {job_id!r}" in str(caught.value)
+    assert (caught.value.job_id, caught.value.table_name) == (job_id, watermarks.table_name)
+    assert stored() == {}
+
+
+@pytest.mark.parametrize("call", ["get_most_recent_run_id", "get_watermark"])
+def test_job_has_no_watermark_when_its_first_run_works(
+    watermarks: Watermarks, job_id: str, stored: Stored, call: str
+) -> None:
+    watermarks.begin(job_id, "r1").freeze({}, {"mark": PRIVATE})
+    before = stored()
+
+    with pytest.raises(NoWatermarkError, match="On a first run read everything, then commit") as caught:
+        JOB_CALLS[call](watermarks, job_id)
+
+    assert isinstance(caught.value, LookupError)
+    assert f"Job {job_id!r} has not committed" in str(caught.value)
+    assert PRIVATE not in str(caught.value)
+    assert stored() == before
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["first-run", "later"])
+def test_run_is_named_when_it_has_not_committed(watermarks: Watermarks, job_id: str, committed: bool) -> None:
+    if committed:
+        watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r1", n=1))
+    watermarks.begin(job_id, "r2").freeze({}, {"n": 2})
+
+    with pytest.raises(UnknownRunError, match=r"history\(job_id\) lists the runs") as caught:
+        watermarks.get_watermark(job_id, "r2")
+
+    assert isinstance(caught.value, LookupError)
+    assert f"Run 'r2' of job {job_id!r} has no watermark" in str(caught.value)
+    assert (caught.value.job_id, caught.value.run_id) == (job_id, "r2")
+
+
+# --- history ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, [12, 11, 10, 9]), (1, [12]), (3, [12, 11, 10])])
+def test_history_is_newest_first_when_runs_have_committed(
+    watermarks: Watermarks, job_id: str, limit: int | None, expected: list[int]
+) -> None:
+    for number in range(12):
+        watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=f"r{number}", n=number))
+
+    found = watermarks.history(job_id, limit)
+
+    assert [entry.version for entry in found[:4]] == expected
+    assert len(found) == (12 if limit is None else limit)
+    assert [entry.watermarks["n"] for entry in found] == [entry.version - 1 for entry in found]
+
+
+def test_history_is_empty_when_the_job_never_committed(watermarks: Watermarks, job_id: str) -> None:
+    watermarks.begin(job_id, "r1").freeze({}, {"n": 1})
+
+    assert watermarks.history(job_id) == []
+
+
+def test_history_entry_shows_no_values_when_it_is_printed(watermarks: Watermarks, job_id: str) -> None:
+    run = watermarks.begin(job_id, "r1")
+    run.freeze({}, {"mark": PRIVATE})
+    run.commit(rows=3)
+
+    shown = repr(watermarks.history(job_id)), repr(watermarks.latest(job_id)), repr(run)
+
+    assert shown[0].splitlines()[-1] == "      1  COMMIT  2026-03-16 15:45:00  r1    0 s     3"
+    assert PRIVATE not in "".join(shown)

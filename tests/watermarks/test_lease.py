@@ -1,0 +1,157 @@
+"""The lease, and the plan that outlives the run that froze it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import FencedError, PlanConflictError, RunInProgressError
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+from tests.conftest import Clock
+
+RICH: dict[str, Any] = {
+    "rows": {"low": None, "high": datetime(2026, 3, 16, 15, 45, 0, 7, tzinfo=timezone.utc), "day": date(2026, 3, 16)},
+    "files": {"packed": b"\x00\xff", "count": 0, "ratio": 0.5, "exact": Decimal("1.5"), "names": ["a b", "🎉", ""]},
+}
+
+
+Stored = Callable[[], dict[str, Any]]
+
+
+def frozen(watermarks: Watermarks, job_id: str, run_id: str = "r1") -> Run:
+    run = watermarks.begin(job_id, run_id)
+    run.freeze(RICH, RICH)
+    return run
+
+
+# --- the lease ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [0, DEFAULT_LEASE.total_seconds() - 0.000001], ids=["at-once", "just-before-end"])
+def test_begin_is_refused_when_another_runs_lease_lives(
+    watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, seconds: float
+) -> None:
+    frozen(watermarks, job_id)
+    until, before = clock.now + DEFAULT_LEASE, stored()
+    clock.move(seconds=seconds)
+
+    with pytest.raises(RunInProgressError, match=f"Run 'r1' works on job '{job_id}'.*Start again after") as caught:
+        watermarks.begin(job_id, "r2")
+
+    assert (caught.value.owner, caught.value.lease_until, caught.value.job_id) == ("r1", until, job_id)
+    assert until.isoformat() in str(caught.value)
+    assert stored() == before
+
+
+def test_add_watermark_is_refused_when_another_runs_lease_lives(
+    watermarks: Watermarks, job_id: str, stored: Stored
+) -> None:
+    watermarks.begin(job_id, "r1")
+    before = stored()
+
+    with pytest.raises(RunInProgressError, match="Run 'r1' works on job"):
+        watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r2", n=1))
+
+    assert stored() == before
+
+
+def test_add_watermark_is_refused_when_a_plan_waits(watermarks: Watermarks, job_id: str, stored: Stored) -> None:
+    frozen(watermarks, job_id).abort()
+    before = stored()
+
+    with pytest.raises(PlanConflictError, match=r"is open; add_watermark would skip it\. Run the job that left it"):
+        watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r2", n=1))
+
+    assert stored() == before
+
+
+@pytest.mark.parametrize("lease", [DEFAULT_LEASE, timedelta(seconds=1), timedelta(days=2)], ids=str)
+def test_begin_takes_over_when_the_lease_has_run_out(
+    watermarks: Watermarks, clock: Clock, job_id: str, lease: timedelta
+) -> None:
+    old = watermarks.begin(job_id, "r1", lease=lease)
+
+    clock.move(seconds=lease.total_seconds())
+    run = watermarks.begin(job_id, "r2")
+
+    assert (run.fence, run.attempt, run.replay) == (old.fence + 1, 1, False)
+
+
+def test_begin_starts_at_once_when_the_other_run_aborted(watermarks: Watermarks, job_id: str) -> None:
+    watermarks.begin(job_id, "r1").abort()
+
+    run = watermarks.begin(job_id, "r2")
+
+    assert (run.run_id, run.version) == ("r2", 0)
+
+
+def test_begin_reenters_at_once_when_the_run_id_is_the_same(watermarks: Watermarks, job_id: str) -> None:
+    old = frozen(watermarks, job_id)
+
+    run = watermarks.begin(job_id, "r1")
+
+    assert (run.attempt, run.fence, run.replay, run.plan) == (2, old.fence + 1, True, old.plan)
+    with pytest.raises(FencedError):
+        old.check()
+
+
+# --- inherited plans ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["abort", "lease", "reenter"])
+def test_plan_is_replayed_byte_for_byte_when_the_run_before_did_not_commit(
+    watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, how: str
+) -> None:
+    old = watermarks.begin(job_id, "r1")
+    old.freeze(RICH, RICH)
+    before = stored()["~latest"]
+    if how == "abort":
+        old.abort()
+    if how == "lease":
+        clock.move(seconds=DEFAULT_LEASE.total_seconds())
+
+    run = watermarks.begin(job_id, "r1" if how == "reenter" else "r2")
+
+    after = stored()["~latest"]
+    assert run.replay
+    assert (after["plan"], after["planId"]) == (before["plan"], before["planId"])
+    assert run.plan is not None
+    assert repr([run.plan.contexts, run.plan.next]) == repr([RICH, RICH])
+    assert run.batch_id == old.batch_id
+
+
+def test_commit_writes_the_inherited_next_when_the_plan_is_replayed(watermarks: Watermarks, job_id: str) -> None:
+    old = watermarks.begin(job_id, "r1")
+    old.freeze(RICH, RICH)
+    old.abort()
+    run = watermarks.begin(job_id, "r2")
+
+    run.commit()
+
+    assert repr(watermarks.get_watermark_values(job_id)) == repr(RICH)
+    assert (watermarks.get_most_recent_run_id(job_id), watermarks.latest(job_id).version) == ("r2", 1)
+
+
+def test_freeze_returns_the_inherited_plan_when_the_same_one_is_given(watermarks: Watermarks, job_id: str) -> None:
+    old = watermarks.begin(job_id, "r1")
+    plan = old.freeze(RICH, RICH)
+    old.abort()
+    run = watermarks.begin(job_id, "r2")
+
+    assert run.freeze(RICH, RICH) == plan
+
+
+def test_log_entry_names_plan_and_attempt_when_a_retry_committed(watermarks: Watermarks, job_id: str) -> None:
+    plan = frozen(watermarks, job_id, "r1").plan
+    run = watermarks.begin(job_id, "r1")
+
+    run.commit()
+
+    [entry] = watermarks.history(job_id)
+    assert plan is not None
+    assert (entry.change.plan_id, entry.change.attempt, entry.change.run_id) == (plan.plan_id, 2, "r1")

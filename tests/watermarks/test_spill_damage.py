@@ -1,0 +1,197 @@
+"""Chunks that are missing or altered: a typed error that names one, and nothing has changed."""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import ConfigurationError, CorruptItemError, FencedError
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.values import same_values
+from scripts.helpers.watermarks import Watermarks
+
+Stored = Callable[[], dict[str, Any]]
+
+
+def large(seed: int) -> dict[str, Any]:
+    return {"packed": random.Random(seed).randbytes(400_000)}
+
+
+def _put(item: dict[str, Any], data: Any) -> dict[str, Any]:
+    return item | {"data": data}
+
+
+DAMAGE: dict[str, tuple[Callable[[list[dict[str, Any]]], list[dict[str, Any]]], int, str]] = {
+    "first-missing": (lambda chunks: chunks[1:], 0, "chunk 1 of 2 is gone"),
+    "last-missing": (lambda chunks: chunks[:1], 1, "chunk 2 of 2 is gone"),
+    "altered": (
+        lambda chunks: [chunks[0], _put(chunks[1], {"B": chunks[1]["data"]["B"][:-30] + b"x" * 30})],
+        0,
+        "(not compressed data|more or less than one compressed stream|length or checksum differ)",
+    ),
+    "truncated": (
+        lambda chunks: [chunks[0], _put(chunks[1], {"B": chunks[1]["data"]["B"][:-1]})],
+        0,
+        "more or less than one compressed stream",
+    ),
+    "swapped": (
+        lambda chunks: [_put(chunks[0], chunks[1]["data"]), _put(chunks[1], chunks[0]["data"])],
+        0,
+        "not compressed data",
+    ),
+    "other-value": (
+        lambda chunks: [_put(chunks[0], {"B": zlib.compress(b"[]")}), _put(chunks[1], {"B": b"x"})],
+        0,
+        "more or less than one compressed stream",
+    ),
+    "bomb": (
+        lambda chunks: [_put(chunks[0], {"B": zlib.compress(b"0" * 100_000_000, 9)}), _put(chunks[1], {"B": b"x"})],
+        0,
+        "more or less than one compressed stream",
+    ),
+    "text": (lambda chunks: [_put(chunks[0], {"S": "x"}), chunks[1]], 0, "'B'"),
+    "no-data": (lambda chunks: [chunks[0], {k: v for k, v in chunks[1].items() if k != "data"}], 1, "'data'"),
+}
+READS: dict[str, tuple[str, Callable[[Watermarks, str, Run], Any]]] = {
+    "planned": ("!p#", lambda w, job, run: run.planned("parking")),
+    "freeze": ("!p#", lambda w, job, run: run.freeze({"parking": large(2)}, {"parking": large(3)})),
+    "state": ("!s#", lambda w, job, run: run.state("parking")),
+    "get_watermark": ("!s#", lambda w, job, run: w.get_watermark(job)),
+    "get_watermark-of-run": ("!s#", lambda w, job, run: w.get_watermark(job, "r1")),
+    "get_watermark_values": ("!s#", lambda w, job, run: w.get_watermark_values(job)),
+}
+
+
+@pytest.fixture
+def run(watermarks: Watermarks, job_id: str) -> Run:
+    """Return a run with a large state and a large plan."""
+    first = watermarks.begin(job_id, "r1")
+    first.freeze({}, {"parking": large(1)})
+    first.commit()
+    second = watermarks.begin(job_id, "r2")
+    second.freeze({"parking": large(2)}, {"parking": large(3)})
+    return second
+
+
+@pytest.fixture
+def damage(dynamodb: Any, watermarks: Watermarks, stored: Stored, run: Run) -> Callable[[str, str], str]:
+    """Return what damages the chunks of the plan or of the committed state; it returns the one to be named."""
+
+    def act(kind: str, prefix: str) -> str:
+        change, named, _ = DAMAGE[kind]
+        head = stored()["~latest"]
+        maps = {"!p#": head["plan"]["M"]["contexts"], "!s#": head["watermarks"]}
+        prefix = "!" + maps[prefix]["M"]["parking"]["M"]["id"]["S"]
+        found = [item for key, item in sorted(stored().items()) if key.startswith(prefix)]
+        assert len(found) == 2
+        for item in found:
+            key = items.key(item["jobName"]["S"], item["runId"]["S"])
+            dynamodb.delete_item(TableName=watermarks.table_name, Key=key)
+        for item in change(found):
+            dynamodb.put_item(TableName=watermarks.table_name, Item=item)
+        range_key: str = found[named]["runId"]["S"]
+        return range_key
+
+    return act
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("kind", ["last-missing", "altered"])
+def test_every_reader_names_the_chunk_and_changes_nothing_when_it_is_damaged(
+    watermarks: Watermarks, job_id: str, run: Run, stored: Stored, damage: Any, read: str, kind: str
+) -> None:
+    prefix, call = READS[read]
+    named = damage(kind, prefix)
+    before = stored()
+
+    with pytest.raises(CorruptItemError) as caught:
+        call(watermarks, job_id, run)
+
+    assert (caught.value.job_id, caught.value.range_key) == (job_id, named)
+    assert stored() == before
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_text_says_what_is_wrong_when_a_chunk_is_damaged(
+    job_id: str, run: Run, stored: Stored, damage: Any, kind: str
+) -> None:
+    named = damage(kind, "!p#")
+    before = stored()
+
+    with pytest.raises(ConfigurationError) as caught:
+        run.planned("parking")
+
+    start = f"Item '{named}' of job '{job_id}' is not readable: its chunks: {DAMAGE[kind][2]}"
+    assert type(caught.value) is CorruptItemError
+    assert re.match(start, str(caught.value))
+    assert "Restore it from a backup" in str(caught.value)
+    assert stored() == before
+
+
+def test_rewind_is_refused_and_changes_nothing_when_a_chunk_of_that_version_is_gone(
+    watermarks: Watermarks, job_id: str, run: Run, stored: Stored, delete: Callable[[str], None]
+) -> None:
+    run.commit()
+    (gone,) = (
+        key for key in stored() if key.startswith("!s#") and key.endswith("#00001") and key not in _of_head(stored)
+    )
+    delete(gone)
+    before = stored()
+
+    with pytest.raises(CorruptItemError, match="chunk 2 of 2 is gone") as caught:
+        watermarks.rewind(job_id, to_version=1, why="a test")
+
+    assert caught.value.range_key == gone
+    assert stored() == before
+
+
+def _of_head(stored: Stored) -> list[str]:
+    start = "!" + stored()["~latest"]["watermarks"]["M"]["parking"]["M"]["id"]["S"]
+    return [key for key in stored() if key.startswith(start)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("chunks", "999999999"), ("length", "99999999999")], ids=["chunks", "length"]
+)
+def test_nothing_is_read_for_it_when_a_reference_asks_for_more_than_is_ever_written(
+    watermarks: Watermarks, dynamodb: Any, job_id: str, run: Run, name: str, value: str
+) -> None:
+    dynamodb.update_item(
+        TableName=watermarks.table_name,
+        Key=items.key(job_id, "~latest"),
+        UpdateExpression="SET #w.#c.#f = :n",
+        ExpressionAttributeNames={"#w": "watermarks", "#c": "parking", "#f": name},
+        ExpressionAttributeValues={":n": {"N": value}},
+    )
+
+    with pytest.raises(CorruptItemError, match="are more than is ever written"):
+        watermarks.get_watermark_values(job_id)
+
+
+@pytest.mark.parametrize("decision", ["discard", "commit"])
+def test_old_handle_is_fenced_when_the_plan_that_it_reads_is_gone(
+    watermarks: Watermarks, job_id: str, run: Run, decision: str
+) -> None:
+    if decision == "discard":
+        watermarks.discard_plan(job_id, why="a test")
+    else:
+        watermarks.begin(job_id, "r2").commit()
+
+    with pytest.raises(FencedError, match="another run took over"):
+        run.planned("parking")
+
+
+def test_run_can_commit_when_only_the_old_state_is_damaged(
+    watermarks: Watermarks, job_id: str, run: Run, damage: Any
+) -> None:
+    damage("first-missing", "!s#")
+
+    assert run.commit() == "done"
+
+    assert same_values(watermarks.get_watermark_values(job_id), {"parking": large(3)})
