@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.house.test_rooms import DYNAMODB_CALLS, S3_CALLS, calls_of, own_imports, packages_of, parse
+from tests.support.imports import DYNAMODB_CALLS, S3_CALLS, calls_of, names_imported, packages_of, parse
 
 FILES = sorted((REPOSITORY / "scripts" / "cli").glob("*.py"))
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -39,6 +39,6 @@ def test_spark_and_pyarrow_are_imported_where_they_are_needed_only_when_read(pat
 
 @pytest.mark.parametrize("folder", ["helpers", "jobs"])
 def test_nothing_below_knows_the_command_line_when_read(folder: str) -> None:
-    users = [path for path in (REPOSITORY / "scripts" / folder).rglob("*.py") if own_imports(path, "cli")]
+    paths = (REPOSITORY / "scripts" / folder).rglob("*.py")
 
-    assert users == []
+    assert [path for path in paths if any(name.startswith("scripts.cli.") for name in names_imported(path))] == []

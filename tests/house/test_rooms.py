@@ -1,22 +1,37 @@
-"""The rooms: who may import whom, and where boto3, pyspark, awsglue, S3 and DynamoDB may be named."""
+"""The rooms: who may import whom, and where boto3, pyspark, awsglue, S3 and DynamoDB may be named.
+
+Each test is one rule. It reads every file it is about and shows all that break it, as ``file -> what``.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.support.imports import (
+    DYNAMODB_CALLS,
+    S3_CALLS,
+    calls_of,
+    clients_of,
+    files_below,
+    imports_of,
+    names_imported,
+    packages_of,
+    parse,
+)
 
 SCRIPTS = REPOSITORY / "scripts"
 HELPERS = SCRIPTS / "helpers"
+START = "scripts.helpers."
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "_lazy": set(),
-    "_moved": set(),
     "display": {"errors"},
     "glue_api": {"errors"},
     "protocol": {"display"},
@@ -39,208 +54,177 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """What each door and room may import: rooms, or single modules of rooms, and whatever those rooms may import."""
 STILL_TO_CUT = {
-    ("batch.batch", "glue_api"),
-    ("decisions.administration", "rows"),
-    ("protocol.history", "rows"),
-    ("protocol.lookups", "rows"),
+    "batch/batch.py -> glue_api",
+    "decisions/administration.py -> rows",
+    "protocol/history.py -> rows",
+    "protocol/lookups.py -> rows",
 }
-"""Arrows that run back up today."""
-
-ABOVE = {"cli", "demo", "jobs", "report"}
-"""Programs: they may import everything, and nothing in `helpers` imports them."""
+"""Arrows that run back up today: file -> room."""
+BESIDE = {"__init__", "_lazy", "_moved"}
+"""How rooms hand out names and old names are found: machinery of the house, no rooms."""
 
 BOTO3_USERS = {
-    "protocol.store", "glue_api.errors", "glue_api.pages", "glue_api.runs", "listing.events", "listing.s3",
-    "listing.bucket_pages", "listing.inventory", "reading.fetch", "files.segment_files", "sinks.pandas_files",
-    "glue.catalog",
+    "protocol/store.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
+    "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "reading/fetch.py", "files/segment_files.py",
+    "sinks/pandas_files.py", "glue/catalog.py",
 }  # fmt: skip
 S3_CALLERS = {
-    "listing.s3", "listing.bucket_pages", "listing.inventory", "reading.fetch", "files.segment_files",
-    "sinks.pandas_files",
+    "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "reading/fetch.py", "files/segment_files.py",
+    "sinks/pandas_files.py",
 }  # fmt: skip
 
-DYNAMODB_CALLS = {
-    "get_item", "put_item", "update_item", "delete_item", "batch_get_item", "batch_write_item", "transact_get_items",
-    "transact_write_items", "scan", "describe_table", "update_table", "delete_table", "update_time_to_live",
-    "describe_time_to_live", "update_continuous_backups", "describe_continuous_backups", "execute_statement",
-}  # fmt: skip
-S3_CALLS = {
-    "list_objects_v2", "list_object_versions", "head_object", "get_object", "put_object", "copy_object",
-    "delete_object", "delete_objects", "head_bucket", "create_bucket", "upload_file",
-    "upload_fileobj", "download_file", "list_buckets",
-}  # fmt: skip
-
-
-def files_below(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
+HELPER_FILES = files_below(HELPERS)
+JOB_FILES = files_below(SCRIPTS / "jobs")
+FACES = [path for path in HELPER_FILES if path.name == "__init__.py" and path.parent != HELPERS]
+ROOMS = sorted(path.parent.name for path in FACES)
 
 
 def label(path: Path) -> str:
-    """Return a file's name as a module below `helpers`, or its path where it is elsewhere."""
-    if path.is_relative_to(HELPERS):
-        return path.relative_to(HELPERS).with_suffix("").as_posix().replace("/", ".")
-    return path.relative_to(SCRIPTS).as_posix()
+    """Return a file's place below `helpers`, or below `scripts` where it is elsewhere."""
+    return path.relative_to(HELPERS if path.is_relative_to(HELPERS) else SCRIPTS).as_posix()
 
 
-def may_import(room: str) -> set[str]:
+def room_of(path: Path) -> str:
+    """Return the room that a file is in, or the door that it is."""
+    return label(path).partition("/")[0].removesuffix(".py")
+
+
+def shown(files: Iterable[Path], find: Callable[[Path], Iterable[str]]) -> list[str]:
+    """Return what is found in the files, as ``file -> what``."""
+    return [f"{label(path)} -> {found}" for path in files for found in sorted(set(find(path)))]
+
+
+@cache
+def may_import(room: str) -> frozenset[str]:
     """Return every room, and module of a room, that a room may import."""
-    allowed = set(MAY_IMPORT[room])
+    allowed = frozenset(MAY_IMPORT[room])
     for part in MAY_IMPORT[room]:
         allowed |= may_import(part) if part in MAY_IMPORT else {"errors", "display"}
     return allowed
 
 
-def helpers_imported(path: Path) -> set[str]:
-    """Return what a file imports of `helpers`, as modules; type checking included."""
-    start = "scripts.helpers."
-    names = {name.removeprefix(start) for name, _ in imports_of(parse(path)) if name.startswith(start)}
-    return {name if (HELPERS / f"{name.replace('.', '/')}.py").exists() else name.rpartition(".")[0] for name in names}
+def helpers_imported(path: Path) -> list[str]:
+    """Return the modules of `helpers` that a file imports, as `room.module`; for type checkers included."""
+    names = [name.removeprefix(START) for name in names_imported(path) if name.startswith(START)]
+    return [name if (HELPERS / f"{name.replace('.', '/')}.py").exists() else name.rpartition(".")[0] for name in names]
 
 
-def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]]:
-    """Yield each imported name with its place: at module level, in a function, or for type checkers only."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, place) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            yield from ((f"{node.module}.{alias.name}", place) for alias in node.names)
-        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            yield from imports_of(ast.Module(node.body, []), "typing")
-            yield from imports_of(ast.Module(node.orelse, []), place)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield from imports_of(node, "function" if place == "module" else place)
-        else:
-            yield from imports_of(node, place)
+def not_allowed(path: Path) -> set[str]:
+    """Return the rooms that a file imports though the table does not allow it."""
+    room = room_of(path)
+    allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"_moved"})
+    used = {module: module.partition(".")[0] for module in helpers_imported(path)}
+    return {of for module, of in used.items() if not {module, of} & allowed}
 
 
-def packages_of(path: Path, *places: str) -> set[str]:
-    """Return the top-level packages that a file imports at the given places."""
-    return {name.partition(".")[0] for name, place in imports_of(parse(path)) if place in places}
+def programs_imported(path: Path) -> set[str]:
+    """Return which of the programs, which lie above everything, a file imports."""
+    second = {name.split(".")[1] for name in names_imported(path) if name.startswith("scripts.")}
+    return second & {"cli", "demo", "jobs", "report"}
 
 
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def own_imports(path: Path, package: str) -> set[str]:
-    """Return the modules of `scripts.<package>` that a file imports, type checking included."""
-    start = f"scripts.{package}."
-    return {name.removeprefix(start).partition(".")[0] for name, _ in imports_of(parse(path)) if name.startswith(start)}
-
-
-def calls_of(tree: ast.AST, operations: set[str]) -> set[str]:
-    """Return the AWS operations that a file names, as a method of something or as a text."""
-    methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return operations & (methods | texts)
-
-
-def clients_of(tree: ast.AST) -> set[str]:
-    """Return the services that a file makes boto3 clients or resources for."""
-    made = set()
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("client", "resource")
-        ):
-            made |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
-    return {service for service in made if isinstance(service, str)}
-
-
-all_helpers = pytest.mark.parametrize("path", files_below(HELPERS), ids=label)
-helpers_and_jobs = pytest.mark.parametrize("path", files_below(HELPERS) + files_below(SCRIPTS / "jobs"), ids=label)
+def private_names_imported(path: Path) -> set[str]:
+    """Return the names with an underscore that a file imports from another room or program."""
+    own = "scripts." + (START.removeprefix("scripts.") if path.is_relative_to(HELPERS) else "") + room_of(path)
+    names = {name for name in names_imported(path) if name.startswith("scripts.") and not name.startswith(own + ".")}
+    return {name for name in names if re.search(r"\._(?!lazy\b|moved\b|_)", name)}
 
 
 def test_every_door_and_room_is_in_the_table_when_files_are_listed() -> None:
-    found = {label(path).partition(".")[0] for path in files_below(HELPERS)} - {"__init__"}
-
-    assert found == set(MAY_IMPORT)
+    assert {room_of(path) for path in HELPER_FILES} == set(MAY_IMPORT) | BESIDE
 
 
 def test_table_has_no_circle_when_followed() -> None:
     assert [room for room in MAY_IMPORT if room in may_import(room)] == []
 
 
-@all_helpers
-def test_room_imports_only_what_the_table_allows_when_read(path: Path) -> None:
-    module = label(path)
-    room = module.partition(".")[0]
-    allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"_moved"})
-
-    used = {name for name in helpers_imported(path) if not {name.partition(".")[0], name} & allowed}
-    assert {(module, name.partition(".")[0]) for name in used} <= STILL_TO_CUT
+def test_room_imports_what_the_table_allows_only_when_read() -> None:
+    assert set(shown(HELPER_FILES, not_allowed)) == STILL_TO_CUT
 
 
-@all_helpers
-def test_helper_imports_no_program_when_read(path: Path) -> None:
-    assert {package for package in ABOVE if own_imports(path, package)} == set()
+def test_helper_imports_no_program_when_read() -> None:
+    assert shown(HELPER_FILES, programs_imported) == []
 
 
-@pytest.mark.parametrize("path", files_below(SCRIPTS / "jobs"), ids=label)
-def test_job_does_not_import_the_demo_when_read(path: Path) -> None:
-    assert own_imports(path, "demo") == set()
+def test_job_does_not_import_the_demo_when_read() -> None:
+    assert shown(JOB_FILES, lambda path: programs_imported(path) & {"demo"}) == []
 
 
-@all_helpers
-def test_room_says_what_it_may_not_know_when_it_is_a_package(path: Path) -> None:
-    if path.name == "__init__.py" and path.parent != HELPERS:
-        assert "May not know:" in (ast.get_docstring(parse(path)) or "")
+def test_private_name_stays_in_its_room_when_files_are_read() -> None:
+    assert shown(files_below(SCRIPTS), private_names_imported) == []
 
 
-@all_helpers
-def test_pure_module_imports_no_client_and_no_spark_when_read(path: Path) -> None:
-    first_lines = (ast.get_docstring(parse(path)) or "").split("\n\n")[0]
-    if first_lines.endswith(" Pure."):
-        used = packages_of(path, "module", "function", "typing")
-
-        assert not used & {"boto3", "botocore", "pyspark", "awsglue", "mypy_boto3_dynamodb", "mypy_boto3_s3"}
+def test_room_says_what_it_may_not_know_when_its_face_is_read() -> None:
+    assert [label(path) for path in FACES if "May not know:" not in (ast.get_docstring(parse(path)) or "")] == []
 
 
-@all_helpers
-def test_helper_imports_boto3_where_a_service_is_called_only_when_read(path: Path) -> None:
-    used = packages_of(path, "module", "function") & {"boto3", "botocore"}
+@pytest.mark.parametrize(
+    ("page", "heading", "written"),
+    [("README.md", "Find your way", "`{}`"), ("docs/CONTRIBUTING.md", "Where things are", "`scripts/helpers/{}/`")],
+)
+def test_every_room_is_in_the_map_when_a_page_has_one(page: str, heading: str, written: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
-    assert not used or label(path) in BOTO3_USERS
-
-
-@helpers_and_jobs
-def test_dynamodb_is_called_from_store_only_when_read(path: Path) -> None:
-    tree = parse(path)
-
-    found = calls_of(tree, DYNAMODB_CALLS) | (clients_of(tree) & {"dynamodb"})
-    assert not found or label(path) == "protocol.store"
+    assert [room for room in ROOMS if written.format(room) not in section] == []
 
 
-@helpers_and_jobs
-def test_s3_is_called_where_objects_are_listed_or_fetched_only_when_read(path: Path) -> None:
-    tree = parse(path)
+def test_map_of_the_readme_names_rooms_only_when_its_table_is_read() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*) \| .* \| (`.*) \| .* \|$", text.partition("\n## Find your way\n")[2], re.MULTILINE)
 
-    found = calls_of(tree, S3_CALLS) | (clients_of(tree) & {"s3"})
-    assert not found or label(path) in S3_CALLERS
+    named = re.findall(r"`(\w+)`", " ".join(" ".join(row) for row in rows))
+    assert sorted(named) == ROOMS
 
 
-@all_helpers
-def test_pyspark_is_imported_where_a_dataframe_is_made_only_when_read(path: Path) -> None:
-    assert "pyspark" not in packages_of(path, "module")
+def test_pure_module_imports_no_client_and_no_spark_when_read() -> None:
+    unfit = {"boto3", "botocore", "pyspark", "awsglue", "mypy_boto3_dynamodb", "mypy_boto3_s3"}
+    docstrings = {path: ast.get_docstring(parse(path)) or "" for path in HELPER_FILES}
+    pure = [path for path, docstring in docstrings.items() if docstring.split("\n\n")[0].endswith(" Pure.")]
+
+    assert pure
+    assert shown(pure, lambda path: packages_of(path) & unfit) == []
+
+
+def test_boto3_is_imported_where_a_service_is_called_only_when_helpers_are_read() -> None:
+    files = [path for path in HELPER_FILES if label(path) not in BOTO3_USERS]
+
+    assert shown(files, lambda path: packages_of(path, "module", "function") & {"boto3", "botocore"}) == []
+
+
+def test_dynamodb_is_called_from_store_only_when_helpers_and_jobs_are_read() -> None:
+    files = [path for path in HELPER_FILES + JOB_FILES if label(path) != "protocol/store.py"]
+
+    found = shown(files, lambda path: calls_of(parse(path), DYNAMODB_CALLS) | clients_of(parse(path)) & {"dynamodb"})
+    assert found == []
+
+
+def test_s3_is_called_where_objects_are_listed_or_fetched_only_when_helpers_and_jobs_are_read() -> None:
+    files = [path for path in HELPER_FILES + JOB_FILES if label(path) not in S3_CALLERS]
+
+    assert shown(files, lambda path: calls_of(parse(path), S3_CALLS) | clients_of(parse(path)) & {"s3"}) == []
+
+
+def test_file_that_may_call_a_service_exists_when_the_lists_are_read() -> None:
+    assert {label(path) for path in HELPER_FILES} >= BOTO3_USERS | S3_CALLERS
+
+
+def test_pyspark_is_imported_where_a_dataframe_is_made_only_when_helpers_are_read() -> None:
+    assert shown(HELPER_FILES, lambda path: packages_of(path, "module") & {"pyspark"}) == []
 
 
 def test_awsglue_is_imported_in_one_file_at_most_when_scripts_are_read() -> None:
-    users = [
-        label(path) for path in files_below(SCRIPTS) if "awsglue" in packages_of(path, "module", "function", "typing")
-    ]
-
-    assert len(users) <= 1
+    assert len(shown(files_below(SCRIPTS), lambda path: packages_of(path) & {"awsglue"})) <= 1
 
 
-@all_helpers
-def test_nothing_happens_at_import_when_a_helper_is_read(path: Path) -> None:
-    body = parse(path).body
+def test_nothing_happens_at_import_when_helpers_are_read() -> None:
+    def statements(path: Path) -> list[str]:
+        acting = (ast.Expr, ast.For, ast.While, ast.With)
+        found = [ast.unparse(node) for node in parse(path).body if isinstance(node, acting)]
+        return [code for code in found if not code.startswith(("'", '"'))]
 
-    calls = [ast.unparse(node) for node in body if isinstance(node, (ast.Expr, ast.For, ast.While, ast.With))]
     # The one call lets modules that were moved be found by their old names.
-    assert [call for call in calls if not call.startswith(("'", '"')) and call != "_moved.install()"] == []
+    assert shown(HELPER_FILES, statements) == ["__init__.py -> _moved.install()"]
 
 
 # --- the finders themselves ------------------------------------------------------------------------
