@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import subprocess
 import sys
 from types import ModuleType
 
@@ -12,22 +11,11 @@ import pytest
 
 import scripts.helpers
 from scripts.helpers._moved import MOVED
-from tests.conftest import REPOSITORY
+from tests.support.blocked_packages import run_without
 
 START = "scripts.helpers."
 ROOMS = sorted(module.name for module in pkgutil.iter_modules(scripts.helpers.__path__) if module.ispkg)
-BLOCKED = """
-import importlib, sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == sys.argv[1]:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Blocked())
-for name in sys.argv[2:]:
-    importlib.import_module(name)
-"""
+IMPORT_ALL = "import importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
 WITHOUT_ANY = [
     START + name
     for name in (
@@ -44,12 +32,6 @@ PROMISES = {
     "pyspark": [*WITHOUT_ANY, "scripts.cli.main", START + "files.spark", "scripts.jobs.ingest_files"],
     "click": WITHOUT_ANY,
 }
-
-
-def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -75,14 +57,14 @@ def test_modules_stay_unloaded_when_only_faces_are_imported() -> None:
         "print(sorted(name for name in sys.modules if name.startswith('scripts.helpers.') and name.count('.') > 2))"
     )
 
-    done = run_python(code)
+    done = run_without((), code)
 
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 @pytest.mark.parametrize("package", PROMISES)
 def test_module_is_imported_when_an_optional_package_is_not_there(package: str) -> None:
-    done = run_python(BLOCKED, package, *PROMISES[package])
+    done = run_without({package}, IMPORT_ALL, *PROMISES[package])
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -104,7 +86,7 @@ def test_old_name_gives_what_the_new_module_has_when_imported(old: str) -> None:
 def test_warning_points_at_the_import_when_an_old_name_is_used() -> None:
     code = "import warnings\nwarnings.simplefilter('error')\nfrom scripts.helpers.jdbc_rows import JdbcTable\n"
 
-    done = run_python(code)
+    done = run_without((), code)
 
     assert done.returncode == 1
     assert 'File "<string>", line 3' in done.stderr

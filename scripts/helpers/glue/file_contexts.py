@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from scripts.helpers.listing.listing import Location
-
 if TYPE_CHECKING:
     from scripts.helpers.job import IncrementalJob
 
@@ -25,6 +23,8 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
     """
     if job is None or not context:
         return [None] * len(folders)
+    from scripts.helpers.listing.listing import Location
+
     places = [Location.parse(folder).name for folder in folders]
     hashed = [folder_context(context, place, 1) for place in places]
     owner = _source(job, context)

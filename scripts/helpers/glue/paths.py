@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scripts.helpers.errors import GlueOptionError
-from scripts.helpers.files.rules import glob_to_regex
 
 GLOB = "*?[{"
 
@@ -43,6 +42,8 @@ class Folder:
 
     def covers(self, other: Folder) -> bool:
         """Tell whether all that another folder admits lies in this one, and is admitted here."""
+        from scripts.helpers.files.rules import glob_to_regex
+
         if other.place == self.place or not other.place.startswith(self.place):
             return False
         below = other.place[len(self.place) :]

@@ -11,11 +11,7 @@ from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.rules import oldest_first
 from scripts.helpers.glue.connection_options import FileRequest, TableRequest
 from scripts.helpers.glue.file_contexts import folder_contexts
 from scripts.helpers.glue.formats import spark_format, spark_options
@@ -27,6 +23,7 @@ from scripts.helpers.listing.paths import folder_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.job import IncrementalJob
 
@@ -106,6 +103,8 @@ class _Source:
         return job.new_files(self.folder, transformation_ctx=self.context, **self.options, **limits)
 
     def bookmark(self, job: IncrementalJob | None, limits: Mapping[str, Any] = MappingProxyType({})) -> FileBookmark:
+        from scripts.helpers.files.bookmark import FileBookmark
+
         state = job.run.state(self.context) if job is not None and self.context else None
         context = self.context or "files"
         return FileBookmark(self.folder, state=state, context=context, saves=False, **self.options, **limits)
@@ -113,6 +112,10 @@ class _Source:
 
 def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FileRequest) -> Counter[int]:
     """Return how many files of each folder are among the oldest of all, as the limits of a batch admit."""
+    import pyarrow as pa
+
+    from scripts.helpers.files.rules import oldest_first
+
     found = [source.bookmark(job).new_files().table.select(["key", "size", "modified"]) for source in sources]
     numbered = [
         table.append_column("source", pa.array([index] * table.num_rows, pa.int64()))
