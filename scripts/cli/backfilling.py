@@ -22,8 +22,8 @@ from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobErr
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
 from scripts.helpers.rows.coverage import types_of
+from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.cursors import as_list
-from scripts.helpers.rows.intervals import Span
 from scripts.helpers.rows.slicing import slices
 
 PROGRAM = ("python", "-m", "scripts.jobs.ingest_table")
@@ -37,7 +37,7 @@ class _Begun:
 
     job_id: str
     name: str
-    bounds: Span
+    bounds: ShownRange
     head: Head
 
     def as_json(self, now: datetime) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _begun(around: Surroundings, job: str, context: str) -> list[_Begun]:
     return found
 
 
-def _cut(gap: Span, number: int) -> list[Span]:
+def _cut(gap: ShownRange, number: int) -> list[ShownRange]:
     """Cut a gap in slices; one that has no beginning, or values that cannot be cut, stays whole."""
     if number == 1 or gap[0] is None or gap[1] is None:
         return [gap]
@@ -159,7 +159,7 @@ class _Work:
     context: str
     state: Mapping[str, Any]
     begun: Sequence[_Begun]
-    planned: Sequence[Span]
+    planned: Sequence[ShownRange]
     arguments: Sequence[str]
 
     def show(self) -> None:
@@ -197,7 +197,7 @@ class _Work:
             err.print("No gap is left to read.")
 
     def emit(self) -> None:
-        def with_command(facts: dict[str, Any], bounds: Span, name: str | None = None) -> dict[str, Any]:
+        def with_command(facts: dict[str, Any], bounds: ShownRange, name: str | None = None) -> dict[str, Any]:
             return facts | {"command": self._command(bounds, name)} if self.arguments else facts
 
         now = self.around.now()
@@ -210,7 +210,7 @@ class _Work:
             }
         )
 
-    def _command(self, bounds: Span, name: str | None = None) -> list[str]:
+    def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:
         """Return the command that reads one slice."""
         job_name, namespace = split_name(self.job)
         types = types_of(self.state)

@@ -11,13 +11,18 @@ from scripts.helpers.errors import BoundsError, InvalidValueError, NothingThereE
 from scripts.helpers.job import IncrementalJob, as_rows
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import BatchId, new_run_id
-from scripts.helpers.rows.backfill_record import BackfillRecord
-from scripts.helpers.rows.coverage import covered_by, fitting, origin_of, record_id, region
-from scripts.helpers.rows.intervals import Interval, missing, overlap
+from scripts.helpers.rows.coverage import (
+    BackfillRecord,
+    backfill_record_id,
+    covered_by,
+    end_that_fits,
+    origin_of,
+    passed_range,
+)
+from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
-from scripts.helpers.rows.slice_source import SliceSource
-from scripts.helpers.rows.slicing import given, slice_id
-from scripts.helpers.rows.window import check_source, check_types
+from scripts.helpers.rows.slicing import SliceSource, backfill_bounds, slice_id
+from scripts.helpers.rows.window import check_same_cursor, check_types
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -104,7 +109,7 @@ class Backfill:
         name: str = "backfill",
         **options: Any,
     ) -> None:
-        given(transformation_ctx, low, high, endless=True)
+        backfill_bounds(transformation_ctx, low, high, endless=True)
         if sink not in get_args(Sink):
             raise BoundsError(transformation_ctx, f"sink={sink!r} is unknown. Use 'append' or 'merge'.")
         if unfit := sorted(options.keys() - set(OPTIONS)):
@@ -116,7 +121,7 @@ class Backfill:
         self._is_asked = False
         self._job: IncrementalJob | None = None
         self._live: Mapping[str, Any] = {}
-        self._bounds: Interval = ((), ())
+        self._bounds: CursorRange = ((), ())
 
     def __repr__(self) -> str:
         state = "not begun" if self._job is None else "done" if self.is_done else f"slice {self.job_id!r}"
@@ -135,9 +140,9 @@ class Backfill:
             Another run works on this slice.
         """
         self._live = live = self._watermarks.rows_state(self.live_job_id, self.context)
-        low, high = (fitting(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
-        self._bounds = given(self.context, low, high, endless=bool(live.get("descending")))
-        if missing(self._bounds, [region(self._live)]):
+        low, high = (end_that_fits(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
+        self._bounds = backfill_bounds(self.context, low, high, endless=bool(live.get("descending")))
+        if uncovered(self._bounds, [passed_range(self._live)]):
             raise BoundsError(
                 self.context,
                 "they reach past the live watermark, and the live job will read those rows. End there at the latest.",
@@ -183,7 +188,7 @@ class Backfill:
             The live job was reset or set back meanwhile.
         """
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
-        check_source(self._live, names, self.context)
+        check_same_cursor(self._live, names, self.context)
         (low, high), options = self._bounds, {"sink": self._sink, "delay": self._delay} | options
         source = as_rows(source, self.context)
         check_types(source.columns(names, bool(options.get("strings"))), self._live.get("type"))
@@ -259,8 +264,8 @@ class Backfill:
             now = {}
         is_other = not now or origin_of(now) != origin_of(self._live)
         if self._sink == "append" and not is_other:
-            covered, before = (missing(self._bounds, covered_by(state)) for state in (now, self._live))
-            is_other = covered != before or bool(missing(self._bounds, [region(now)]))
+            covered, before = (uncovered(self._bounds, covered_by(state)) for state in (now, self._live))
+            is_other = covered != before or bool(uncovered(self._bounds, [passed_range(now)]))
         if is_other:
             raise PlanConflictError(
                 self.job_id,
@@ -276,7 +281,7 @@ class Backfill:
 
         verb = "done" if change == self._finished else "begun"
         self._watermarks.change_watermark(
-            record_id(self.live_job_id, self.context, self._live),
+            backfill_record_id(self.live_job_id, self.context, self._live),
             changed,
             context=self.context,
             why=f"slice {self.job_id} is {verb}",
@@ -295,11 +300,11 @@ class Backfill:
             return record
         return record.finish(self._name, self._bounds)
 
-    def _others(self, record: BackfillRecord) -> list[tuple[str, Interval]]:
+    def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
         """Return the slices within our bounds that were left before they read; refuse others, and what is covered."""
         if self._sink != "append":
             return []
-        if missing(self._bounds, [*covered_by(self._live), *record.covered]) != [self._bounds]:
+        if uncovered(self._bounds, [*covered_by(self._live), *record.covered]) != [self._bounds]:
             raise BoundsError(
                 self.context,
                 "a part of them is covered already, and sink='append' would keep those rows twice. Take what gaps() "

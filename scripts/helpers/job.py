@@ -176,7 +176,7 @@ class IncrementalJob(FileBatch):
             window = self._window(rows, names, before, chosen, transformation_ctx, options)
             planned, state = window.to_plan() | chosen.to_plan(), None
             if self.mode.saves:
-                read = coverage.read_by(window.columns, window.read_low, window.high, window.descending)
+                read = coverage.ranges_read(window.columns, window.read_low, window.high, window.descending)
                 state = coverage.with_coverage(window.state_after, before, read, new_token())
         self._add(transformation_ctx, planned, state)
         logger.info(

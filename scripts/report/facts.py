@@ -13,8 +13,8 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics import freshness
 from scripts.helpers.protocol.head import Claim, Head, LogEntry
 from scripts.helpers.rows.coverage import is_rows
+from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.cursors import as_list
-from scripts.helpers.rows.intervals import Span
 
 State = Literal["idle", "running", "waiting", "abandoned", "new", "unreadable"]
 
@@ -28,7 +28,7 @@ class Context:
     columns: str
     lag: timedelta | None
     value: str
-    gaps: Sequence[Span] | None = None
+    gaps: Sequence[ShownRange] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class JobFacts:
     problem: str = ""
     entries: Sequence[LogEntry] = ()
     is_whole: bool = True
-    gaps: Mapping[str, Sequence[Span] | None] = field(default_factory=dict)
+    gaps: Mapping[str, Sequence[ShownRange] | None] = field(default_factory=dict)
     unsuccessful: Sequence[RunRecord] = ()
 
     @property

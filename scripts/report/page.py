@@ -22,7 +22,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
 from scripts.helpers.protocol.jobs import ListedJob
-from scripts.helpers.rows.intervals import Span
+from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
@@ -210,7 +210,7 @@ def _spark(found: Periods | None) -> Markup:
     return charts.spark([None if period.lag is None else period.lag.total_seconds() for period in found.periods])
 
 
-def _width(span: Span) -> str:
+def _width(span: ShownRange) -> str:
     """Return how long a gap of times is; nothing for one without end, or of other values."""
     low, high = (end[0] if isinstance(end, tuple) else end for end in span)
     if isinstance(low, date) and isinstance(high, date):

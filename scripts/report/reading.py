@@ -21,7 +21,7 @@ from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import is_rows
-from scripts.helpers.rows.intervals import Span
+from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report.facts import JobFacts
 
@@ -104,7 +104,7 @@ def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -
     ]
 
 
-def _gaps(watermarks: Watermarks, job_id: str, context: str) -> Sequence[Span] | None:
+def _gaps(watermarks: Watermarks, job_id: str, context: str) -> Sequence[ShownRange] | None:
     """Read the gaps of a rows context; None where its state is damaged or has gone meanwhile."""
     try:
         return watermarks.gaps(job_id, context)

@@ -15,8 +15,8 @@ import pytest
 from scripts.cli import deciding
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.rows.coverage import with_coverage
+from scripts.helpers.rows.cursor_ranges import range_end
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.intervals import point
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table
 from scripts.jobs.session import BAD_DATA
@@ -110,7 +110,7 @@ def test_every_row_arrives_once_when_the_commands_are_run(
 def test_bounds_are_read_as_they_were_when_a_command_is_parsed(
     run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch, kind: Any, column: Any, first: Any, last: Any
 ) -> None:
-    for value, read in ((first, [((), point(first))]), (last, None)):
+    for value, read in ((first, [((), range_end(first))]), (last, None)):
         declare(watermarks, value, kind, column, "loans@@north", read)
     made: list[Backfill] = []
     monkeypatch.setattr(ingest_table.session, "run_job", lambda work, arguments, begin: made.append(

@@ -27,8 +27,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.backfill_record import BackfillRecord
-from scripts.helpers.rows.coverage import record_id, with_coverage
+from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id, with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.slicing import MAX_SLICES, slices
 from scripts.helpers.watermarks import Watermarks
@@ -515,7 +514,9 @@ def test_record_holds_as_many_slices_as_there_can_be_when_none_touch(listed: Lis
     state = listed.watermarks.rows_state(JOB, CONTEXT)
     many = BackfillRecord([((low,), (high,)) for low, high in zip(ends[::2], ends[1::2], strict=True)])
     record = many.to_store(state)
-    listed.watermarks.change_watermark(record_id(JOB, CONTEXT, state), lambda _: record, context=CONTEXT, why="a test")
+    listed.watermarks.change_watermark(
+        backfill_record_id(JOB, CONTEXT, state), lambda _: record, context=CONTEXT, why="a test"
+    )
 
     listed.fill(2**61, 2**61 + 1)
 
@@ -671,7 +672,7 @@ def test_rewind_warns_of_rows_that_come_again_when_a_backfill_has_read_them(
     listed.declare(5)
     listed.declare(15)
     listed.fill(5, 10)
-    record = record_id(JOB, CONTEXT, watermarks.rows_state(JOB, CONTEXT))
+    record = backfill_record_id(JOB, CONTEXT, watermarks.rows_state(JOB, CONTEXT))
 
     watermarks.rewind(JOB, to_version=2, why="nothing comes again")
     assert "backfilled_again" not in caplog.text
@@ -732,7 +733,7 @@ def test_everything_above_counts_as_covered_when_a_descending_state_is_from_befo
 
 def test_record_stays_as_it_is_when_a_slice_that_is_done_runs_again(listed: Listed) -> None:
     listed.fill(0, 10)
-    record = record_id(JOB, CONTEXT, listed.watermarks.rows_state(JOB, CONTEXT))
+    record = backfill_record_id(JOB, CONTEXT, listed.watermarks.rows_state(JOB, CONTEXT))
     versions = len(listed.watermarks.history(record))
 
     listed.fill(0, 10)

@@ -14,22 +14,22 @@ from scripts.helpers.backfill import Backfill
 from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import served_by
-from scripts.helpers.rows.backfill_record import BackfillRecord
 from scripts.helpers.rows.coverage import (
+    BackfillRecord,
+    backfill_record_id,
     covered_by,
-    fitting,
-    kept,
+    decode_ranges,
+    encode_ranges,
+    end_that_fits,
     origin_of,
-    pack,
-    read_by,
-    record_id,
-    region,
-    unpack,
+    passed_range,
+    ranges_read,
     with_coverage,
+    with_coverage_kept,
 )
+from scripts.helpers.rows.cursor_ranges import cut_at, merged, overlap, range_end, shown_range, uncovered
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.intervals import cut_at, merged, missing, overlap, point, span
-from scripts.helpers.rows.slicing import MAX_SLICES, given, slice_id, slices
+from scripts.helpers.rows.slicing import MAX_SLICES, backfill_bounds, slice_id, slices
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
@@ -41,7 +41,7 @@ MOMENT = datetime(2023, 3, 16, 15, 45, tzinfo=UTC)
 
 
 def intervals(*pairs: tuple[Any, Any]) -> list[Any]:
-    return [(point(low), point(high) or None) for low, high in pairs]
+    return [(range_end(low), range_end(high) or None) for low, high in pairs]
 
 
 def state(value: Any = 10, **more: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_intervals_are_as_few_as_can_be_when_merged(given_pairs: list[Any], expe
     ids=repr,
 )
 def test_gaps_are_what_no_interval_covers_when_asked_for(wanted: Any, covered: list[Any], expected: list[Any]) -> None:
-    assert missing(intervals(wanted)[0], intervals(*covered)) == intervals(*expected)
+    assert uncovered(intervals(wanted)[0], intervals(*covered)) == intervals(*expected)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_gaps_are_what_no_interval_covers_when_asked_for(wanted: Any, covered: l
     ids=repr,
 )
 def test_interval_looks_like_bounds_when_shown(pair: Any, columns: int, shown: Any) -> None:
-    assert span(intervals(pair)[0], columns) == shown
+    assert shown_range(intervals(pair)[0], columns) == shown
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_intervals_are_parted_when_cut_at_ends_within_them() -> None:
 def test_window_covers_what_it_reads_when_rising_or_falling(
     columns: Any, low: Any, high: Any, descending: bool, expected: list[Any]
 ) -> None:
-    assert read_by(columns, low, high, descending) == intervals(*expected)
+    assert ranges_read(columns, low, high, descending) == intervals(*expected)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_state_covers_what_it_went_past_when_it_is_from_before_coverage_was_kept
     live: dict[str, Any], expected: list[Any]
 ) -> None:
     assert covered_by(live) == intervals(*expected)
-    assert missing(region(live), covered_by(live)) == []
+    assert uncovered(passed_range(live), covered_by(live)) == []
 
 
 def test_state_remembers_windows_and_origin_when_one_follows_the_other() -> None:
@@ -166,17 +166,17 @@ def test_state_remembers_windows_and_origin_when_one_follows_the_other() -> None
 
     second = with_coverage(state(9), first, intervals((7, 9)), "o2")
 
-    assert second == state(9, covered=pack({"o1": intervals((None, 5), (7, 9))}, ["bigint"]))
+    assert second == state(9, covered=encode_ranges({"o1": intervals((None, 5), (7, 9))}, ["bigint"]))
     assert (covered_by(second), origin_of(second)) == (intervals((None, 5), (7, 9)), "o1")
 
 
 def test_coverage_stays_and_the_jump_is_a_gap_when_a_value_is_set_by_hand() -> None:
     before = with_coverage(state(5), None, intervals((None, 5)), "o1")
 
-    after = kept(state(20), before, "o2")
+    after = with_coverage_kept(state(20), before, "o2")
 
     assert (after["value"], covered_by(after), origin_of(after)) == (20, intervals((None, 5)), "o1")
-    assert missing(region(after), covered_by(after)) == intervals((5, 20))
+    assert uncovered(passed_range(after), covered_by(after)) == intervals((5, 20))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_coverage_stays_and_the_jump_is_a_gap_when_a_value_is_set_by_hand() -> N
     ids=["nothing", "a text", "files", "another column", "another type", "another order"],
 )
 def test_coverage_starts_anew_when_a_value_is_set_over_another_source(before: Any) -> None:
-    after = kept(state(20), before, "o2")
+    after = with_coverage_kept(state(20), before, "o2")
 
     assert (covered_by(after), origin_of(after)) == ([], "o2")
 
@@ -201,7 +201,9 @@ def test_coverage_starts_anew_when_a_value_is_set_over_another_source(before: An
 def test_coverage_stays_when_a_value_says_its_order_and_the_other_does_not(
     before: dict[str, Any], now: dict[str, Any]
 ) -> None:
-    after = kept(state(20, **now), with_coverage(state(5, **before), None, intervals((None, 5)), "o1"), "o2")
+    after = with_coverage_kept(
+        state(20, **now), with_coverage(state(5, **before), None, intervals((None, 5)), "o1"), "o2"
+    )
 
     assert (covered_by(after), origin_of(after)) == (intervals((None, 5)), "o1")
 
@@ -209,16 +211,16 @@ def test_coverage_stays_when_a_value_says_its_order_and_the_other_does_not(
 def test_coverage_given_by_hand_wins_when_a_value_is_set() -> None:
     given_state = with_coverage(state(20), None, intervals((0, 20)), "o1")
 
-    assert kept(given_state, state(5), "o2") == given_state
+    assert with_coverage_kept(given_state, state(5), "o2") == given_state
 
 
 def test_coverage_given_by_hand_is_refused_when_it_cannot_be_read() -> None:
     with pytest.raises(CursorError, match="its coverage cannot be read"):
-        kept(state(20, covered=[[0, 20]]), state(5), "o2")
+        with_coverage_kept(state(20, covered=[[0, 20]]), state(5), "o2")
 
 
 def test_values_stay_as_they_are_when_they_are_not_of_rows() -> None:
-    assert kept({"latest_data": "2023"}, state(5), "o2") == {"latest_data": "2023"}
+    assert with_coverage_kept({"latest_data": "2023"}, state(5), "o2") == {"latest_data": "2023"}
 
 
 def raw(text: str) -> bytes:
@@ -244,7 +246,7 @@ def test_coverage_is_refused_when_it_inflates_without_end(monkeypatch: pytest.Mo
     monkeypatch.setattr("scripts.helpers.rows.coverage.MAX_RAW_BYTES", 1_000)
 
     with pytest.raises(CursorError, match="its coverage cannot be read"):
-        unpack(raw('{"o": [' + "null, " * 999 + "null]}"), ["bigint"])
+        decode_ranges(raw('{"o": [' + "null, " * 999 + "null]}"), ["bigint"])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_coverage_is_refused_when_it_inflates_without_end(monkeypatch: pytest.Mo
 )
 def test_region_is_refused_when_somebody_altered_the_value(live: dict[str, Any]) -> None:
     with pytest.raises(CursorError):
-        region(live)
+        passed_range(live)
 
 
 @pytest.mark.parametrize(
@@ -270,23 +272,23 @@ def test_region_is_refused_when_somebody_altered_the_value(live: dict[str, Any])
 def test_ends_come_back_exactly_when_packed(kind: str, low: Any, high: Any) -> None:
     groups = {"o1": [((), (low,)), ((low,), (high,)), ((high,), None)], "": [((), None)], "none": []}
 
-    assert unpack(pack(groups, [kind]), [kind]) == groups
-    assert type(unpack(pack(groups, [kind]), [kind])["o1"][0][1][0]) is type(low)
+    assert decode_ranges(encode_ranges(groups, [kind]), [kind]) == groups
+    assert type(decode_ranges(encode_ranges(groups, [kind]), [kind])["o1"][0][1][0]) is type(low)
 
 
 def test_ends_of_several_columns_come_back_exactly_when_packed() -> None:
     groups = {"o1": [(("a",), ("a", 3)), (("b", -2), ("c",))]}
 
-    assert unpack(pack(groups, ["string", "int"]), ["string", "int"]) == groups
+    assert decode_ranges(encode_ranges(groups, ["string", "int"]), ["string", "int"]) == groups
 
 
 def test_ten_thousand_slices_fit_where_they_are_stored_when_packed() -> None:
-    every = [(point(low), point(high)) for low, high in slices(MOMENT, MOMENT + timedelta(days=3_650), 10_000)]
+    every = [(range_end(low), range_end(high)) for low, high in slices(MOMENT, MOMENT + timedelta(days=3_650), 10_000)]
 
-    packed = pack({"done": every[::2], "begun": every[1::2]}, ["timestamp"])
+    packed = encode_ranges({"done": every[::2], "begun": every[1::2]}, ["timestamp"])
 
     assert len(packed) < 60_000
-    assert unpack(packed, ["timestamp"]) == {"done": every[::2], "begun": every[1::2]}
+    assert decode_ranges(packed, ["timestamp"]) == {"done": every[::2], "begun": every[1::2]}
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": timedelta(0)}], ids=["defaults", "a delay"])
@@ -312,11 +314,11 @@ def test_plan_of_many_contexts_is_stored_when_frozen(options: dict[str, Any]) ->
     ids=["rising", "falling"],
 )
 def test_region_is_what_the_job_went_past_when_it_has_a_watermark(live: Any, expected: Any) -> None:
-    assert region(live) == intervals(expected)[0]
+    assert passed_range(live) == intervals(expected)[0]
 
 
 def test_region_is_empty_when_the_job_found_no_row_yet() -> None:
-    assert missing(region(state(None)), []) == []
+    assert uncovered(passed_range(state(None)), []) == []
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def test_region_is_empty_when_the_job_found_no_row_yet() -> None:
 )
 def test_bound_is_refused_when_it_does_not_fit_the_cursor(kind: str, bound: Any, told: str) -> None:
     with pytest.raises(CursorError, match=told):
-        fitting(state(type=kind), bound, "low")
+        end_that_fits(state(type=kind), bound, "low")
 
 
 # --- bounds and slices -----------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ def test_bound_is_refused_when_it_does_not_fit_the_cursor(kind: str, bound: Any,
 )
 def test_bounds_are_refused_when_nothing_is_between_them(low: Any, high: Any, told: str) -> None:
     with pytest.raises(BoundsError, match=told) as caught:
-        given("repairs", low, high)
+        backfill_bounds("repairs", low, high)
 
     assert str(caught.value).startswith("Bounds of 'repairs': ")
     assert caught.value.context == "repairs"
@@ -374,7 +376,7 @@ def test_bounds_are_refused_when_nothing_is_between_them(low: Any, high: Any, to
 
 def test_bounds_hold_no_value_when_they_are_refused() -> None:
     with pytest.raises(BoundsError) as caught:
-        given("repairs", 123_456, 12_345)
+        backfill_bounds("repairs", 123_456, 12_345)
 
     assert "12" not in str(caught.value)
 
@@ -428,7 +430,7 @@ def test_slices_are_refused_when_an_end_is_no_number(high: Decimal) -> None:
 
 
 def test_end_may_be_open_when_the_live_job_descends() -> None:
-    assert given("repairs", 4, None, endless=True) == ((4,), None)
+    assert backfill_bounds("repairs", 4, None, endless=True) == ((4,), None)
 
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ def name_of(
     job: str = "parking",
 ) -> str:
     live = with_coverage(state(), None, [], origin)
-    return slice_id(job, context, live, given(context, low, high), name)
+    return slice_id(job, context, live, backfill_bounds(context, low, high), name)
 
 
 def test_slice_has_one_name_when_the_same_bounds_are_written_differently() -> None:
@@ -464,14 +466,14 @@ def test_slice_has_a_name_of_its_own_when_anything_differs() -> None:
 
 def test_names_begin_with_the_live_job_and_hold_no_value_when_made() -> None:
     assert name_of(123_456, 123_457).startswith("parking-backfill-")
-    assert record_id("parking", "repairs", state()).startswith("parking-coverage-")
+    assert backfill_record_id("parking", "repairs", state()).startswith("parking-coverage-")
     assert "12345" not in name_of(123_456, 123_457).replace(name_of().rpartition("-")[2], "")[:17]
 
 
 def test_names_stay_within_the_limit_and_differ_when_the_live_job_has_a_long_one() -> None:
     jobs = ["landing/" + "x" * 246 + last for last in "ab"]
 
-    names = {name_of(job=job) for job in jobs} | {record_id(job, "repairs", state()) for job in jobs}
+    names = {name_of(job=job) for job in jobs} | {backfill_record_id(job, "repairs", state()) for job in jobs}
 
     assert len(names) == 4
     assert {len(name) for name in names} == {255}

@@ -10,9 +10,17 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from scripts.helpers.protocol.values import decode, encode
-from scripts.helpers.rows.coverage import covered_by, kept, pack, read_by, region, unpack, with_coverage
+from scripts.helpers.rows.coverage import (
+    covered_by,
+    decode_ranges,
+    encode_ranges,
+    passed_range,
+    ranges_read,
+    with_coverage,
+    with_coverage_kept,
+)
+from scripts.helpers.rows.cursor_ranges import merged, range_end, uncovered
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.intervals import merged, missing, point
 from scripts.helpers.rows.slicing import slices
 
 END = 30
@@ -30,7 +38,7 @@ def numbers(intervals: Any) -> set[int]:
 
 
 def interval(pair: tuple[int | None, int | None]) -> Any:
-    return point(pair[0]), point(pair[1]) or None
+    return range_end(pair[0]), range_end(pair[1]) or None
 
 
 @given(st.lists(PAIRS))
@@ -50,7 +58,7 @@ def test_merged_intervals_hold_the_same_numbers_and_do_not_touch(pairs: list[Any
 def test_gaps_and_coverage_tile_what_is_wanted(wanted: Any, pairs: list[Any]) -> None:
     intervals = [interval(pair) for pair in pairs]
 
-    gaps = missing(interval(wanted), intervals)
+    gaps = uncovered(interval(wanted), intervals)
 
     assert numbers(gaps) == numbers([interval(wanted)]) - numbers(intervals)
     assert merged(gaps) == gaps
@@ -88,9 +96,9 @@ def test_intervals_of_any_type_come_back_exactly_when_packed_and_stored(data: st
         pairs: list[Any] = list(itertools.pairwise([(), *points]))[:: data.draw(st.integers(1, 2))]
         groups[name] = [*pairs, (points[-1], None)] if points else [((), None)]
 
-    stored = decode(*encode({"covered": pack(groups, types)}))["covered"]
+    stored = decode(*encode({"covered": encode_ranges(groups, types)}))["covered"]
 
-    assert unpack(stored, types) == groups
+    assert decode_ranges(stored, types) == groups
 
 
 STEPS = st.one_of(
@@ -115,13 +123,13 @@ def test_live_state_covers_what_its_runs_read(steps: list[Any], descending: bool
             start = low if low is not None else (END if descending else 0)
             high = max(start - argument, 0) if descending else min(start + argument, END)
             bounds = (None if low is None else (low,)), (high,)
-            read = read_by(column, *bounds, descending)
+            read = ranges_read(column, *bounds, descending)
             model = model | numbers(read)
             plain = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": high}
             state = with_coverage(plain | ({"descending": True} if descending else {}), state, read, f"o{number}")
         elif what == "set":
             values = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": argument}
-            state = kept(values | ({"descending": True} if descending else {}), state, f"o{number}")
+            state = with_coverage_kept(values | ({"descending": True} if descending else {}), state, f"o{number}")
         elif what == "rewind" and versions:
             state, model = versions[argument % len(versions)]
         elif what == "reset":
@@ -131,4 +139,4 @@ def test_live_state_covers_what_its_runs_read(steps: list[Any], descending: bool
             state = decode(*encode({"repairs": state}))["repairs"]
             versions.append((state, model))
             assert numbers(covered_by(state)) == model
-            assert numbers(missing(region(state), covered_by(state))) == numbers([region(state)]) - model
+            assert numbers(uncovered(passed_range(state), covered_by(state))) == numbers([passed_range(state)]) - model

@@ -17,8 +17,8 @@ from scripts.helpers.protocol.chunks import take_blobs
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import check_run_id, new_token
 from scripts.helpers.protocol.values import as_stored
-from scripts.helpers.rows.coverage import is_rows, kept, record_id, region
-from scripts.helpers.rows.intervals import missing
+from scripts.helpers.rows.coverage import backfill_record_id, is_rows, passed_range, with_coverage_kept
+from scripts.helpers.rows.cursor_ranges import uncovered
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class Administration(Adoption):
                 raise PlanConflictError(job_id, "it has watermarks already. Import into a new job, or reset it first.")
             states = values if context is None else {context: values}
             states = {
-                name: kept(value, self._state_of(head, name), order.token) if is_rows(value) else value
+                name: with_coverage_kept(value, self._state_of(head, name), order.token) if is_rows(value) else value
                 for name, value in states.items()
             }
             if head.last is None:
@@ -228,9 +228,9 @@ class Administration(Adoption):
 
     def _warn_of_backfills(self, head: Head, context: str, state: Mapping[str, Any]) -> None:
         """Say that the next runs read rows again that a backfill has read."""
-        record, gone_past = record_id(head.job_id, context, state), region(state)
+        record, gone_past = backfill_record_id(head.job_id, context, state), passed_range(state)
         covered = self.backfill_record(head.job_id, context, state).covered
-        if any(missing(interval, [gone_past]) for interval in covered):
+        if any(uncovered(interval, [gone_past]) for interval in covered):
             logger.warning(
                 "event=backfilled_again job=%s context=%s record=%s: its history names the slices whose rows the next "
                 "runs read again", head.job_id, context, record,

@@ -19,7 +19,7 @@ from scripts.helpers.glue.import_report import (
     TakenContext,
 )
 from scripts.helpers.protocol.names import new_run_id, new_token
-from scripts.helpers.rows.coverage import region, with_coverage
+from scripts.helpers.rows.coverage import passed_range, with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
@@ -153,7 +153,7 @@ class _Rows(TakenContext):
     def states(self) -> dict[str, dict[str, Any]]:
         """Return the state to store: Glue has read everything up to it."""
         state = self._window.state_after
-        return {self.told.name: with_coverage(state, None, [region(state)], new_token())}
+        return {self.told.name: with_coverage(state, None, [passed_range(state)], new_token())}
 
 
 def _taken(

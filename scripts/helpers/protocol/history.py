@@ -8,7 +8,7 @@ from typing import Any
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.display.units import id_text
 from scripts.helpers.protocol.head import LogEntry
-from scripts.helpers.rows.intervals import Span
+from scripts.helpers.rows.cursor_ranges import ShownRange
 
 ROWS = ("rows_collected", "rows_written", "rows")
 FILES = ("files_read", "files")
@@ -57,7 +57,7 @@ class History(Table[LogEntry]):
         return *fixed, *(Column(f"metric.{name}" if name in taken else name, _metric(name)) for name in names)
 
 
-class Spans(Table[Span]):
+class Spans(Table[ShownRange]):
     """Ranges of cursor values, half-open and in order, as `gaps` and `coverage` return them.
 
     Who asks for them asks for values, so they are shown.

@@ -22,9 +22,16 @@ from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.names import MAX_NAME, check_job_id, check_run_id, new_token, served_by
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.backfill_record import BackfillRecord
-from scripts.helpers.rows.coverage import covered_by, fitting, is_rows, record_id, region, types_of
-from scripts.helpers.rows.intervals import Interval, Span, cut_at, merged, missing, span
+from scripts.helpers.rows.coverage import (
+    BackfillRecord,
+    backfill_record_id,
+    covered_by,
+    end_that_fits,
+    is_rows,
+    passed_range,
+    types_of,
+)
+from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.slicing import slice_id
 
 
@@ -182,12 +189,12 @@ class Lookups:
         """
         state = self.rows_state(job_id, context)
         record = self.backfill_record(job_id, context, state)
-        low, high = region(state)
-        low = max(low, fitting(state, start, "start"))
-        gaps = missing((low, high), [*covered_by(state), *record.covered])
+        low, high = passed_range(state)
+        low = max(low, end_that_fits(state, start, "start"))
+        gaps = uncovered((low, high), [*covered_by(state), *record.covered])
         return Spans(self._spans(state, cut_at(gaps, record.ends())), f"{job_id}, {context}: gaps")
 
-    def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, Span]]:
+    def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, ShownRange]]:
         """Return the slices of a rows context that are begun and not done.
 
         Returns
@@ -197,7 +204,7 @@ class Lookups:
         """
         state = self.rows_state(job_id, context)
         return {
-            slice_id(job_id, context, state, bounds, name): (name, span(bounds, len(types_of(state))))
+            slice_id(job_id, context, state, bounds, name): (name, shown_range(bounds, len(types_of(state))))
             for name, bounds in self.backfill_record(job_id, context, state).slices()
         }
 
@@ -277,7 +284,7 @@ class Lookups:
 
     def backfill_record(self, job_id: str, context: str, state: Mapping[str, Any]) -> BackfillRecord:
         """Return what backfills have begun and covered in the life of a context that a state belongs to."""
-        record = record_id(job_id, context, state)
+        record = backfill_record_id(job_id, context, state)
         head = self._store.read_head(record)
         return BackfillRecord.read(self._state_of(head, context) if head else None)
 
@@ -285,8 +292,8 @@ class Lookups:
         """Return the state of one context, read back if it was spilled; None if there is none."""
         return self._resolved(head.job_id, {context: head.watermarks.get(context)})[context]
 
-    def _spans(self, state: Mapping[str, Any], intervals: list[Interval]) -> list[Span]:
-        return [span(interval, len(types_of(state))) for interval in intervals]
+    def _spans(self, state: Mapping[str, Any], intervals: list[CursorRange]) -> list[ShownRange]:
+        return [shown_range(interval, len(types_of(state))) for interval in intervals]
 
     def _import(self, item: items.Item, legacy_items: int = 1) -> Head:
         legacy = items.run_from_item(item)

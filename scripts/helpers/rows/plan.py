@@ -15,7 +15,7 @@ from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import Facts, RowSource
-from scripts.helpers.rows.window import Nulls, RowWindow, check_source, check_types, precedes, read_bound
+from scripts.helpers.rows.window import Nulls, RowWindow, check_same_cursor, check_types, precedes, read_bound
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def _ends(
     if state is None:
         start = None if options.initial_value is None else _given(columns, options.initial_value, "initial_value")
         return start, start
-    check_source(state, [column.name for column in columns], context)
+    check_same_cursor(state, [column.name for column in columns], context)
     check_types(columns, state.get("type"))
     if bool(state.get("descending")) != options.descending:
         before = "descending" if state.get("descending") else "ascending"
@@ -294,7 +294,7 @@ def window_between(
     options.check(columns)
     for state in (until, before):
         if state is not None:
-            check_source(state, names, context)
+            check_same_cursor(state, names, context)
             check_types(columns, state.get("type"))
     if before is not None and bool(before.get("descending")) != bool(until.get("descending")):
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")

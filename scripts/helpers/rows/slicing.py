@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date, datetime, timezone
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 from scripts.helpers.errors import BoundsError
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.rows.coverage import origin_of
-from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, Cursor
-from scripts.helpers.rows.intervals import Interval, Point, Span, point
+from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, range_end
+from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, SECOND, Bound, Cursor, CursorColumn, earlier
+from scripts.helpers.rows.sources import Facts, RowSource
+from scripts.helpers.rows.window import RowWindow
 
 MAX_SLICES = 10_000
 MAX_DIGITS = 76
 """Of a number on either side of its point: twice what a decimal column can hold."""
 
 
-def given(context: str, low: Any, high: Any, *, endless: bool = False) -> Interval:
+def backfill_bounds(context: str, low: Any, high: Any, *, endless: bool = False) -> CursorRange:
     """Return bounds as an interval; BoundsError if they are none.
 
     Times with a zone become UTC; those without stay what they are. Only if `endless` may `high` be None.
@@ -38,7 +42,7 @@ def given(context: str, low: Any, high: Any, *, endless: bool = False) -> Interv
     return start, end
 
 
-def slices(low: Any, high: Any, n: int) -> list[Span]:
+def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
     """Cut ``[low, high)`` into `n` half-open slices that tile it and differ by one step at most.
 
     Parameters
@@ -58,7 +62,7 @@ def slices(low: Any, high: Any, n: int) -> list[Span]:
     """
     if type(n) is not int or not 1 <= n <= MAX_SLICES:
         raise BoundsError("slices", f"n is {n!r}; it must be a whole number from 1 to {MAX_SLICES:,}.")
-    start, end = given("slices", low, high)
+    start, end = backfill_bounds("slices", low, high)
     if len(start) != 1 or end is None or len(end) != 1 or isinstance(start[0], str):
         raise BoundsError("slices", "only bounds of one time, date or number can be cut. Choose others by hand.")
     first, last = start[0], end[0]
@@ -69,9 +73,9 @@ def slices(low: Any, high: Any, n: int) -> list[Span]:
     return list(zip(cuts, [*cuts[1:], last], strict=True))
 
 
-def _checked(context: str, name: str, bound: Any) -> Point:
+def _checked(context: str, name: str, bound: Any) -> RangeEnd:
     """Return one end, of values that compare and can be cut."""
-    end = point(bound)
+    end = range_end(bound)
     for value in end:
         if isinstance(value, bool | float) or not isinstance(value, Cursor):
             raise BoundsError(
@@ -117,7 +121,7 @@ def _moved(low: Any, step: Any, count: int) -> Any:
     return EXACT.add(Decimal(low), count * step) if isinstance(step, Decimal) else low + count * step
 
 
-def slice_id(job_id: str, context: str, state: Mapping[str, Any], bounds: Interval, name: str) -> str:
+def slice_id(job_id: str, context: str, state: Mapping[str, Any], bounds: CursorRange, name: str) -> str:
     """Return the job that reads one slice: the same for the same bounds, and no value can be read from it."""
     ends = [[_text(value) for value in end or ()] for end in bounds]
     return derived_id(job_id, "backfill", context, origin_of(state), name, repr(ends))
@@ -127,3 +131,76 @@ def _text(value: Cursor) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     return repr(value) if isinstance(value, str) else f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"
+
+
+@dataclass
+class SliceSource:
+    """A source that answers for one slice.
+
+    Attributes
+    ----------
+    source, context
+        What is read, and the name of it for messages.
+    high
+        Where the slice ends; None is above everything.
+    delay
+        How long rows may come after their stamp.
+    clock
+        The job's time, for a source without a clock.
+    is_done
+        The slice was read, and nothing is asked any more.
+    """
+
+    source: RowSource
+    context: str
+    high: RangeEnd | None
+    delay: timedelta
+    clock: Callable[[], datetime]
+    is_done: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the source, for messages."""
+        return self.source.name
+
+    def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
+        """Return the cursor columns of the source."""
+        return self.source.columns(names, strings)
+
+    def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
+        """Ask the source; BoundsError if rows of the slice may still come."""
+        if self.is_done:
+            return Facts()
+        found = self.source.facts(columns, low, descending)
+        if columns[0].is_time and self.high is not None:
+            now = self.clock()
+            self._check_age(columns[0], self.high, found.now or now.astimezone(found.zone or now.tzinfo))
+        return found
+
+    def _check_age(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
+        try:
+            moment = earlier(clock, self.delay)
+        except OverflowError:
+            raise BoundsError(
+                self.context, f"delay={self.delay} reaches before the year 1. Give a shorter one."
+            ) from None
+        settled: Any = column.floor(moment)
+        if high <= (settled,):
+            return
+        end: Any = high[0]
+        if not isinstance(end, datetime):
+            end, settled = datetime.combine(end, time.min), moment.replace(tzinfo=None)
+        wait = max(SECOND, -((settled - end) // SECOND) * SECOND)
+        raise BoundsError(
+            self.context,
+            f"rows up to high may still come, until delay={self.delay} is over. Run it again {wait} from now, or end "
+            "earlier.",
+        )
+
+    def rows(self, window: RowWindow) -> Any:
+        """Return the rows of a window."""
+        return self.source.rows(window)
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Return what makes errors of a read those of the source."""
+        return self.source.typed_errors()

@@ -115,7 +115,7 @@ class RowWindow:
     @classmethod
     def from_plan(cls, plan: Mapping[str, Any], names: Sequence[str], context: str) -> RowWindow:
         """Return the window of a frozen plan; SourceChangedError if it is that of other columns."""
-        check_source(plan, names, context)
+        check_same_cursor(plan, names, context)
         types = as_list(plan.get("type"))
         if len(types) != len(names) or not all(isinstance(kind, str) for kind in types):
             raise CursorError(", ".join(names), "the stored plan says no type of it. Discard the plan.")
@@ -159,7 +159,7 @@ def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
     return False
 
 
-def check_source(stored: Mapping[str, Any], names: Sequence[str], context: str) -> None:
+def check_same_cursor(stored: Mapping[str, Any], names: Sequence[str], context: str) -> None:
     """Raise SourceChangedError if a state or plan is that of other columns, or of files."""
     fields = stored if isinstance(stored, Mapping) else {}
     before = fields.get("cursor_column")
