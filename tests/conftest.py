@@ -27,7 +27,7 @@ from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.support.moto_server import MotoServer, OneAtATime
 
-pytest_plugins = ["tests.support.table_fixtures", "tests.support.database_fixtures"]
+pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
 
 REPOSITORY = Path(__file__).parent.parent
 REGION = "eu-west-2"

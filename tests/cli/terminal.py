@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pexpect
 import pyte
 
-from tests.cli.conftest import NOW
+from tests.cli.stories import NOW
 from tests.conftest import REPOSITORY
 
 SCREENS = Path(__file__).parent / "screens"

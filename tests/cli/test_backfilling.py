@@ -20,7 +20,7 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table
 from scripts.jobs.session import BAD_DATA
-from tests.cli.conftest import NOW, Command, document
+from tests.cli.stories import NOW, Command, document
 from tests.conftest import Clock
 from tests.support.listed_rows import ListedRows
 

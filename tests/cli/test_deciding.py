@@ -13,7 +13,7 @@ from scripts.cli import deciding
 from scripts.cli.texts import as_json
 from scripts.helpers.errors import StaleError
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import NOW, Command, commit, document, leave_open, put_legacy, rows_state
+from tests.cli.stories import NOW, Command, commit, document, leave_open, put_legacy, rows_state
 from tests.conftest import Clock
 
 FIRST, SECOND = datetime(2026, 3, 1, tzinfo=timezone.utc), datetime(2026, 3, 2, tzinfo=timezone.utc)

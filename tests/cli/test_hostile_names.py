@@ -13,7 +13,7 @@ import pytest
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import NOW, Command, commit, rows_state
+from tests.cli.stories import NOW, Command, commit, rows_state
 from tests.conftest import REPOSITORY
 
 EVIL = "a\x1b[2J\x9b\x7fb"

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import cache
 from typing import Any
 
 import pytest
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.head import Change, Head
 from scripts.helpers.protocol.jobs import ListCost, list_jobs
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import put_legacy, put_newer
 from tests.cli.scanned_table import ScannedTable
+from tests.cli.stories import job_items, put_legacy, put_newer
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
-CHUNK = bytes(350_000)
-
-
-def job_items(job: str, versions: int, chunks: int = 0) -> list[items.Item]:
-    """Return what a job with a history has in the table."""
-    head, log, run = templates(versions)
-    keys = [(head, items.HEAD_KEY), *((log, items.log_key(number + 1)) for number in range(versions))]
-    keys += [(run, f"jr_{number + 1}") for number in range(versions)]
-    keys += [({"data": {"B": CHUNK}}, items.chunk_key("s#t-0", number)) for number in range(chunks)]
-    return [template | items.key(job, range_key) for template, range_key in keys]
-
-
-@cache
-def templates(versions: int) -> tuple[items.Item, items.Item, items.Item]:
-    """Return a head, a log entry and a run item, of whatever job."""
-    head = Head("job", "e1", versions, versions, {"value": versions}, Change("COMMIT", "c", NOW, f"jr_{versions}"))
-    assert head.log_entry is not None
-    return items.head_to_item(head), items.log_to_item(head.log_entry), items.run_to_item(head.log_entry)
 
 
 @pytest.mark.parametrize(

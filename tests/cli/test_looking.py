@@ -19,9 +19,8 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import NOW, Command, commit, document, land, rows_state
 from tests.cli.scanned_table import ScannedTable
-from tests.cli.test_job_list import job_items
+from tests.cli.stories import NOW, Command, commit, document, job_items, land, rows_state
 from tests.conftest import Clock
 
 
@@ -459,7 +458,7 @@ def test_options_of_all_commands_work_before_and_after_the_name_when_given(
 def test_names_cannot_move_the_cursor_when_the_table_holds_control_characters(
     run: Command, watermarks: Watermarks, dynamodb: Any
 ) -> None:
-    from tests.cli.conftest import put_legacy
+    from tests.cli.stories import put_legacy
 
     put_legacy(dynamodb, watermarks.table_name, "a\x1b[2Jb\nc", "jr_1")
 

@@ -15,21 +15,23 @@ from scripts.helpers.decisions.export_lines import item_line
 from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
 from scripts.helpers.errors import StaleError, UnknownJobError
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.head import Order
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import NOW, Command, commit, document, leave_open, put_legacy, rows_state
+from tests.cli.stories import (
+    NOW,
+    ORDER,
+    Command,
+    commit,
+    document,
+    leave_open,
+    put_legacy,
+    put_runs,
+    rows_state,
+    stored,
+)
 from tests.conftest import Clock
 
 Make = Callable[..., Watermarks]
-ORDER = Order("sam", "moving", NOW, "token")
-
-
-def stored(watermarks: Watermarks) -> dict[tuple[str, str], Any]:
-    """Return all raw items of a table."""
-    client: Any = watermarks._store.client
-    found = client.get_paginator("scan").paginate(TableName=watermarks.table_name, ConsistentRead=True)
-    return {(item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]): item for page in found for item in page["Items"]}
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +145,6 @@ def test_nothing_is_written_again_when_an_import_is_repeated(
 
     assert set(again["jobs"].values()) == {"same"}
     assert stored(target) == before
-
-
-def put_runs(watermarks: Watermarks, job_id: str) -> list[tuple[str, str]]:
-    """Write items as the Job Runs API has them for a job; return their keys."""
-    keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY, items.TRIGGER_KEY]
-    for key in keys:
-        watermarks._store.put(items.key(job_id, key) | {"state": {"S": "WAITING"}})
-    return [(job_id, key) for key in keys]
 
 
 def test_runs_of_jobs_stay_where_they_are_when_jobs_are_moved(

@@ -17,8 +17,7 @@ from scripts.helpers.errors import ExportFileError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import NOW, Command, commit, document, leave_open
-from tests.cli.test_moving import ORDER, put_runs, stored
+from tests.cli.stories import NOW, ORDER, Command, commit, document, leave_open, put_runs, stored
 
 Make = Callable[..., Watermarks]
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from scripts.cli.main import cli
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import NOW, build_world
+from tests.cli.stories import NOW, build_world
 from tests.cli.terminal import WRITE_SCREENS
 from tests.conftest import REPOSITORY
 

@@ -15,7 +15,7 @@ from scripts.cli.main import cli
 from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between
-from tests.cli.conftest import NOW, Command, commit, leave_open, put_legacy, rows_state
+from tests.cli.stories import NOW, Command, commit, leave_open, put_legacy, rows_state
 
 SLOW = 0.04
 """Seconds of one answer."""

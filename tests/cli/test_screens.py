@@ -19,7 +19,7 @@ from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between, denied
-from tests.cli.conftest import NOW, commit, commit_rows, leave_open, put_legacy, rows_state
+from tests.cli.stories import NOW, commit, commit_rows, leave_open, put_legacy, rows_state
 from tests.cli.terminal import check_screen, in_terminal
 from tests.conftest import REPOSITORY, Clock
 from tests.support.listed_rows import ListedRows

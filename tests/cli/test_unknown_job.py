@@ -14,8 +14,7 @@ from scripts.cli.commands import Job
 from scripts.cli.main import cli
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.conftest import Command, commit
-from tests.cli.test_moving import stored
+from tests.cli.stories import Command, commit, stored
 
 NAME, SAID = "parking-permit", "Table 'council' holds nothing for job 'parking-permit'."
 WHY = ["--why", "x", "--yes"]

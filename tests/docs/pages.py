@@ -6,6 +6,7 @@ import ast
 import doctest
 import re
 import shlex
+from configparser import ConfigParser
 from functools import cache
 from typing import Any
 
@@ -90,3 +91,9 @@ def run_command(page: str, line: str) -> str:
     assert program == "watermarks", f"{page}: {program} is not run"
     output: str = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, prog_name=program).output
     return output
+
+
+def metadata() -> ConfigParser:
+    read = ConfigParser()
+    read.read(REPOSITORY / "setup.cfg")
+    return read

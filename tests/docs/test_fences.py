@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from configparser import ConfigParser
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.docs.pages import PAGES, SHELLS, fences, is_test, shell_commands, text_of
+from tests.docs.pages import PAGES, SHELLS, fences, is_test, metadata, shell_commands, text_of
 
 RUN = {
     ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",
@@ -72,12 +71,6 @@ NEEDED = {
     r"\.to_pandas\(": {"notebook"},
 }
 """What a page shows, and the extras that it takes."""
-
-
-def metadata() -> ConfigParser:
-    read = ConfigParser()
-    read.read(REPOSITORY / "setup.cfg")
-    return read
 
 
 def test_every_block_is_run_or_excused_when_pages_are_read() -> None:

@@ -12,7 +12,7 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.docs.test_readme import run_doctest
+from tests.support.doctests import run_doctest
 
 PAGE = (REPOSITORY / "docs" / "files.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.docs.pages import run_command, shell_commands
+from tests.support.doctests import run_doctest
 
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -42,10 +42,3 @@ def test_readme_examples_work_when_run_in_order(spark: Any, tmp_path: Path, monk
     assert report.attempted == 6
     assert report.failed == 0
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 2
-
-
-def run_doctest(text: str, names: dict[str, Any]) -> doctest.TestResults:
-    """Run a block of a REPL session; three dots stand for anything."""
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    test = doctest.DocTestParser().get_doctest(text, names, "README.md", "README.md", 0)
-    return doctest.DocTestRunner(optionflags=flags).run(test)

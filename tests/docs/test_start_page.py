@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import run_page, shell_commands
-from tests.protocol.conftest import served
 from tests.support.databases import free_port
+from tests.support.servers import served
 
 
 def test_first_five_minutes_go_as_told_when_the_page_is_followed(

@@ -24,13 +24,10 @@ from tests.conftest import Clock
 from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.events import Events
 from tests.support.faults import Faults, Wire, head_write
+from tests.support.steps import KilledError
 
 Stored = Callable[[], dict[str, Any]]
 WHY = {"why": "a test", "who": "tester"}
-
-
-class KilledError(Exception):
-    """What ends a run in the middle of its work."""
 
 
 class Landing:

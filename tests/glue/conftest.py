@@ -14,9 +14,8 @@ import pytest
 
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.watermarks import Watermarks
+from tests.glue.options import ENABLE, Put
 
-ENABLE, PAUSE, DISABLE = ({"job_bookmark_option": f"job-bookmark-{name}"} for name in ("enable", "pause", "disable"))
-Put = Callable[..., None]
 _databases = itertools.count(1)
 
 

@@ -13,7 +13,7 @@ from scripts.helpers.glue.catalog import _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest
 from scripts.helpers.glue.context import _of_partitions
 from scripts.helpers.glue.partitions import INFERENCE, Partitions
-from tests.glue.conftest import Put
+from tests.glue.options import Put
 
 Begin = Callable[..., Job]
 MONTH = [{"Name": "Month", "Type": "string"}]

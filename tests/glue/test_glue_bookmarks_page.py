@@ -14,7 +14,7 @@ from scripts.helpers.glue.path_hashes import path_hash
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.docs.test_readme import run_doctest
+from tests.support.doctests import run_doctest
 
 PAGE = (REPOSITORY / "docs" / "glue-bookmarks.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

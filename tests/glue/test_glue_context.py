@@ -28,7 +28,7 @@ from scripts.helpers.glue import DynamicFrame, GlueContext, Job, VersionMismatch
 from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.glue.conftest import DISABLE, ENABLE, PAUSE, Put
+from tests.glue.options import DISABLE, ENABLE, PAUSE, Put
 
 Begin = Callable[..., Job]
 

@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 from scripts.helpers.glue import GlueContext
 from scripts.helpers.watermarks import Watermarks
-from tests.house.test_doctests import START, examples, needs_spark, run
+from tests.support.doctests import START, examples, needs_spark, run
 
 EXAMPLES = [test for test in examples() if needs_spark(test)]
 

@@ -17,7 +17,7 @@ from scripts.helpers import glue
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.glue.conftest import Put
+from tests.glue.options import Put
 
 PAGE = (REPOSITORY / "docs" / "glue.md").read_text()
 HERE = "eu-north-1"

@@ -17,7 +17,7 @@ from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue_api import runs
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from tests.glue.conftest import ENABLE, PAUSE, Put
+from tests.glue.options import ENABLE, PAUSE, Put
 
 Take = Callable[..., list[str]]
 JOB = "between"

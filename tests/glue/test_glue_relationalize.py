@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.glue import GlueContext, Relationalize
-from tests.glue.conftest import Put
+from tests.glue.options import Put
 
 PERSON = '{"name": "Ada", "contact_details": [{"type": "fax", "value": "7"}, {"type": "phone", "value": "9"}]}'
 

@@ -13,7 +13,7 @@ from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.connection_options import file_request
 from scripts.helpers.glue.paths import folders
 from scripts.helpers.watermarks import Watermarks
-from tests.glue.conftest import PAUSE, Put
+from tests.glue.options import PAUSE, Put
 
 Begin = Callable[..., Job]
 Take = Callable[..., list[str]]

@@ -14,7 +14,7 @@ from scripts.helpers.files.ledger import FileLedger
 from scripts.helpers.glue import ApplyMapping, GlueContext, Job
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.watermarks import Watermarks
-from tests.glue.conftest import PAUSE, Put
+from tests.glue.options import PAUSE, Put
 
 Begin = Callable[..., Job]
 T0 = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)

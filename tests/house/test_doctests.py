@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 import inspect
 import json
-import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,11 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-import scripts.helpers
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.watermarks import Watermarks
+from tests.support.doctests import START, examples, load, needs_spark, run
 
-START = "scripts.helpers."
-MODULES = sorted(
-    module.name.removeprefix(START)
-    for module in pkgutil.walk_packages(scripts.helpers.__path__, START)
-    if not module.ispkg
-)
 FOR_USERS = (
     "files.bookmark", "files.delta", "protocol.names", "job", "job_runs.client", "rows.window", "watermarks",
     "glue.bookmarks", "glue.job",
@@ -32,32 +24,6 @@ FOR_USERS = (
 """Modules whose classes users call."""
 ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame", "glue.importing.import_bookmark")
 """What users call of modules that have more than that."""
-
-
-def load(module: str) -> Any:
-    return importlib.import_module(START + module)
-
-
-def examples() -> list[doctest.DocTest]:
-    """Return every docstring of the package that has an example."""
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    return [test for module in MODULES for test in finder.find(load(module)) if test.examples]
-
-
-def needs_spark(test: doctest.DocTest) -> bool:
-    """Tell whether an example works on Spark; those are run where the other tests with Spark are."""
-    return "glue_context" in (test.docstring or "")
-
-
-def run(test: doctest.DocTest, names: dict[str, Any]) -> None:
-    """Run an example as it stands."""
-    test.globs.update(names)
-    told: list[str] = []
-
-    result = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
-
-    assert result.attempted > 0
-    assert result.failed == 0, "".join(told)
 
 
 def glue_with_bookmark() -> Any:

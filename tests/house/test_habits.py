@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.conftest import REPOSITORY
+from tests.support.imports import files_below, names_imported
 
 DOCS = REPOSITORY / "docs"
 
@@ -48,3 +49,11 @@ def test_file_named_in_prose_exists_when_contributors_look_for_it() -> None:
 
     assert named
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
+
+
+def test_no_test_imports_another_test_when_files_are_read() -> None:
+    """What tests share is in `tests/support`, or in a module of their folder that holds no test."""
+    unfit = re.compile(r"tests\.(\w+\.)*(test_\w+|\w+\.conftest)\.")
+
+    found = {path: filter(unfit.match, names_imported(path)) for path in files_below(REPOSITORY / "tests")}
+    assert [f"{path.relative_to(REPOSITORY)} -> {name}" for path, names in found.items() for name in names] == []

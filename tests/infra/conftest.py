@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,150 +11,16 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, REPOSITORY, missing_component
+from tests.conftest import missing_component
 from tests.infra.roles import BUCKET, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
+from tests.infra.terraform import (
+    OVERRIDES,
+    PROVIDER,
+    Terraform,
+    copy_of_module,
+    find_plugin_dir,
+)
 from tests.support.guarded_server import GuardedServer
-
-TERRAFORM_FOLDER = REPOSITORY / "terraform"
-PROVIDERS = "registry.terraform.io"  # the folder that Terraform's own layout of unpacked providers begins with
-SEARCH_DEPTH = 5
-SEARCH_SECONDS = 20.0
-NOT_SEARCHED = {"proc", "sys", "dev", ".terraform", "node_modules", ".git"}
-EXAMPLE = "examples/complete"
-
-# What moto cannot do, left out of the copies by files that Terraform lays over the others:
-OVERRIDES = {
-    # it does not keep RedriveAllowPolicy, for which the provider waits three minutes,
-    "moto_override.tf": 'resource "aws_sqs_queue_redrive_allow_policy" "dead_letters" {\n  for_each = {}\n}\n',
-    f"{EXAMPLE}/moto_override.tf": (
-        # it takes a Deny that has a condition for one without,
-        'resource "aws_s3_bucket_policy" "this" {\n  for_each = toset([])\n}\n'
-        # and for this the provider waits one minute whatever the server is.
-        'resource "aws_s3_bucket_lifecycle_configuration" "this" {\n  for_each = toset([])\n}\n'
-    ),
-}
-PROVIDER = 'provider "aws" {\n  s3_use_path_style = true\n}\n'
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a Terraform command ended; line breaks of its text, which it wraps, are made spaces."""
-
-    code: int
-    text: str
-
-
-class Terraform:
-    """The terraform command in one folder, against one endpoint, with one access key in one region."""
-
-    def __init__(
-        self, command: str, folder: Path, endpoint: str, access_key: str = "testing", region: str = REGION
-    ) -> None:
-        self.command, self.folder, self.endpoint = command, folder, endpoint
-        self.access_key, self.region = access_key, region
-
-    def start(self, verb: str, *arguments: str, variables: Mapping[str, Any] | None = None) -> subprocess.Popen[str]:
-        """Begin a command, whose end `finish` waits for."""
-        given = [
-            f"-var={name}={value if isinstance(value, str) else json.dumps(value)}"
-            for name, value in (variables or {}).items()
-        ]
-        return subprocess.Popen(
-            [self.command, verb, "-no-color", *given, *arguments],
-            cwd=self.folder,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def finish(self, process: subprocess.Popen[str], timeout: float = 120) -> Outcome:
-        try:
-            text, _ = process.communicate(timeout=timeout)
-        finally:
-            process.kill()
-        return Outcome(process.returncode, " ".join(text.split()))
-
-    def run(self, verb: str, *arguments: str, variables: Mapping[str, Any] | None = None) -> Outcome:
-        return self.finish(self.start(verb, *arguments, variables=variables))
-
-    def apply(self, **variables: Any) -> Outcome:
-        return self.run("apply", "-auto-approve", variables=variables)
-
-    def destroy(self, **variables: Any) -> Outcome:
-        return self.run("destroy", "-auto-approve", variables=variables)
-
-    def outputs(self) -> dict[str, Any]:
-        outcome = self.run("output", "-json")
-        assert outcome.code == 0, outcome.text
-        return {name: output["value"] for name, output in json.loads(outcome.text).items()}
-
-    def planned_outputs(self, **variables: Any) -> dict[str, Any]:
-        """Return what a first plan knows of the outputs."""
-        planned = self.run("plan", "-out=plan", variables=variables)
-        assert planned.code == 0, planned.text
-        shown = self.run("show", "-json", "plan")
-        assert shown.code == 0, shown.text
-        outputs = json.loads(shown.text)["planned_values"]["outputs"]
-        return {name: output["value"] for name, output in outputs.items() if "value" in output}
-
-    def _environment(self) -> dict[str, str]:
-        """Keep the user's own Terraform settings out; send every AWS call to the endpoint."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-        return kept | {
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_DEFAULT_REGION": self.region,
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "CHECKPOINT_DISABLE": "1",
-            "TF_CLI_CONFIG_FILE": os.devnull,
-            "TF_IN_AUTOMATION": "1",
-            "TF_INPUT": "0",
-        }
-
-
-def copy_of_module(folder: Path) -> Path:
-    """Copy terraform/ with its tests and examples, and the scripts that these upload; return the module's folder."""
-    unwanted = shutil.ignore_patterns(".terraform*", "terraform.tfstate*", "__pycache__")
-    shutil.copytree(TERRAFORM_FOLDER, folder / "terraform", ignore=unwanted)
-    shutil.copytree(REPOSITORY / "scripts" / "jobs", folder / "scripts" / "jobs", ignore=unwanted)
-    return folder / "terraform"
-
-
-def find_plugin_dir() -> Path | None:
-    """Return a folder for `terraform init -plugin-dir` that holds the AWS provider, if there is one."""
-    named = [os.environ[name] for name in ("TF_PLUGIN_DIR", "TF_PLUGIN_CACHE_DIR") if os.environ.get(name)]
-    for candidate in [*map(Path, named), TERRAFORM_FOLDER / ".terraform" / "providers"]:
-        if _holds_provider(candidate):
-            return candidate
-    return next((folder for folder in _folders(Path("/")) if _holds_provider(folder)), None)
-
-
-def _holds_provider(folder: Path) -> bool:
-    return any((folder / PROVIDERS / "hashicorp" / "aws").glob("*/*/terraform-provider-aws*"))
-
-
-def _folders(root: Path) -> Iterator[Path]:
-    """Walk the file system breadth first, so far as depth and time allow, without following links."""
-    until = time.monotonic() + SEARCH_SECONDS
-    waiting = deque([(root, 0)])
-    while waiting and time.monotonic() < until:
-        folder, depth = waiting.popleft()
-        yield folder
-        if depth < SEARCH_DEPTH:
-            waiting.extend((child, depth + 1) for child in _children(folder))
-
-
-def _children(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return [
-                Path(entry.path)
-                for entry in entries
-                if entry.name not in NOT_SEARCHED and entry.is_dir(follow_symlinks=False)
-            ]
-    except OSError:
-        return []
 
 
 @pytest.fixture(scope="session")

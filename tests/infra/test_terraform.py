@@ -23,15 +23,11 @@ from scripts.helpers.metrics import report as job_report
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
-from tests.conftest import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
-from tests.infra.conftest import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
+from tests.conftest import REGION, REPOSITORY
+from tests.infra.terraform import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 from tests.support.iam_policies import Request, is_allowed
+from tests.support.watermarks_suite import ON_THIS_TABLE, run_watermarks_suite
 
-SUITE = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-WHOLE = ("tests/watermarks", "tests/decisions", "-k", "not spill and not doctor and not crash and not faults")
-"""What the table has a part in; the rest would be the same on any."""
-ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("playbook", "runs", "fence", "retention"))
-"""Every kind of request; all of the suite runs on MiniStack's table, whose keys are the same."""
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
 
 
@@ -74,20 +70,6 @@ def shape_of(dynamodb: Any, table_name: str) -> dict[str, Any]:
         "ttl": dynamodb.describe_time_to_live(TableName=table_name)["TimeToLiveDescription"],
         "recovery": backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"],
     }
-
-
-def run_watermarks_suite(endpoint: str, table_name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of `Watermarks` in a clean pytest, on a table that is there already."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return subprocess.run(
-        [*SUITE, *options],
-        cwd=REPOSITORY,
-        env=kept | {TEST_TABLE: table_name, TEST_ENDPOINT: endpoint},
-        capture_output=True,
-        text=True,
-        timeout=540,
-        check=False,
-    )
 
 
 def table_names(dynamodb: Any) -> list[str]:

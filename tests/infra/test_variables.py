@@ -9,7 +9,7 @@ from typing import Any
 import hcl2
 import pytest
 
-from tests.infra.conftest import TERRAFORM_FOLDER, Terraform
+from tests.infra.terraform import TERRAFORM_FOLDER, Terraform
 
 NOT_A_BOOL = ("perhaps", "a bool is required")
 TAG_RULE = "Each of the tags must have a name of 1 to 128 characters and a value of at most 256"

@@ -22,7 +22,7 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from tests.infra.roles import BUCKET, FOREIGN, OWN, TABLE
-from tests.job_runs.conftest import gone, process_of
+from tests.support.job_runs import gone, process_of
 from tests.support.listed_rows import ListedRows
 
 ROWS, OLD, FILES = "parking-rows", "parking-old", "parking-viewed"

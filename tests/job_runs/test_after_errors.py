@@ -23,7 +23,7 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.job_runs.conftest import Jobs
+from tests.support.job_runs import Jobs
 
 COMMAND = {"Name": "pythonshell", "ScriptLocation": "/jobs/a.py"}
 

@@ -14,7 +14,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import same_run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from tests.job_runs.conftest import Jobs
+from tests.support.job_runs import Jobs
 from tests.support.listed_rows import ListedRows
 
 

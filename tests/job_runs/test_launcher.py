@@ -23,7 +23,7 @@ from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
-from tests.job_runs.conftest import FAST, PATIENCE, SHORT_LEASE, Jobs, Parked, gone, is_alive, process_of
+from tests.support.job_runs import FAST, PATIENCE, SHORT_LEASE, Jobs, Parked, gone, is_alive, process_of
 
 Define = Callable[..., None]
 SLEEP = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"

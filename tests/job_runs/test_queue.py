@@ -17,7 +17,7 @@ from scripts.helpers.job_runs import ids
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, Clock
-from tests.job_runs.conftest import Jobs
+from tests.support.job_runs import Jobs
 
 COMMAND = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
 

@@ -14,7 +14,7 @@ from scripts.helpers.job_runs import shapes
 from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.job_runs.conftest import Jobs
+from tests.support.job_runs import Jobs
 
 MODEL = botocore.session.get_session().get_service_model("glue")
 OPTIONAL_HERE = {("CreateJob", "Role"), ("UpdateJob", "Role")}

@@ -16,8 +16,8 @@ import pytest
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, REPOSITORY, missing_component
-from tests.job_runs.conftest import Jobs, gone, is_alive
-from tests.protocol.conftest import free_port, served
+from tests.support.job_runs import Jobs, gone, is_alive
+from tests.support.servers import free_port, served
 
 ON_AN_EXECUTOR = """
 import os, time

@@ -33,13 +33,10 @@ from scripts.helpers.rows.slicing import MAX_SLICES, slices
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
+from tests.support.steps import KilledError
 
 JOB, CONTEXT = "parking", "repairs"
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint"}
-
-
-class KilledError(Exception):
-    """What ends a run in the middle of its work."""
 
 
 class World:

@@ -23,12 +23,9 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.saved import METRICS
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
 
 JOB = "parking"
-
-
-class KilledError(Exception):
-    """What ends a run in the middle of its work."""
 
 
 class World:

@@ -22,7 +22,7 @@ from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, session
 from tests.conftest import REPOSITORY, missing_component
-from tests.job_runs.conftest import Parked
+from tests.support.job_runs import Parked
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SCHEMA = "id BIGINT, name STRING"

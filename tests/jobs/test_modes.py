@@ -34,16 +34,13 @@ from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
-from tests.docs.test_readme import run_doctest
+from tests.support.doctests import run_doctest
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
+from tests.support.steps import KilledError
 
 JOB = "parking"
 ID = CursorColumn("id", "bigint")
-
-
-class KilledError(Exception):
-    """What ends a run in the middle of its work."""
 
 
 class World:

@@ -27,7 +27,7 @@ from scripts.helpers.relational.ids import BLOCK, STRIDE
 from scripts.helpers.relational.order import check_order
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
-from tests.docs.test_readme import run_doctest
+from tests.support.doctests import run_doctest
 
 JOB = "people"
 SCHEMA = "name string, phones array<struct<kind:string, calls:array<int>>>, tags map<string, double>"

@@ -14,12 +14,9 @@ import pytest
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows import counts
 from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
 
 JOB = "parking"
-
-
-class KilledError(Exception):
-    """What ends a run in the middle of its work."""
 
 
 class World:

@@ -33,6 +33,7 @@ from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_errors
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import missing_component, spark_conf
+from tests.support.steps import KilledError
 
 KEYS = st.sampled_from(
     [
@@ -212,10 +213,6 @@ def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, b
 
 
 # --- in a job ------------------------------------------------------------------------------------------------------
-
-
-class KilledError(Exception):
-    """What ends a run in the middle of its work."""
 
 
 class Runs:

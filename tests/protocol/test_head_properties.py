@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scripts.helpers.errors import PlanConflictError, RunInProgressError
 from scripts.helpers.protocol.head import Head, Plan
 from scripts.helpers.protocol.items import head_from_item, head_to_item, log_from_item, log_to_item
-from tests.protocol.test_values_properties import maps
+from tests.protocol.any_values import maps
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LEASE = timedelta(minutes=15)

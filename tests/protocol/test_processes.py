@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.protocol.conftest import is_long
 from tests.protocol.crowd import Crowd
 from tests.protocol.worker import JOB
+from tests.support.servers import is_long
 
 SECONDS = 240 if is_long() else 25
 ROUND_SECONDS = 8

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.infra.test_terraform import WHOLE, run_watermarks_suite
+from tests.support.watermarks_suite import WHOLE, run_watermarks_suite
 
 ONLY_MOTO = (
     # MiniStack does not end a page of a query after 1 MB, as DynamoDB and moto do.

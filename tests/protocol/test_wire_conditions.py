@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import boto3
 import pytest
@@ -15,15 +14,12 @@ from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.support.faults import ONE_ATTEMPT, Request, Wire
+from tests.support.steps import add
 
 JOB, NEW, OLD, LEGACY = "parking", "parking-new", "parking-old", "parking-legacy"
 WHY = {"why": "a test", "who": "tester"}
 SPILLED = {"pad": "x" * 70_000}
 SETUP = {"CreateTable", "DescribeTable", "UpdateTimeToLive", "UpdateContinuousBackups"}
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
 
 
 def look_around(watermarks: Watermarks) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from html import unescape
 
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
 from scripts.report.facts import JobFacts
@@ -46,3 +48,7 @@ def large_page(jobs: int = 500, versions: int = 1_000, distinct: int = 10) -> st
         entry = made[number % distinct]
         entries.append(replace(entry, facts=replace(entry.facts, job_id=job_name(number))))
     return render(entries, "glue-watermarks", NOW)
+
+
+def names_of(html: str) -> list[str]:
+    return [unescape(name) for name in re.findall(r'<tr role="row" data-name="([^"]*)"', html)]

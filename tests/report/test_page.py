@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.conftest import TOOK, Page
+from tests.report.browser import TOOK, Page
 from tests.report.many import large_page
 from tests.report.world import JOBS, MARKUP_CONTEXT, MARKUP_JOB
 

@@ -27,14 +27,9 @@ from scripts.report.page import Entry, attention
 from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
 from tests.conftest import Clock
-from tests.report.conftest import World
 from tests.report.listed_histories import ListedHistories
-from tests.report.many import NOW, facts_of
-from tests.report.world import JOBS, MARKUP_JOB, SECRET, commit, hourly, rows_state
-
-
-def names_of(html: str) -> list[str]:
-    return [unescape(name) for name in re.findall(r'<tr role="row" data-name="([^"]*)"', html)]
+from tests.report.many import NOW, facts_of, names_of
+from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, commit, hourly, rows_state
 
 
 def details_of(html: str) -> dict[str, str]:

@@ -16,11 +16,10 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report import serve
 from scripts.report.server import PageServer, make_server
 from tests.conftest import Clock
-from tests.report.conftest import TOOK, Page, World
+from tests.report.browser import TOOK, Page
 from tests.report.listed_histories import ListedHistories
-from tests.report.many import NOW
-from tests.report.test_report import names_of
-from tests.report.world import JOBS, MARKUP_JOB, SECRET, commit, rows_state
+from tests.report.many import NOW, names_of
+from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, commit, rows_state
 
 
 @pytest.fixture

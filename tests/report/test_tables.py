@@ -20,8 +20,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.history import History
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.report.conftest import World
-from tests.report.world import JOBS, SECRET, commit
+from tests.report.world import JOBS, SECRET, World, commit
 
 RUN = "jr_" + "0" * 61 + "5a"
 

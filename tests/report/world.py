@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
@@ -65,3 +65,10 @@ def fill(watermarks: Watermarks, clock: Clock) -> None:
     running = watermarks.begin("running-now", "jr_" + "a" * 64)
     running.freeze({"parking": {"kind": "files"}}, {"parking": {"kind": "files"}})
     clock.move(minutes=4)
+
+
+class World(NamedTuple):
+    """A table with one job of each kind, which no test changes, and its time."""
+
+    watermarks: Watermarks
+    now: datetime

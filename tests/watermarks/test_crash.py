@@ -13,19 +13,10 @@ from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, after, anything, head_write, log_write, read
+from tests.support.steps import add, frozen
 
 ALWAYS = 10_000
 Stored = Callable[[], dict[str, Any]]
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
-
-
-def frozen(watermarks: Watermarks, job_id: str, run_id: str = "r1") -> Run:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({"a": {"files": ["x"]}}, {"n": 1})
-    return run
 
 
 def versions(watermarks: Watermarks, job_id: str) -> list[int]:

@@ -11,21 +11,12 @@ from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, anything, head_write
+from tests.support.steps import add, frozen
 
 ALWAYS = 10_000
 FAULTS = [("drop", 1), ("drop", 3), ("reply_lost", 1), ("resend", 1), ("throttle", 1), ("throttle", 3)]
 Stored = Callable[[], dict[str, Any]]
 fault_cases = pytest.mark.parametrize(("fault", "times"), FAULTS, ids=[f"{name}-{times}" for name, times in FAULTS])
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
-
-
-def frozen(watermarks: Watermarks, job_id: str, run_id: str = "r1") -> Run:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({"a": {"files": ["x"]}}, {"n": 1})
-    return run
 
 
 def log_keys(stored: Stored) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import FencedError, PlanConflictError, RunInProgressError
-from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
+from tests.support.steps import frozen
 
 RICH: dict[str, Any] = {
     "rows": {"low": None, "high": datetime(2026, 3, 16, 15, 45, 0, 7, tzinfo=timezone.utc), "day": date(2026, 3, 16)},
@@ -23,12 +23,6 @@ RICH: dict[str, Any] = {
 Stored = Callable[[], dict[str, Any]]
 
 
-def frozen(watermarks: Watermarks, job_id: str, run_id: str = "r1") -> Run:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze(RICH, RICH)
-    return run
-
-
 # --- the lease ----------------------------------------------------------------------------------------
 
 
@@ -36,7 +30,7 @@ def frozen(watermarks: Watermarks, job_id: str, run_id: str = "r1") -> Run:
 def test_begin_is_refused_when_another_runs_lease_lives(
     watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, seconds: float
 ) -> None:
-    frozen(watermarks, job_id)
+    frozen(watermarks, job_id, plan=RICH, following=RICH)
     until, before = clock.now + DEFAULT_LEASE, stored()
     clock.move(seconds=seconds)
 
@@ -61,7 +55,7 @@ def test_add_watermark_is_refused_when_another_runs_lease_lives(
 
 
 def test_add_watermark_is_refused_when_a_plan_waits(watermarks: Watermarks, job_id: str, stored: Stored) -> None:
-    frozen(watermarks, job_id).abort()
+    frozen(watermarks, job_id, plan=RICH, following=RICH).abort()
     before = stored()
 
     with pytest.raises(PlanConflictError, match=r"is open; add_watermark would skip it\. Run the job that left it"):
@@ -91,7 +85,7 @@ def test_begin_starts_at_once_when_the_other_run_aborted(watermarks: Watermarks,
 
 
 def test_begin_reenters_at_once_when_the_run_id_is_the_same(watermarks: Watermarks, job_id: str) -> None:
-    old = frozen(watermarks, job_id)
+    old = frozen(watermarks, job_id, plan=RICH, following=RICH)
 
     run = watermarks.begin(job_id, "r1")
 
@@ -147,7 +141,7 @@ def test_freeze_returns_the_inherited_plan_when_the_same_one_is_given(watermarks
 
 
 def test_log_entry_names_plan_and_attempt_when_a_retry_committed(watermarks: Watermarks, job_id: str) -> None:
-    plan = frozen(watermarks, job_id, "r1").plan
+    plan = frozen(watermarks, job_id, "r1", plan=RICH, following=RICH).plan
     run = watermarks.begin(job_id, "r1")
 
     run.commit()

@@ -13,14 +13,11 @@ from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, Stor
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.support.faults import Faults, head_write, log_write
+from tests.support.steps import add
 
 VALUES = {"latest_data": "2023-03-16 15:45:00", "rows_collected": 808}
 Stored = Callable[[], dict[str, Any]]
 PutLegacy = Callable[..., None]
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
 
 
 # --- one item -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from boto3.dynamodb.types import TypeDeserializer
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
+from tests.support.steps import add
 
 VALUES = [
     "2023-03-16 15:45:00",
@@ -36,10 +37,6 @@ VALUES = [
     [1, 1.0, True, None, [Decimal("1")]],
     {"a": {"b": [date(2023, 3, 16)]}},
 ]
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
 
 
 def original_query(dynamodb: Any, table_name: str, job_id: str) -> dict[str, Any]:

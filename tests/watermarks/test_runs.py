@@ -12,6 +12,7 @@ import pytest
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, ReservedNameError, RunClosedError, StaleError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import frozen
 
 PLAN: dict[str, Any] = {"repairs": {"kind": "rows", "low": 0, "high": 10}}
 NEXT: dict[str, Any] = {"repairs": {"value": 10}}
@@ -22,12 +23,6 @@ def committed(watermarks: Watermarks, job_id: str, run_id: str = "r1", **values:
     run = watermarks.begin(job_id, run_id)
     run.freeze({}, values)
     run.commit()
-    return run
-
-
-def frozen(watermarks: Watermarks, job_id: str, run_id: str = "r1") -> Run:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze(PLAN, NEXT)
     return run
 
 
@@ -59,7 +54,7 @@ def test_second_run_starts_from_the_commit_when_the_first_committed(
 
 
 def test_commit_writes_the_plans_own_next_when_the_run_is_done(watermarks: Watermarks, job_id: str) -> None:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
 
     outcome = run.commit(rows=3)
 
@@ -88,14 +83,14 @@ def test_commit_writes_what_was_frozen_when_the_caller_changes_his_dict_later(
 def test_freeze_keeps_the_watermark_when_nothing_is_committed(watermarks: Watermarks, job_id: str) -> None:
     committed(watermarks, job_id, "r1", n=1)
 
-    run = frozen(watermarks, job_id, "r2")
+    run = frozen(watermarks, job_id, "r2", plan=PLAN, following=NEXT)
 
     assert watermarks.get_watermark_values(job_id) == {"n": 1}
     assert (run.version, run.watermarks) == (1, {"n": 1})
 
 
 def test_batch_id_stays_the_same_when_the_run_is_committed(watermarks: Watermarks, job_id: str) -> None:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     before = run.batch_id
 
     run.commit()
@@ -150,18 +145,18 @@ def _batch_id_before_freeze(watermarks: Watermarks, job_id: str) -> Callable[[],
 
 
 def _another_plan(watermarks: Watermarks, job_id: str) -> Callable[[], Any]:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     return lambda: run.freeze(PLAN, {"repairs": {"value": 11}})
 
 
 def _plan_of_another_type(watermarks: Watermarks, job_id: str) -> Callable[[], Any]:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     return lambda: run.freeze(PLAN, {"repairs": {"value": 10.0}})
 
 
 def _after(end: str, verb: str) -> Callable[[Watermarks, str], Callable[[], Any]]:
     def arrange(watermarks: Watermarks, job_id: str) -> Callable[[], Any]:
-        run = frozen(watermarks, job_id)
+        run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
         getattr(run, end)()
         return lambda: getattr(run, verb)(*([PLAN, NEXT] if verb == "freeze" else []))
 
@@ -207,7 +202,7 @@ def test_handle_is_refused_and_changes_nothing_when_it_is_misused(
 def test_freeze_changes_nothing_when_the_same_plan_is_given_again(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     before, plan = stored(), run.plan
 
     again = run.freeze(PLAN, NEXT)
@@ -217,7 +212,7 @@ def test_freeze_changes_nothing_when_the_same_plan_is_given_again(
 
 
 def test_abort_changes_nothing_when_it_is_called_again(watermarks: Watermarks, job_id: str, stored: Stored) -> None:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     run.abort()
     before = stored()
 
@@ -252,7 +247,7 @@ def test_freeze_is_refused_before_anything_is_stored_when_a_value_is_bad(
 def test_commit_is_refused_when_a_metric_has_a_watermarks_name(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     before = stored()
 
     with pytest.raises(ReservedNameError, match=r"'repairs' is a reserved name.*Rename it") as caught:
@@ -267,7 +262,7 @@ def test_commit_is_refused_when_a_metric_has_a_watermarks_name(
 
 
 def test_with_aborts_and_keeps_the_plan_when_an_error_is_raised(watermarks: Watermarks, job_id: str) -> None:
-    run = frozen(watermarks, job_id)
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
 
     with pytest.raises(ZeroDivisionError), run:
         raise ZeroDivisionError

@@ -6,10 +6,7 @@ from typing import Any
 
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, Wire, head_write
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
+from tests.support.steps import add
 
 
 def test_conditions_hold_the_state_before_when_a_run_goes_on(hooked: Watermarks, wire: Wire, job_id: str) -> None:

@@ -1,0 +1,154 @@
+"""What jobs did before a command looks at them, and a table with jobs in every state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from typing import Any
+
+from click.testing import Result
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.head import Change, Head, Order
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+Command = Callable[..., Result]
+
+
+def rows_state(value: Any, kind: str = "timestamp") -> dict[str, Any]:
+    """Return the state of a rows context."""
+    return {"kind": "rows", "cursor_column": "last_modified", "type": kind, "value": value}
+
+
+def commit(watermarks: Watermarks, job: str, run_id: str, following: dict[str, Any], **metrics: Any) -> None:
+    """Commit one version: the plan of a rows context up to its next value."""
+    with watermarks.begin(job, run_id) as run:
+        run.freeze({"repairs": {"kind": "rows", "cursor_column": "last_modified", "low": None}}, following)
+        run.commit(**metrics)
+
+
+def commit_rows(watermarks: Watermarks, job: str, run_id: str, value: datetime, rows: int) -> None:
+    """Commit one version of a job with one rows context."""
+    commit(watermarks, job, run_id, {"repairs": rows_state(value)}, rows_collected=rows)
+
+
+def leave_open(watermarks: Watermarks, job: str, run_id: str, low: datetime, high: datetime) -> None:
+    """Freeze a plan and end without a word, as a process that is killed does."""
+    run = watermarks.begin(job, run_id)
+    window = {**rows_state(None), "low": low, "high": high}
+    run.freeze({"repairs": window}, {"repairs": rows_state(high)})
+
+
+def build_world(dynamodb: Any, s3: Any, table_name: str) -> Watermarks:
+    """Return a table with an idle job, one at work, an open plan, files, and a job of the original class."""
+    clock = Clock()
+    watermarks = Watermarks(table_name, dynamodb, clock=clock)
+    watermarks.create_table()
+    hour = timedelta(hours=1)
+    for number in range(1, 4):
+        clock.now = NOW - (4 - number) * 24 * hour
+        commit_rows(watermarks, "parking-permits", f"jr_permits_{number}", clock.now - hour, 100 * number)
+    clock.now = NOW - 30 * hour
+    commit_rows(watermarks, "repairs", "jr_repairs_1", clock.now - hour, 5_000)
+    clock.now = NOW - 6 * hour
+    leave_open(watermarks, "repairs", "jr_repairs_2", NOW - 31 * hour, NOW - 7 * hour)
+    clock.now = NOW - timedelta(minutes=5)
+    commit_rows(watermarks, "housing", "jr_housing_1", clock.now - timedelta(minutes=5), 12)
+    watermarks.begin("housing", "jr_housing_2")
+    clock.now = NOW - 2 * hour
+    land(s3, "landing", "parking/1.csv", "parking/2.csv")
+    s3.delete_object(Bucket="landing", Key="parking/3.csv")
+    with IncrementalJob(watermarks, "parking-fines", "jr_fines_1", s3_client=s3) as job:
+        job.new_files("s3://landing/parking/", transformation_ctx="fines")
+    land(s3, "landing", "parking/3.csv")
+    item = watermarks.create_watermark_item(job_id="rents", run_id="jr_rents_1", latest_data="2026-03-15", rows=7)
+    watermarks.add_watermark(item)
+    for run_id in ("jr_old_1", "jr_old_2"):
+        put_legacy(dynamodb, watermarks.table_name, "libraries", run_id)
+    clock.now = NOW
+    for number, state, error in ((1, "SUCCEEDED", None), (2, "FAILED", "the cluster went away")):
+        started = NOW - timedelta(hours=30 if number == 1 else 6)
+        told = {"Attempt": 0, "Timeout": 10, "Arguments": {}}
+        over = started + timedelta(minutes=4)
+        record = RunRecord(
+            "repairs",
+            f"jr_{number}" + "0" * 63,
+            state,
+            started,
+            over,
+            told,
+            running_since=started,
+            completed_on=over,
+            error=error,
+        )
+        dynamodb.put_item(TableName=watermarks.table_name, Item=record.to_item())
+    return watermarks
+
+
+def land(s3: Any, bucket: str, *keys: str) -> None:
+    """Put objects into a bucket, which is made if it is not there."""
+    if bucket not in [found["Name"] for found in s3.list_buckets()["Buckets"]]:
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-2"})
+    for key in keys:
+        s3.put_object(Bucket=bucket, Key=key, Body=f"id\n{key}\n".encode())
+
+
+def put_legacy(dynamodb: Any, table: str, job: str, run_id: str) -> None:
+    """Put an item as the original class writes it."""
+    shown = {"latest_data": {"S": "2023-03-16 15:45:00"}, "rows_collected": {"N": "808"}}
+    dynamodb.put_item(TableName=table, Item=items.key(job, run_id) | {"watermarks": {"M": shown}})
+
+
+def put_newer(dynamodb: Any, table: str, job: str) -> None:
+    """Put the head of a later version of this package."""
+    dynamodb.put_item(TableName=table, Item=items.key(job, items.HEAD_KEY) | {"fmt": {"N": "99"}})
+
+
+def document(result: Result) -> Any:
+    """Return the one JSON document on standard output of a command that succeeded."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+ORDER = Order("sam", "moving", NOW, "token")
+
+
+def stored(watermarks: Watermarks) -> dict[tuple[str, str], Any]:
+    """Return all raw items of a table."""
+    client: Any = watermarks._store.client
+    found = client.get_paginator("scan").paginate(TableName=watermarks.table_name, ConsistentRead=True)
+    return {(item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]): item for page in found for item in page["Items"]}
+
+
+def put_runs(watermarks: Watermarks, job_id: str) -> list[tuple[str, str]]:
+    """Write items as the Job Runs API has them for a job; return their keys."""
+    keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY, items.TRIGGER_KEY]
+    for key in keys:
+        watermarks._store.put(items.key(job_id, key) | {"state": {"S": "WAITING"}})
+    return [(job_id, key) for key in keys]
+
+
+CHUNK = bytes(350_000)
+
+
+def job_items(job: str, versions: int, chunks: int = 0) -> list[items.Item]:
+    """Return what a job with a history has in the table."""
+    head, log, run = templates(versions)
+    keys = [(head, items.HEAD_KEY), *((log, items.log_key(number + 1)) for number in range(versions))]
+    keys += [(run, f"jr_{number + 1}") for number in range(versions)]
+    keys += [({"data": {"B": CHUNK}}, items.chunk_key("s#t-0", number)) for number in range(chunks)]
+    return [template | items.key(job, range_key) for template, range_key in keys]
+
+
+@cache
+def templates(versions: int) -> tuple[items.Item, items.Item, items.Item]:
+    """Return a head, a log entry and a run item, of whatever job."""
+    head = Head("job", "e1", versions, versions, {"value": versions}, Change("COMMIT", "c", NOW, f"jr_{versions}"))
+    assert head.log_entry is not None
+    return items.head_to_item(head), items.log_to_item(head.log_entry), items.run_to_item(head.log_entry)

@@ -1,0 +1,51 @@
+"""Examples of pages and docstrings, run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from typing import Any
+
+import scripts.helpers
+
+
+def run_doctest(text: str, names: dict[str, Any]) -> doctest.TestResults:
+    """Run a block of a REPL session; three dots stand for anything."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    test = doctest.DocTestParser().get_doctest(text, names, "README.md", "README.md", 0)
+    return doctest.DocTestRunner(optionflags=flags).run(test)
+
+
+START = "scripts.helpers."
+MODULES = sorted(
+    module.name.removeprefix(START)
+    for module in pkgutil.walk_packages(scripts.helpers.__path__, START)
+    if not module.ispkg
+)
+
+
+def load(module: str) -> Any:
+    return importlib.import_module(START + module)
+
+
+def examples() -> list[doctest.DocTest]:
+    """Return every docstring of the package that has an example."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for module in MODULES for test in finder.find(load(module)) if test.examples]
+
+
+def needs_spark(test: doctest.DocTest) -> bool:
+    """Tell whether an example works on Spark; those are run where the other tests with Spark are."""
+    return "glue_context" in (test.docstring or "")
+
+
+def run(test: doctest.DocTest, names: dict[str, Any]) -> None:
+    """Run an example as it stands."""
+    test.globs.update(names)
+    told: list[str] = []
+
+    result = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
+
+    assert result.attempted > 0
+    assert result.failed == 0, "".join(told)

@@ -1,0 +1,93 @@
+"""Jobs of the Job Runs API with what tests do to them, an engine that starts nothing, and processes that end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from scripts.helpers.job_runs.client import JobRuns
+from scripts.helpers.job_runs.run_record import RunRecord
+from tests.conftest import Clock
+
+FAST = {"beat_seconds": 0.2, "lease_seconds": 10.0, "grace_seconds": 0.5}
+"""Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed."""
+SHORT_LEASE = {"lease_seconds": 1.5}
+"""For tests in which a run must be found lost."""
+PATIENCE = 30.0
+
+
+class Parked:
+    """An engine that starts nothing, and remembers what it was to start."""
+
+    def __init__(self) -> None:
+        self.launched: list[str] = []
+
+    def launch(self, run: RunRecord) -> None:
+        self.launched.append(run.run_id)
+
+
+class Jobs(JobRuns):
+    """Jobs, with what tests do to them."""
+
+    @property
+    def scheduler(self) -> Any:
+        return self._service._scheduler
+
+    def start(self, name: str, **request: Any) -> str:
+        if isinstance(self.scheduler.clock, Clock):
+            self.scheduler.clock.move(microseconds=1)  # Runs that start at the same moment have no order.
+        run_id: str = self.start_job_run(JobName=name, **request)["JobRunId"]
+        return run_id
+
+    def run(self, name: str, run_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get_job_run(JobName=name, RunId=run_id)["JobRun"]
+        return found
+
+    def states(self, name: str) -> list[str]:
+        """Return the states of all runs, the newest first."""
+        return [run["JobRunState"] for run in self.get_job_runs(JobName=name)["JobRuns"]]
+
+    def record(self, name: str, run_id: str) -> RunRecord:
+        """Read a run's record, and do nothing about it."""
+        found: RunRecord = self.scheduler.records.run(name, run_id)
+        return found
+
+    def until(self, name: str, run_id: str, *states: str) -> RunRecord:
+        """Wait until a run is in one of some states, without doing anything about it."""
+        end = time.monotonic() + PATIENCE
+        while (found := self.record(name, run_id)) is None or found.state not in states:
+            assert time.monotonic() < end, found
+            time.sleep(0.02)
+        return found
+
+    def pass_through(self, name: str, run_id: str, *states: str) -> None:
+        """Move a run as its launcher does."""
+        for state in states:
+            before = self.record(name, run_id)
+            after = before.to(state, self.scheduler.clock())
+            assert self.scheduler.records.write_run(before, after).token == after.token
+
+
+def process_of(record: RunRecord) -> int:
+    """Return the process id of a run's launcher."""
+    assert record.launcher is not None
+    return int(record.launcher.rpartition(":")[2])
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process is there and is more than an exit code that nobody asked for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def gone(process: int) -> bool:
+    """Wait for the end of a process."""
+    end = time.monotonic() + PATIENCE
+    while is_alive(process):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True

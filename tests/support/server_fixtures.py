@@ -1,0 +1,37 @@
+"""Fixtures of several folders: a moto server in a process of its own, and tables with the real clock."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REGION
+from tests.support.servers import free_port, served
+
+_tables = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def moto_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of a moto server in a process of its own, one request at a time."""
+    port = free_port()
+    command = [sys.executable, "-m", "tests.support.moto_server", str(port)]
+    with served(command, port, tmp_path_factory.mktemp("moto"), {}) as url:
+        yield url
+
+
+@pytest.fixture
+def make_table() -> Callable[..., Watermarks]:
+    """Return a builder of `Watermarks` with the real clock over a new table of a server."""
+
+    def make(url: str, client: Any = None) -> Watermarks:
+        made = Watermarks(f"protocol-{next(_tables)}", client, region_name=REGION, endpoint_url=url)
+        made.create_table()
+        return made
+
+    return make

@@ -1,0 +1,36 @@
+"""What runs do in tests of every room: commit in one call, freeze a plan and leave it open, die."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.watermarks import Watermarks
+
+PLAN: Mapping[str, Any] = MappingProxyType({"a": {"files": ["x"]}})
+NEXT: Mapping[str, Any] = MappingProxyType({"n": 1})
+
+
+class KilledError(Exception):
+    """What ends a run in the middle of its work."""
+
+
+def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
+    """Commit in one call, as the original class did."""
+    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
+
+
+def frozen(
+    watermarks: Watermarks,
+    job_id: str,
+    run_id: str = "r1",
+    *,
+    plan: Mapping[str, Any] = PLAN,
+    following: Mapping[str, Any] = NEXT,
+) -> Run:
+    """Begin a run and freeze a plan, which is what a run leaves behind that dies then."""
+    run = watermarks.begin(job_id, run_id)
+    run.freeze(dict(plan), dict(following))
+    return run

@@ -1,0 +1,29 @@
+"""The tests of `Watermarks` in a clean pytest, on a table that is there already."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.conftest import REPOSITORY, TEST_ENDPOINT, TEST_TABLE
+
+SUITE = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+WHOLE = ("tests/watermarks", "tests/decisions", "-k", "not spill and not doctor and not crash and not faults")
+"""What the table has a part in; the rest would be the same on any."""
+ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("playbook", "runs", "fence", "retention"))
+"""Every kind of request; all of the suite runs on MiniStack's table, whose keys are the same."""
+
+
+def run_watermarks_suite(endpoint: str, table_name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of `Watermarks` in a clean pytest, on a table that is there already."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [*SUITE, *options],
+        cwd=REPOSITORY,
+        env=kept | {TEST_TABLE: table_name, TEST_ENDPOINT: endpoint},
+        capture_output=True,
+        text=True,
+        timeout=540,
+        check=False,
+    )
