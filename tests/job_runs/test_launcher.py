@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,12 +199,14 @@ def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define,
 
 def settings_of(jobs: Jobs, name: str, run_id: str, **options: Any) -> dict[str, Any]:
     """Return what the launcher of a run would get."""
-    client = jobs.scheduler.records._store.client
     engine = SparkSubmit(**(jobs._service._engine.to_json() | options))
-    return {
-        "table": jobs.scheduler.records._store.table_name, "region": REGION, "endpoint": client.meta.endpoint_url,
-        "queue_seconds": 60, "keep_seconds": None, "engine": engine.to_json(), "job": name, "run": run_id,
-    }  # fmt: skip
+    return {"shared": asdict(shared_by(jobs)), "engine": engine.to_json(), "job": name, "run": run_id}
+
+
+def shared_by(jobs: Jobs) -> engines.Shared:
+    """Return what launchers of jobs get from who starts them."""
+    store = jobs.scheduler.records._store
+    return engines.Shared(store.table_name, REGION, store.client.meta.endpoint_url, 60, None)
 
 
 @pytest.mark.parametrize("script", [SLEEP, STUBBORN], ids=["plain", "stubborn"])
@@ -212,16 +214,25 @@ def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define,
     define("job", script, MaxRetries=1)
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job", Timeout=2)
-    started = time.monotonic()
+    readings: list[tuple[float, bool]] = []
 
-    carried = launcher.make(settings_of(jobs, "job", run_id), timer=lambda: (time.monotonic() - started) * 120)
+    def timer() -> float:
+        """Stand still until the job is at work, then show the last moment before its end, and then its end."""
+        output = Path(jobs._service._engine.folder("job", run_id), "stdout")
+        if not output.exists() or "\n" not in output.read_text():
+            return 0.0
+        now = 120.0 if readings else 119.999
+        readings.append((now, is_alive(int(output.read_text().split()[0]))))
+        return now
+
+    carried = launcher.make(settings_of(jobs, "job", run_id), timer=timer)
     assert carried is not None
     carried.carry_out()
     run = jobs.run("job", run_id)
 
     assert run["JobRunState"] == "TIMEOUT"
     assert run["ErrorMessage"] == "The run did not end within its timeout of 2 minutes."
-    assert time.monotonic() - started >= 1
+    assert readings[:2] == [(119.999, True), (120.0, True)]
     assert gone(int(printed(jobs, "job", run_id)[0]))
     assert jobs.states("job") == ["TIMEOUT"]
 
@@ -575,7 +586,7 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
     run = a_run(jobs)
 
     for _ in range(2):
-        engines.Launching(SparkSubmit(jobs._service._engine.logs), {}).launch(run)
+        engines.Launching(SparkSubmit(jobs._service._engine.logs), shared_by(jobs)).launch(run)
         monkeypatch.setenv("PYTHONPATH", seen[-1].get("PYTHONPATH", ""))
 
     assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")

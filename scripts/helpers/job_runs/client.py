@@ -9,7 +9,7 @@ from typing import Any
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.job_runs import states
-from scripts.helpers.job_runs.engines import Glue, Launching, SparkSubmit
+from scripts.helpers.job_runs.engines import Glue, Launching, Shared, SparkSubmit
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import Scheduler
 from scripts.helpers.job_runs.service import RunsService
@@ -67,28 +67,29 @@ class JobRuns:
         keep: timedelta | None = KEEP,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        self._service: Any
+        self._is_glue = isinstance(engine, Glue)
         if isinstance(engine, Glue):
-            self._service = engine.client
+            # Glue's client has the same calls, and more: `__getattr__` passes those on.
+            self._service: RunsService = engine.client
             return
         if queue_time <= timedelta(0) or (keep is not None and keep <= timedelta(0)):
             raise InvalidValueError("queue_time and keep must be above 0.")
         watermarks = table if isinstance(table, Watermarks) else Watermarks(table)
         store = watermarks._store
-        settings = {
-            "table": store.table_name,
-            "region": store.client.meta.region_name,
-            "endpoint": store.client.meta.endpoint_url,
-            "queue_seconds": queue_time.total_seconds(),
-            "keep_seconds": None if keep is None else keep.total_seconds(),
-        }
-        launching = Launching(engine, settings) if engine is not None else None
+        shared = Shared(
+            store.table_name,
+            store.client.meta.region_name,
+            store.client.meta.endpoint_url,
+            queue_time.total_seconds(),
+            None if keep is None else keep.total_seconds(),
+        )
+        launching = Launching(engine, shared) if engine is not None else None
         scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
         self._service = RunsService(scheduler, engine, watermarks._job_id_rule)
 
     def __getattr__(self, name: str) -> Any:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
-        if not name.startswith("_") and not isinstance(self._service, RunsService):
+        if not name.startswith("_") and self._is_glue:
             return getattr(self._service, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -102,23 +103,19 @@ class JobRuns:
 
         AlreadyExistsException if there is one of the name.
         """
-        found: dict[str, Any] = self._service.create_job(**request)
-        return found
+        return self._service.create_job(**request)
 
     def get_job(self, **request: Any) -> dict[str, Any]:
         """Return the definition of `JobName` under ``Job``."""
-        found: dict[str, Any] = self._service.get_job(**request)
-        return found
+        return self._service.get_job(**request)
 
     def update_job(self, **request: Any) -> dict[str, Any]:
         """Replace the definition of `JobName` by `JobUpdate` as a whole; runs that are there keep theirs."""
-        found: dict[str, Any] = self._service.update_job(**request)
-        return found
+        return self._service.update_job(**request)
 
     def delete_job(self, **request: Any) -> dict[str, Any]:
         """Delete the definition of `JobName`. Runs at work go on; those that wait end as ERROR."""
-        found: dict[str, Any] = self._service.delete_job(**request)
-        return found
+        return self._service.delete_job(**request)
 
     def start_job_run(self, **request: Any) -> dict[str, Any]:
         """Start a run of `JobName`; return its ``JobRunId``.
@@ -126,18 +123,15 @@ class JobRuns:
         EntityNotFoundException for an unknown job or `JobRunId`, ConcurrentRunsExceededException where no slot is
         free and `JobRunQueuingEnabled` is not set. With `JobRunId` it repeats that run under a new id.
         """
-        found: dict[str, Any] = self._service.start_job_run(**request)
-        return found
+        return self._service.start_job_run(**request)
 
     def get_job_run(self, **request: Any) -> dict[str, Any]:
         """Return run `RunId` of `JobName` under ``JobRun``; with `PredecessorsIncluded` also what triggered it."""
-        found: dict[str, Any] = self._service.get_job_run(**request)
-        return found
+        return self._service.get_job_run(**request)
 
     def get_job_runs(self, **request: Any) -> dict[str, Any]:
         """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on."""
-        found: dict[str, Any] = self._service.get_job_runs(**request)
-        return found
+        return self._service.get_job_runs(**request)
 
     def get_paginator(self, operation_name: str) -> Any:
         """Return the paginator of ``get_job_runs``, with `paginate` and its `PaginationConfig` as botocore has it.
@@ -156,36 +150,30 @@ class JobRuns:
 
         Returns at once: a run is STOPPING until it is STOPPED. What cannot be stopped is in ``Errors``.
         """
-        found: dict[str, Any] = self._service.batch_stop_job_run(**request)
-        return found
+        return self._service.batch_stop_job_run(**request)
 
     def create_trigger(self, **request: Any) -> dict[str, Any]:
         """Start `Actions` each time a run of the job in `Predicate` ends in its state; once per run, whatever crashes.
 
         `Type` is CONDITIONAL. As in Glue it does nothing before `start_trigger`, or with `StartOnCreation`.
         """
-        found: dict[str, Any] = self._service.create_trigger(**request)
-        return found
+        return self._service.create_trigger(**request)
 
     def get_trigger(self, **request: Any) -> dict[str, Any]:
         """Return trigger `Name` under ``Trigger``."""
-        found: dict[str, Any] = self._service.get_trigger(**request)
-        return found
+        return self._service.get_trigger(**request)
 
     def start_trigger(self, **request: Any) -> dict[str, Any]:
         """Let trigger `Name` fire from now on."""
-        found: dict[str, Any] = self._service.start_trigger(**request)
-        return found
+        return self._service.start_trigger(**request)
 
     def stop_trigger(self, **request: Any) -> dict[str, Any]:
         """Let trigger `Name` fire no more until it is started again."""
-        found: dict[str, Any] = self._service.stop_trigger(**request)
-        return found
+        return self._service.stop_trigger(**request)
 
     def delete_trigger(self, **request: Any) -> dict[str, Any]:
         """Delete trigger `Name`. None to delete is no error."""
-        found: dict[str, Any] = self._service.delete_trigger(**request)
-        return found
+        return self._service.delete_trigger(**request)
 
     def wait(self, job_name: str, run_id: str, seconds: float = 600.0, pause: float = 0.2) -> dict[str, Any]:
         """Wait until a run is over, and return its JobRun; as it is now once `seconds` have passed."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -198,17 +199,43 @@ def script_location(run: RunRecord) -> str:
     return str(run.told["Arguments"].get(SCRIPT_LOCATION) or run.command["ScriptLocation"])
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What every process that looks after the runs of a table must agree on: launchers get it from who starts them."""
+
+    table: str
+    region: str
+    endpoint: str
+    queue_seconds: float
+    keep_seconds: float | None
+
+    @property
+    def queue_time(self) -> timedelta:
+        """For how long a run waits for a slot."""
+        return timedelta(seconds=self.queue_seconds)
+
+    @property
+    def keep(self) -> timedelta | None:
+        """For how long the record of a run is kept after its end; None: for ever."""
+        return None if self.keep_seconds is None else timedelta(seconds=self.keep_seconds)
+
+
 class Launching:
     """Starts the launcher of a run as a process that nobody waits for."""
 
-    def __init__(self, engine: SparkSubmit, settings: Mapping[str, Any]) -> None:
-        self._engine, self._settings = engine, dict(settings)
+    def __init__(self, engine: SparkSubmit, shared: Shared) -> None:
+        self._engine, self._shared = engine, shared
 
     def launch(self, run: RunRecord) -> None:
         """Start the launcher; OSError if that fails."""
         folder = self._engine.folder(run.job_name, run.run_id)
         folder.mkdir(parents=True, exist_ok=True)
-        settings = self._settings | {"engine": self._engine.to_json(), "job": run.job_name, "run": run.run_id}
+        settings = {
+            "shared": asdict(self._shared),
+            "engine": self._engine.to_json(),
+            "job": run.job_name,
+            "run": run.run_id,
+        }
         # A shell in between, so that the launcher has no parent to be waited for by.
         subprocess.run(
             ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-c", _MAIN, PACKAGE_ROOT],

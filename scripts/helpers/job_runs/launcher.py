@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
-from scripts.helpers.job_runs.engines import SETTINGS, Launching, SparkSubmit, is_python_shell, script_location
+from scripts.helpers.job_runs.engines import SETTINGS, Launching, Shared, SparkSubmit, is_python_shell, script_location
 from scripts.helpers.job_runs.last_words import describe
 from scripts.helpers.job_runs.lease import Lease
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -237,16 +237,10 @@ class Launcher:
 
 def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
-    engine = SparkSubmit(**settings["engine"])
-    records = RunStore(Store(settings["table"], make_client(settings["region"], settings["endpoint"])))
-    keep = settings["keep_seconds"]
-    more = {name: settings[name] for name in ("table", "region", "endpoint", "queue_seconds", "keep_seconds")}
+    engine, shared = SparkSubmit(**settings["engine"]), Shared(**settings["shared"])
+    records = RunStore(Store(shared.table, make_client(shared.region, shared.endpoint)))
     scheduler = Scheduler(
-        records,
-        Launching(engine, more),
-        lambda: datetime.now(timezone.utc),
-        timedelta(seconds=settings["queue_seconds"]),
-        None if keep is None else timedelta(seconds=keep),
+        records, Launching(engine, shared), lambda: datetime.now(timezone.utc), shared.queue_time, shared.keep
     )
     run = records.run(settings["job"], settings["run"])
     return Launcher(scheduler, engine, run, **options) if run else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
@@ -111,8 +110,3 @@ class RunStore:
     def _write(self, before: Any, after: items.Item) -> bool:
         current = self._store.replace(before, after)
         return current is not None and current[items.TOKEN] == after[items.TOKEN]
-
-
-def finished(run: RunRecord, keep: Any) -> RunRecord:
-    """Return a run that is over with the time at which its record may go."""
-    return replace(run, expires_on=run.modified_on + keep) if run.is_over and keep is not None else run

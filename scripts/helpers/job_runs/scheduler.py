@@ -13,7 +13,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
-from scripts.helpers.job_runs.run_store import RunStore, finished
+from scripts.helpers.job_runs.run_store import RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,9 @@ class Scheduler:
 
     def over(self, run: RunRecord) -> RunRecord:
         """Return a run that is over with the time at which its record may go."""
-        return finished(run, self.keep)
+        if self.keep is None or not run.is_over:
+            return run
+        return replace(run, expires_on=run.modified_on + self.keep)
 
     # --- what follows from an end ---------------------------------------------------------------
 

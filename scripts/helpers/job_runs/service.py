@@ -1,82 +1,176 @@
-"""The Job Runs API where Glue is not: requests in Glue's shape to records and launchers."""
+"""The Job Runs API where Glue is not: each operation from its request to records and launchers, and back."""
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
 from scripts.helpers.glue_api import errors as glue_errors
 from scripts.helpers.glue_api.errors import (
+    AlreadyExistsException,
     ConcurrentRunsExceededException,
+    EntityNotFoundException,
     GlueApiError,
     InvalidInputException,
     OperationTimeoutException,
     ResourceNumberLimitExceededException,
+    named_as_by_glue,
 )
 from scripts.helpers.glue_api.pages import paginator
 from scripts.helpers.job_runs import ids, shapes, states
-from scripts.helpers.job_runs.definitions import Definitions
-from scripts.helpers.job_runs.engines import SparkSubmit
-from scripts.helpers.job_runs.job_record import MAX_WAITING, JobRecord
-from scripts.helpers.job_runs.operations import Answer, Request, operation
+from scripts.helpers.job_runs.engines import RESERVED, SCRIPT_LOCATION, SparkSubmit, absolute
+from scripts.helpers.job_runs.job_record import MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
-from scripts.helpers.job_runs.triggers import Triggers
+from scripts.helpers.protocol.names import check_job_id
 
 logger = logging.getLogger(__name__)
 
+Request = dict[str, Any]
+Answer = dict[str, Any]
+S = TypeVar("S")
 
-class RunsService(Definitions, Triggers):
-    """What `JobRuns` calls when the engine is not Glue. Methods have the names and requests of boto3's client."""
+
+class _RefusedError(Exception):
+    """A request that is refused; `operation` makes it Glue's error of this kind, which also names the operation."""
+
+    def __init__(self, kind: type[GlueApiError], message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[..., Answer]]:
+    """Make an operation of a method: its keyword arguments are checked, and what goes wrong has Glue's name for it."""
+
+    def decorate(method: Callable[[S, Request], Answer]) -> Callable[..., Answer]:
+        @functools.wraps(method)
+        def call(self: S, **request: Any) -> Answer:
+            given = shapes.check(name, request)
+            try:
+                return method(self, given)
+            except _RefusedError as refused:
+                raise refused.kind(refused.message, name) from None
+            except LostRaceError as error:
+                raise OperationTimeoutException("Others kept changing the job. Try again.", name) from error
+            except WatermarkError as error:
+                raise named_as_by_glue(error, name) from error
+
+        return call
+
+    return decorate
+
+
+class RunsService:
+    """What `JobRuns` calls when the engine is not Glue. Methods have the names and requests of boto3's client.
+
+    Parameters
+    ----------
+    engine
+        None: no run can be started.
+    job_id_rule
+        As of `Watermarks`: which names of jobs and triggers are taken.
+    """
 
     exceptions = glue_errors
 
     def __init__(self, scheduler: Scheduler, engine: SparkSubmit | None, job_id_rule: str) -> None:
-        super().__init__(scheduler, job_id_rule)
-        self._engine = engine
+        self._scheduler, self._records = scheduler, scheduler.records
+        self._engine, self._job_id_rule = engine, job_id_rule
+
+    # --- jobs -----------------------------------------------------------------------------------
+
+    @operation("CreateJob")
+    def create_job(self, given: Request) -> Answer:
+        """Write a definition."""
+        name = check_job_id(given.pop("Name"), self._job_id_rule)
+        given.pop("Tags", None)
+        wanted = _checked_arguments(given)
+
+        def create(job: JobRecord | None) -> JobRecord:
+            if job is not None and job.definition is not None:
+                raise _RefusedError(AlreadyExistsException, f"Job {name!r} already exists. Use update_job.")
+            now = self._scheduler.clock()
+            definition = wanted | {"CreatedOn": now, "LastModifiedOn": now}
+            # A record without a definition is that of a deleted job: runs of it may still be in its lists.
+            return job.changed(definition=definition) if job else JobRecord(name, definition)
+
+        self._records.change_job(name, create)
+        return {"Name": name}
+
+    @operation("GetJob")
+    def get_job(self, given: Request) -> Answer:
+        """Read a definition."""
+        job = self._job(given["JobName"])
+        assert job.definition is not None
+        limits = {"ExecutionProperty": {"MaxConcurrentRuns": 1}, "MaxRetries": 0}
+        return {"Job": {"Name": job.name} | limits | dict(job.definition)}
+
+    @operation("UpdateJob")
+    def update_job(self, given: Request) -> Answer:
+        """Replace a definition."""
+        name, wanted = given["JobName"], _checked_arguments(given["JobUpdate"])
+
+        def update(job: JobRecord | None) -> JobRecord:
+            before = _defined(job, name)
+            assert before.definition is not None
+            times = {"CreatedOn": before.definition["CreatedOn"], "LastModifiedOn": self._scheduler.clock()}
+            return before.changed(definition=wanted | times)
+
+        self._records.change_job(name, update)
+        self._scheduler.tend(name)  # With more slots than before, runs that wait start now.
+        return {"JobName": name}
+
+    @operation("DeleteJob")
+    def delete_job(self, given: Request) -> Answer:
+        """Delete a definition; the record stays for the runs that are still in its lists."""
+        name = given["JobName"]
+
+        def delete(job: JobRecord | None) -> JobRecord | None:
+            return job.changed(definition=None) if job and job.definition is not None else job
+
+        self._records.change_job(name, delete)
+        self._scheduler.tend(name)  # Ends the runs that wait.
+        return {"JobName": name}
+
+    # --- runs -----------------------------------------------------------------------------------
 
     @operation("StartJobRun")
     def start_job_run(self, given: Request) -> Answer:
         """Take a slot or a place in the queue, write the run's record, start its launcher."""
         name = given["JobName"]
         if self._engine is None:
-            raise InvalidInputException("There is no engine to run it. Give JobRuns an engine=.", "StartJobRun")
-        self._job(name, "StartJobRun")
-        wanted = self._arguments(self._as_retry(given) if "JobRunId" in given else given, "StartJobRun")
+            raise _RefusedError(InvalidInputException, "There is no engine to run it. Give JobRuns an engine=.")
+        self._job(name)
+        wanted = _checked_arguments(self._as_retry(given) if "JobRunId" in given else given)
         now = self._scheduler.clock()
         run_id = ids.new_id(now)
-        made: list[RunRecord] = []
-        tended: list[bool] = []
+        made: RunRecord | None = None
+        has_tended = False
 
         def take(job: JobRecord | None) -> JobRecord:
-            job = self._defined(job, name, "StartJobRun")
-            if not job.has_free_slot and not tended:
-                tended.append(True)
-                job = self._defined(self._scheduler.tend(name), name, "StartJobRun")
-            run = self._scheduler.new_run(run_id, name, job.definition, wanted, now)
-            run.check_size()  # What is too large is refused before anything is changed.
-            made[:] = [run]
+            nonlocal made, has_tended
+            job = _defined(job, name)
+            if not job.has_free_slot and not has_tended:
+                # Runs that ended without anybody looking still hold their slots. Once is enough: if it changes the
+                # record, the write below fails, and this is called again with the record as it is then.
+                has_tended = True
+                job = _defined(self._scheduler.tend(name), name)
+            made = self._scheduler.new_run(run_id, name, job.definition, wanted, now)
+            made.check_size()  # What is too large is refused before anything is changed.
             if job.has_free_slot:
                 return job.started(run_id, now)
-            if not run.told.get("JobRunQueuingEnabled"):
-                raise ConcurrentRunsExceededException(
-                    f"Concurrent runs exceeded for {name}: {len(job.active)} of {job.slots} are at work and "
-                    f"{len(job.waiting)} wait. Start it later, raise ExecutionProperty.MaxConcurrentRuns, or set "
-                    "JobRunQueuingEnabled.",
-                    "StartJobRun",
-                )
-            if job.is_full:
-                raise ResourceNumberLimitExceededException(
-                    f"{MAX_WAITING} runs of job {name!r} wait already. Start it later.", "StartJobRun"
-                )
+            _check_may_wait(job, made)
             return job.queued(run_id, now)
 
         _, job = self._records.change_job(name, take)
         assert job is not None
-        self._record(made[0], starts=any(entry.run_id == run_id for entry in job.active))
+        assert made is not None
+        self._record(made, starts=any(entry.run_id == run_id for entry in job.active))
         return {"JobRunId": run_id}
 
     def _record(self, run: RunRecord, starts: bool) -> None:
@@ -93,29 +187,35 @@ class RunsService(Definitions, Triggers):
             written = self._records.write_run(None, run)
         except StoreUnavailableError as error:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
+        # Somebody took this start for dead and wrote the end of the run first. No job was started, so here an error
+        # is true, and its caller may start another run.
         if written is None or written.state == "ERROR":
-            raise OperationTimeoutException(
-                f"The start of run {run.run_id!r} took too long and was given up. Start it again.", "StartJobRun"
+            raise _RefusedError(
+                OperationTimeoutException,
+                f"The start of run {run.run_id!r} took too long and was given up. Start it again.",
             )
         try:
             if not starts:
                 self._scheduler.tend(run.job_name, {run.run_id})  # It may have got a slot before it had a record.
-            elif written.token == run.token:
+            elif written.token == run.token:  # With another token somebody else writes on it, and starts it.
                 self._scheduler.start(run)
         except (WatermarkError, LostRaceError) as error:
             logger.warning("event=start_unfinished run=%s error=%s", run.run_id, type(error).__name__)
 
     def _as_retry(self, given: Request) -> Request:
         """Return a request with what the run had that it repeats."""
-        before = self._run(given["JobName"], given["JobRunId"], "StartJobRun")
+        before = self._run(given["JobName"], given["JobRunId"])
         if not before.is_over:
-            raise InvalidInputException(
-                f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried.", "StartJobRun"
+            raise _RefusedError(
+                InvalidInputException,
+                f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried.",
             )
+        # Every request that was recorded has a Timeout. Without one, the start broke off before its record was there,
+        # and a retry would run with no arguments at all.
         if "Timeout" not in before.told:
-            raise InvalidInputException(
+            raise _RefusedError(
+                InvalidInputException,
                 f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them.",
-                "StartJobRun",
             )
         arguments = {**before.told["Arguments"], **given.get("Arguments", {})}
         earlier = {"Timeout": before.told["Timeout"]}
@@ -124,11 +224,12 @@ class RunsService(Definitions, Triggers):
     @operation("GetJobRun")
     def get_job_run(self, given: Request) -> Answer:
         """Read a run, after what has to follow by now."""
-        name = given["JobName"]
-        run = self._run(name, given["RunId"], "GetJobRun")
+        name, run_id = given["JobName"], given["RunId"]
+        run = self._run(name, run_id)
+        # A run with a live launcher is up to date by itself: who polls it costs one read each time, not four.
         if run.state not in states.AT_WORK or run.is_lost(self._scheduler.clock()):
             self._scheduler.tend(name, {run.run_id})
-            run = self._run(name, given["RunId"], "GetJobRun")
+            run = self._run(name, run_id)
         return {"JobRun": run.to_job_run(given.get("PredecessorsIncluded", False))}
 
     @operation("GetJobRuns")
@@ -136,13 +237,17 @@ class RunsService(Definitions, Triggers):
         """Read a page of runs, after what has to follow by now."""
         name, limit, after = given["JobName"], given.get("MaxResults", shapes.MAX_PAGE), given.get("NextToken")
         if after is not None and not ids.is_run_id(after):
-            raise InvalidInputException("The NextToken is none of ours. Pass on that of the page before.", "GetJobRuns")
+            raise _RefusedError(
+                InvalidInputException, "The NextToken is none of ours. Pass on that of the page before."
+            )
         job = self._scheduler.tend(name)
-        found = self._records.newest_runs(name, limit + 1, after)
+        found = self._records.newest_runs(name, limit + 1, after)  # One more says whether there is another page.
         if not found:
-            self._defined(job, name, "GetJobRuns")
-        page = {"JobRuns": [run.to_job_run() for run in found[:limit]]}
-        return page | ({"NextToken": found[limit - 1].run_id} if len(found) > limit else {})
+            _defined(job, name)  # Runs outlive their job's definition, so a job without one may still have some.
+        answer: Answer = {"JobRuns": [run.to_job_run() for run in found[:limit]]}
+        if len(found) > limit:
+            answer["NextToken"] = found[limit - 1].run_id
+        return answer
 
     def get_paginator(self, operation_name: str) -> Any:
         """Return botocore's paginator of ``get_job_runs``."""
@@ -156,21 +261,171 @@ class RunsService(Definitions, Triggers):
             try:
                 self._stop(name, run_id)
                 stopped.append({"JobName": name, "JobRunId": run_id})
-            except GlueApiError as error:
-                detail = {"ErrorCode": type(error).__name__, "ErrorMessage": error.message}
+            except _RefusedError as refused:
+                detail = {"ErrorCode": refused.kind.__name__, "ErrorMessage": refused.message}
                 errors.append({"JobName": name, "JobRunId": run_id, "ErrorDetail": detail})
         self._scheduler.tend(name, given["JobRunIds"])
         return {"SuccessfulSubmissions": stopped, "Errors": errors}
 
     def _stop(self, name: str, run_id: str) -> None:
+        before = self._recorded_run(name, run_id)
+        if before is None:
+            raise _run_not_found(name, run_id)
+
         def stop(run: RunRecord) -> RunRecord:
             now = self._scheduler.clock()
             if run.is_over:
-                raise InvalidInputException(
-                    f"Job run {run_id!r} is {run.state} already, so there is nothing to stop.", "BatchStopJobRun"
+                raise _RefusedError(
+                    InvalidInputException, f"Job run {run_id!r} is {run.state} already, so there is nothing to stop."
                 )
             if run.state == "WAITING":
                 return self._scheduler.over(run.to("STOPPED", now))
             return run if run.state == "STOPPING" else run.to("STOPPING", now)
 
-        self._records.change_run(self._run(name, run_id, "BatchStopJobRun"), stop)
+        self._records.change_run(before, stop)
+
+    # --- triggers -------------------------------------------------------------------------------
+
+    @operation("CreateTrigger")
+    def create_trigger(self, given: Request) -> Answer:
+        """Write a trigger, and its name into the records of the jobs that it watches."""
+        name = check_job_id(given.pop("Name"), self._job_id_rule)
+        given.pop("Tags", None)
+        given["Actions"] = [_checked_arguments(action) for action in given["Actions"]]
+        predicate = given["Predicate"]
+        if len(predicate["Conditions"]) > 1 and predicate.get("Logical", "AND") == "AND":
+            raise _RefusedError(
+                InvalidInputException,
+                "A trigger waits for one condition, or for ANY of several. Chain triggers to wait for all.",
+            )
+        state = "ACTIVATED" if given.pop("StartOnCreation", False) else "CREATED"
+        watched = {condition["JobName"] for condition in predicate["Conditions"]}
+        started = {action["JobName"] for action in given["Actions"]}
+        for job_name in sorted(watched | started):
+            self._job(job_name)
+        taken = _RefusedError(AlreadyExistsException, f"Trigger {name!r} already exists. Delete it first.")
+        if self._records.trigger(name) is not None:
+            raise taken
+
+        def attach(job: JobRecord | None) -> JobRecord | None:
+            return job if job is None or name in job.triggers else job.changed(triggers=(*job.triggers, name))
+
+        # Names first: one without a trigger does nothing, so what breaks off in between does no harm. A trigger whose
+        # name no job has would be there to be seen, and never fire.
+        for job_name in sorted(watched):
+            self._records.change_job(job_name, attach)
+        if not self._records.write_trigger(None, TriggerRecord(name, given, state)):
+            raise taken
+        return {"Name": name}
+
+    @operation("GetTrigger")
+    def get_trigger(self, given: Request) -> Answer:
+        """Read a trigger."""
+        return {"Trigger": self._trigger(given["Name"]).to_trigger()}
+
+    @operation("StartTrigger")
+    def start_trigger(self, given: Request) -> Answer:
+        """Activate a trigger."""
+        return self._switch(given["Name"], "ACTIVATED")
+
+    @operation("StopTrigger")
+    def stop_trigger(self, given: Request) -> Answer:
+        """Deactivate a trigger."""
+        return self._switch(given["Name"], "DEACTIVATED")
+
+    def _switch(self, name: str, state: str) -> Answer:
+        while True:
+            trigger = self._trigger(name)
+            if trigger.state == state or self._records.write_trigger(trigger, trigger.in_state(state)):
+                return {"Name": name}
+
+    @operation("DeleteTrigger")
+    def delete_trigger(self, given: Request) -> Answer:
+        """Delete a trigger, and its name from the jobs that it watches."""
+        name = given["Name"]
+        trigger = self._records.trigger(name)
+        self._records.delete_trigger(name)
+
+        def detach(job: JobRecord | None) -> JobRecord | None:
+            if job is None or name not in job.triggers:
+                return job
+            return job.changed(triggers=tuple(one for one in job.triggers if one != name))
+
+        for condition in trigger.definition["Predicate"]["Conditions"] if trigger else ():
+            self._records.change_job(condition["JobName"], detach)
+        return {"Name": name}
+
+    # --- what a request names -------------------------------------------------------------------
+
+    def _job(self, name: str) -> JobRecord:
+        return _defined(self._records.job(name), name)
+
+    def _recorded_run(self, name: str, run_id: str) -> RunRecord | None:
+        return self._records.run(name, run_id) if ids.is_run_id(run_id) else None
+
+    def _run(self, name: str, run_id: str) -> RunRecord:
+        """Return a run; one that has a place and no record yet as what is known of it."""
+        run = self._recorded_run(name, run_id)
+        if run is not None:
+            return run
+        job = self._records.job(name)
+        entry = None if job is None else job.entry(run_id)
+        if entry is not None:
+            return RunRecord.without_record(name, run_id, entry.since)
+        _defined(job, name)
+        raise _run_not_found(name, run_id)
+
+    def _trigger(self, name: str) -> TriggerRecord:
+        trigger = self._records.trigger(name)
+        if trigger is None:
+            raise _RefusedError(EntityNotFoundException, f"Trigger {name} not found. Make it with create_trigger.")
+        return trigger
+
+
+def _defined(job: JobRecord | None, name: str) -> JobRecord:
+    if job is None or job.definition is None:
+        raise _RefusedError(EntityNotFoundException, f"Job {name} not found. Make it with create_job.")
+    return job
+
+
+def _run_not_found(name: str, run_id: str) -> _RefusedError:
+    return _RefusedError(
+        EntityNotFoundException, f"Job run {run_id} not found. get_job_runs lists the runs of job {name}."
+    )
+
+
+def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
+    """Refuse a run that finds no free slot, unless it may wait and there is a place for it."""
+    if not run.told.get("JobRunQueuingEnabled"):
+        raise _RefusedError(
+            ConcurrentRunsExceededException,
+            f"Concurrent runs exceeded for {job.name}: {len(job.active)} of {job.slots} are at work and "
+            f"{len(job.waiting)} wait. Start it later, raise ExecutionProperty.MaxConcurrentRuns, or set "
+            "JobRunQueuingEnabled.",
+        )
+    if job.is_full:
+        raise _RefusedError(
+            ResourceNumberLimitExceededException,
+            f"{MAX_WAITING} runs of job {job.name!r} wait already. Start it later.",
+        )
+
+
+def _checked_arguments(holder: Mapping[str, Any]) -> Answer:
+    """Return what holds arguments with local scripts as absolute paths, and refuse reserved names.
+
+    The process that starts the run later may be in another folder.
+    """
+    found = dict(holder)
+    for member in ("Arguments", "DefaultArguments", "NonOverridableArguments"):
+        if member not in found:
+            continue
+        reserved = found[member].keys() & set(RESERVED)
+        if reserved:
+            raise _RefusedError(
+                InvalidInputException, f"Argument {', '.join(sorted(reserved))} is set for each run. Leave it out."
+            )
+        if SCRIPT_LOCATION in found[member]:
+            found[member] = found[member] | {SCRIPT_LOCATION: absolute(found[member][SCRIPT_LOCATION])}
+    if "Command" in found:
+        found["Command"] = found["Command"] | {"ScriptLocation": absolute(found["Command"]["ScriptLocation"])}
+    return found
