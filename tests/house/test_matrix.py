@@ -1,12 +1,16 @@
-"""The matrix of Sparks: no test that starts Spark is left out."""
+"""The matrix of Sparks: no test that starts Spark is left out, and none is skipped without a listed reason."""
 
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
+import sys
 from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from tests.conftest import REPOSITORY
 
@@ -87,3 +91,32 @@ def test_every_file_that_starts_spark_is_run_when_the_matrix_picks_its_files() -
     )
     assert {TESTS / name for name in expected} <= set(with_spark)
     assert [path for path in with_spark if not any(path.is_relative_to(place) for place in picked)] == []
+
+
+ALLOWED = "Maven cannot be reached: no answer", "Spark 3.3 has no timestamps without zone; this is pyspark 3.3.4"
+SKIPS = "def test_it():\n    pytest.skip({!r})\n", "pytest.skip({!r}, allow_module_level=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "exit_code"),
+    [
+        (ALLOWED, pytest.ExitCode.OK),
+        (("no time", ALLOWED[1]), pytest.ExitCode.TESTS_FAILED),
+        ((ALLOWED[0], "no time"), pytest.ExitCode.TESTS_FAILED),
+    ],
+    ids=["both-listed", "test", "file"],
+)
+def test_run_fails_in_ci_when_a_skip_has_a_reason_that_is_not_listed(
+    tmp_path: Path, reasons: tuple[str, str], exit_code: int
+) -> None:
+    for number, (skip, reason) in enumerate(zip(SKIPS, reasons, strict=True)):
+        (tmp_path / f"test_skipped{number}.py").write_text(f"import pytest\n\n{skip.format(reason)}")
+    (tmp_path / "test_done.py").write_text("def test_it():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", str(tmp_path)]
+
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=os.environ | {"CI": "true"}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    assert "1 passed, 2 skipped" in done.stdout

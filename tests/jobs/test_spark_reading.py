@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.reading.spark import LISTING_TASKS, TASKS_PER_SLOT, check_folders, read_files
@@ -189,27 +188,7 @@ def test_source_error_counts_files_when_folders_give_different_columns() -> None
     assert "Read them apart: delta.split(spark_paths.folder_columns)." in str(caught.value)
 
 
-# --- formats of packages --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("format", "options"), [("avro", {"avroSchema": '"long"'}), ("xml", {"rowTag": "bay", "path_column": None})]
-)
-def test_format_and_options_reach_sparks_reader_when_they_are_of_a_package(
-    spark: Any, tmp_path: Path, format: str, options: dict[str, Any]
-) -> None:
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "landing" / "a").write_bytes(b"1")
-    session = Mock(sparkContext=spark.sparkContext, conf=spark.conf)
-    delta = FileBookmark(f"{tmp_path}/landing/").new_files()
-
-    delta.read(session, format, schema="id long", **options)
-
-    reader = session.read.format.return_value.option.return_value.schema.return_value
-    session.read.format.assert_called_once_with(format)
-    options.pop("path_column", None)
-    reader.options.assert_called_once_with(**options)
-    reader.options.return_value.load.assert_called_once_with([f"file://{tmp_path}/landing/a"])
+# --- what was read ---------------------------------------------------------------------------------------
 
 
 def test_delta_knows_that_the_latest_versions_were_read_when_sparks_reader_or_paths_were_used(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Spark's packages for Avro and XML, copied by Maven once and kept with the Python environment.
+
+`python -m tests.support.maven_jars` copies them ahead of the tests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+UNREACHABLE = "Maven cannot be reached"
+"""How the reason of a skip starts, which CI allows."""
+FOLDER = Path(sys.prefix, "jars")
+SECONDS = 120
+"""Maven by itself waits for minutes for a registry that does not answer; what it copies here takes ten seconds."""
+FORGET_SECONDS = 600
+"""So long one failure stands for all processes of a run: each would wait as long for nothing."""
+SPARK_XML = "com.databricks:spark-xml_2.12:0.18.0"
+DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+POM = (
+    "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>jars</artifactId>"
+    "<version>1</version><packaging>pom</packaging><dependencies>{}</dependencies></project>"
+)
+
+
+@dataclass(frozen=True)
+class Jars:
+    """What there is: the jars, or why there are none.
+
+    Attributes
+    ----------
+    unreachable
+        There is no Maven, or it has no registry to ask: tests skip.
+    wrong
+        Maven was answered that there is no such package: tests fail.
+    """
+
+    paths: tuple[Path, ...] = ()
+    unreachable: str = ""
+    wrong: str = ""
+
+
+def packages(spark: str) -> list[str]:
+    """Return Maven's coordinates for a version of Spark; Spark 4 reads XML by itself."""
+    if int(spark.split(".")[0]) >= 4:
+        return [f"org.apache.spark:spark-avro_2.13:{spark}"]
+    return [f"org.apache.spark:spark-avro_2.12:{spark}", SPARK_XML]
+
+
+def jars(folder: Path = FOLDER) -> Jars:
+    """Return the jars of the installed Spark's packages, copied by one process while others wait."""
+    spark = version("pyspark")
+    copied, failed = folder / spark, folder / f"{spark}.failed"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if copied.exists():
+            return Jars(tuple(sorted(copied.glob("*.jar"))))
+        if failed.exists() and time.time() - failed.stat().st_mtime < FORGET_SECONDS:
+            return Jars(unreachable=failed.read_text())
+        found = _copy(packages(spark), copied)
+        if found.unreachable:
+            failed.write_text(found.unreachable)
+        return found
+
+
+def _copy(coordinates: list[str], folder: Path) -> Jars:
+    maven = shutil.which("mvn")
+    if maven is None:
+        return Jars(unreachable=f"{UNREACHABLE}: there is no mvn; apt-get install maven")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        pom, made = Path(name, "pom.xml"), Path(name, "jars")
+        pom.write_text(POM.format("".join(DEPENDENCY.format(*each.split(":")) for each in coordinates)))
+        command = [maven, "-B", "-q", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={made}"]
+        limits = ["-DincludeScope=runtime", "-DexcludeGroupIds=org.scala-lang"]
+        try:
+            done = subprocess.run(
+                [*command, *limits], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Jars(unreachable=f"{UNREACHABLE}: no answer in {SECONDS} seconds")
+        if done.returncode:
+            said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
+            if "Could not find artifact" in said:
+                return Jars(wrong=said)
+            return Jars(unreachable=f"{UNREACHABLE}: {said.strip().partition(chr(10))[0][:300]}")
+        # Only a whole folder has this name: a process that is killed half-way leaves none behind.
+        os.replace(made, folder)
+    return Jars(tuple(sorted(folder.glob("*.jar"))))
+
+
+if __name__ == "__main__":
+    found = jars()
+    sys.stdout.write(found.unreachable or found.wrong or f"{len(found.paths)} jars in {found.paths[0].parent}\n")
