@@ -11,14 +11,21 @@ from typing import Any
 import click
 
 from scripts.cli.failures import told
+from scripts.cli.progress import progress
 from scripts.cli.surroundings import DEFAULT_TABLE, Surroundings
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.metrics.freshness import duration
+from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.jobs import list_jobs
 
+PROGRAM = "watermarks"
+COMPLETE_VARIABLE = "_WATERMARKS_COMPLETE"
+"""Environment variable by which a shell asks the command itself for completions."""
 COMPLETE_JOBS = "WATERMARKS_COMPLETE_JOBS"
 """Environment variable: complete names of jobs too, which asks AWS at each press of the key."""
 COMPLETED_REQUESTS = 50
+"""Requests at most for one press of the key: somebody waits for it."""
 
 
 class Job(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -127,3 +134,9 @@ job_argument = click.argument("job", type=Job())
 context_option = click.option(
     "--context", metavar="NAME", help="One transformation context; needed where the job has several."
 )
+
+
+def read_job(around: Surroundings, job: str) -> Head:
+    """Return what is committed for a job and what is open."""
+    with progress(around, f"reading {printable(job)}"):
+        return around.watermarks.latest(job)

@@ -12,11 +12,12 @@ import click
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.text import Text
 
+from scripts.cli.documents import json_text
 from scripts.cli.glue_runs import names_in_glue
-from scripts.cli.layout import json_text, show_folded
 from scripts.cli.progress import progress
+from scripts.cli.screen import show_folded
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import printable
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     AccessRefusedError,
     AmbiguousHistoryError,

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import printable
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import UnknownGlueJobError
 
 PAGE = 200

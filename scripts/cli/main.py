@@ -1,4 +1,4 @@
-"""The command `watermarks`."""
+"""The command `watermarks`. Each of its commands is in the file of its name."""
 
 from __future__ import annotations
 
@@ -6,27 +6,34 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 
 import click
-from click.shell_completion import get_completion_class
 
-from scripts.cli import (
-    backfilling,
-    deciding,
-    dry_run,
-    lateness,
-    listing,
-    looking,
-    moving,
-    ranges,
-    setting,
-    viewing,
-)
-from scripts.cli.commands import command, shared
-from scripts.cli.layout import emit
-from scripts.cli.surroundings import Surroundings
+from scripts.cli.adopt import adopt
+from scripts.cli.backfill import backfill
+from scripts.cli.commands import COMPLETE_VARIABLE, PROGRAM, shared
+from scripts.cli.completion import completion
+from scripts.cli.coverage import coverage
+from scripts.cli.create_table import create_table
+from scripts.cli.diff import diff
+from scripts.cli.discard_plan import discard_plan
+from scripts.cli.doctor import doctor
+from scripts.cli.explain import explain
+from scripts.cli.export import export
+from scripts.cli.freshness import freshness
+from scripts.cli.gaps import gaps
+from scripts.cli.history import history
+from scripts.cli.import_ import import_
+from scripts.cli.jobs import jobs
+from scripts.cli.plan import plan
+from scripts.cli.report import report
+from scripts.cli.reset import reset
+from scripts.cli.rewind import rewind
+from scripts.cli.runs import runs
+from scripts.cli.serve import serve
+from scripts.cli.set import set_values
+from scripts.cli.show import show
 from scripts.cli.usage import Commands
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
-PROGRAM = "watermarks"
 NARROW, MAX_WIDTH = 52, 100
 EPILOG = f"""Exit codes: 0 done, {FAILED} failed, nothing there, or something found that is wrong, 2 wrong arguments,
 {BAD_DATA} bad data, {TRY_LATER} try again later, {BAD_SET_UP} wrong set-up (table, credentials, permissions)."""
@@ -49,27 +56,12 @@ def cli(**_: object) -> None:
     """
 
 
-@command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(around: Surroundings, shell: str) -> None:
-    """Write the script that completes commands and options.
-
-    For bash: eval "$(watermarks completion bash)". Names of jobs are completed only with
-    WATERMARKS_COMPLETE_JOBS=1 in the environment, as that asks AWS.
-    """
-    made = get_completion_class(shell)
-    assert made is not None
-    script = made(cli, {}, PROGRAM, "_WATERMARKS_COMPLETE").source()
-    if around.is_json:
-        emit({"shell": shell, "script": script})
-    else:
-        click.echo(script)
-
-
-for module in (listing, lateness, looking, ranges, backfilling, dry_run, deciding, setting, moving, viewing):
-    for made in module.COMMANDS:
-        cli.add_command(made)
-cli.add_command(completion)
+COMMANDS = [
+    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, runs, report, serve,
+    rewind, reset, set_values, discard_plan, adopt, export, import_, create_table, completion,
+]  # fmt: skip
+for made in COMMANDS:
+    cli.add_command(made)
 
 
 def main() -> None:
@@ -77,4 +69,4 @@ def main() -> None:
     columns = shutil.get_terminal_size().columns
     # Left alone, click writes no line of help shorter than 50 columns.
     width: dict[str, int] = {"terminal_width": columns} if columns < NARROW else {"max_content_width": MAX_WIDTH}
-    cli(prog_name=PROGRAM, complete_var="_WATERMARKS_COMPLETE", **width)
+    cli(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, **width)

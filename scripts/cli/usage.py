@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from scripts.cli.layout import json_text
+from scripts.cli.documents import json_text
 
 _IS_JSON = "scripts.cli.usage"
 

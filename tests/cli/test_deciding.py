@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.cli import deciding
-from scripts.cli.texts import as_json
+from scripts.cli.documents import as_json
 from scripts.helpers.errors import StaleError
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, commit, document, leave_open, put_legacy, rows_state

@@ -12,11 +12,11 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command
+from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
-from scripts.cli.layout import Cell, emit, show_rows
-from scripts.cli.listing import UNKNOWN, found_jobs
+from scripts.cli.jobs import UNKNOWN, found_jobs
+from scripts.cli.screen import NONE, Cell, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import NONE, printable
 from scripts.helpers.display.units import duration_text
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
@@ -148,7 +148,7 @@ def _show(around: Surroundings, judged: list[tuple[ListedJob, Freshness | None]]
     rows: list[list[Cell]] = []
     for job, found in judged:
         if found is None:
-            rows.append([printable(job.job_id), Text("error", "red"), printable(job.problem or ""), NONE, NONE])
+            rows.append([job.job_id, Text("error", "red"), job.problem or "", NONE, NONE])
             continue
         limits = [
             NONE if limit is None else duration_text(limit) for limit in (found.threshold.warn, found.threshold.error)
@@ -157,10 +157,7 @@ def _show(around: Surroundings, judged: list[tuple[ListedJob, Freshness | None]]
         if found.behind is not None:
             is_new = job.head is not None and job.head.last is None
             behind = f"{duration_text(found.behind)} {'without a version' if is_new else _measured(job, found)}"
-        rows.append([printable(job.job_id), Text(found.status, STYLES[found.status]), behind, *limits])
+        rows.append([job.job_id, Text(found.status, STYLES[found.status]), behind, *limits])
     if rows:
         show_rows(around.out, ("job", "status", "behind", "warn at", "error at"), rows)
     around.out.print(f"{late:,} of {len(judged):,} late.", style="bold red" if late else "dim")
-
-
-COMMANDS = [freshness]

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.deciding import decide, deciding, previewed, read_job
-from scripts.cli.layout import Cell, emit, show_rows
-from scripts.cli.looking import state_in
+from scripts.cli.commands import command, context_option, job_argument, read_job
+from scripts.cli.contexts import BEGINNING, END, bound_given, span_rows, state_in
+from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.documents import emit, head_json, state_of
 from scripts.cli.progress import progress
-from scripts.cli.ranges import BEGINNING, END, bound_given, span_rows
+from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import bound_text, head_json, printable, state_of
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
@@ -167,8 +167,8 @@ class _Work:
         if self.begun:
             out.print("Begun and not done:")
             rows: list[Sequence[Cell]] = [
-                [printable(one.name), bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
-                 state_of(one.head, self.around.now()), printable(one.job_id)]
+                [one.name, bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
+                 state_of(one.head, self.around.now()), one.job_id]
                 for one in self.begun
             ]  # fmt: skip
             show_rows(out, ("name", "low", "high (not included)", "state", "job of the slice"), rows)
@@ -230,6 +230,3 @@ def _text(value: Any, kind: str) -> str:
     if isinstance(value, datetime):
         return (value.replace(tzinfo=None) if kind == "timestamp_ntz" else value).isoformat()
     return str(value)
-
-
-COMMANDS = [backfill]

@@ -1,4 +1,4 @@
-"""`watermarks set`: declare by hand how far a job is. And `create-table`."""
+"""`watermarks set`: declare by hand how far a job is."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import click
 from dateutil.parser import isoparse
 
 from scripts.cli.commands import command, context_option, job_argument
-from scripts.cli.deciding import decide, deciding
-from scripts.cli.layout import emit
+from scripts.cli.contexts import cursor_value
+from scripts.cli.deciding import decide, deciding, previewed
 from scripts.cli.progress import progress
-from scripts.cli.ranges import cursor_value
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import printable
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError, UnknownJobError
-from scripts.helpers.protocol.head import Head, Order
+from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import columns_of, is_rows
 from scripts.helpers.rows.cursors import CursorColumn
@@ -66,7 +65,7 @@ def set_values(
             state = found if isinstance(found, Mapping) else _new_state(cursor_column, types)
     assigned = dict(_assigned(text, state) for text in values)
     wanted = {**state, **assigned}
-    after = before.declared(wanted, Order(who or "", why, around.now(), "preview"), context)
+    after = before.declared(wanted, previewed(around, why, who), context)
     decide(
         around,
         before,
@@ -154,21 +153,3 @@ def _read(text: str, kind: str) -> Any:
         "str": str, "int": int, "float": float, "decimal": Decimal, "date": date.fromisoformat,
     }  # fmt: skip
     return read[kind](text)
-
-
-@command("create-table")
-def create_table(around: Surroundings) -> None:
-    """Create the table, as terraform/ does."""
-    with progress(around, "creating the table"):
-        there = around.watermarks.exists()
-        if not there:
-            around.watermarks.create_table()
-    if around.is_json:
-        emit({"table": around.table, "created": not there})
-    elif there:
-        around.out.print(f"Table {around.table} is there already; nothing was done.")
-    else:
-        around.out.print(f"Table {around.table} is created.", style="green")
-
-
-COMMANDS = [set_values, create_table]

@@ -9,12 +9,12 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command
+from scripts.cli.documents import emit, head_json, last_run, state_of
 from scripts.cli.failures import offer_near
-from scripts.cli.layout import Cell, emit, show_folded, show_rows
 from scripts.cli.progress import progress
+from scripts.cli.screen import NONE, Cell, count_of, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import NONE, count_of, head_json, last_run, printable, state_of
-from scripts.helpers.display.units import duration_text, id_text
+from scripts.helpers.display.units import duration_text, id_text, printable
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.metrics.freshness import age, failed_since, lag, open_plan_age
 from scripts.helpers.protocol.head import Change
@@ -165,20 +165,19 @@ def _facts(job: ListedJob, now: datetime) -> dict[str, Any]:
 
 
 def _row(job: ListedJob, now: datetime) -> list[Cell]:
-    name = printable(job.job_id)
     if job.head is None:
-        return [name, Text("problem", "red"), *[NONE] * (len(HEADINGS) - 2)]
+        return [job.job_id, Text("problem", "red"), *[NONE] * (len(HEADINGS) - 2)]
     head, state = job.head, state_of(job.head, now)
     style = {"open plan": "yellow", "lease over": "yellow", "at work": "green"}.get(state, "")
     behind, planned = lag(head, now), open_plan_age(head, now)
     since, run, failed = age(head, now), last_run(head), failed_since(head, now)
     return [
-        name,
+        job.job_id,
         Text(state, style),
         NONE if behind is None else duration_text(behind),
         _changed(head.last, since) if head.last and since is not None else "never",
         NONE if planned is None else duration_text(planned),
-        f"{printable(id_text(run[0]))} {duration_text(max(now - run[1], timedelta(0)))}" if run else NONE,
+        f"{id_text(run[0])} {duration_text(max(now - run[1], timedelta(0)))}" if run else NONE,
         Text(f"{failed:,}", "red") if failed else NONE,
     ]
 
@@ -186,7 +185,4 @@ def _row(job: ListedJob, now: datetime) -> list[Cell]:
 def _changed(last: Change, since: timedelta) -> str:
     """Say when a version was made, and by what unless a run has committed it."""
     text = duration_text(since)
-    return text if last.op == "COMMIT" else f"{printable(last.op)} {text}"
-
-
-COMMANDS = [jobs]
+    return text if last.op == "COMMIT" else f"{last.op} {text}"

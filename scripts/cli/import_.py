@@ -1,30 +1,27 @@
-"""`watermarks export` and `import`: move jobs between tables and accounts."""
+"""`watermarks import`: jobs out of a file that `export` wrote."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import click
 
-from scripts.cli.commands import Job, command
+from scripts.cli.commands import command
 from scripts.cli.deciding import asked, deciding
-from scripts.cli.layout import Cell, emit, show_rows
+from scripts.cli.documents import emit
+from scripts.cli.export import SHOWN, STANDARD
 from scripts.cli.progress import progress
+from scripts.cli.screen import NONE, Cell, count_of, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import NONE, count_of, printable
 from scripts.helpers.decisions.decisions import make_order
-from scripts.helpers.decisions.transfer import ImportPlan, export_jobs, import_jobs, plan_import
-from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.protocol.jobs import list_jobs
+from scripts.helpers.decisions.transfer import ImportPlan, import_jobs, plan_import
+from scripts.helpers.display.units import printable
 
-STANDARD = "-"
-SHOWN = 20
 STEPS = {
     "new": "is new",
     "continue": "goes on where an import ended",
@@ -33,72 +30,6 @@ STEPS = {
     "epoch": "starts a new epoch",
 }
 WHY = "The reason; --replace and --new-epoch need it and keep it in the history."
-
-
-@command("export")
-@click.argument("names", nargs=-1, type=Job())
-@click.option("--prefix", metavar="TEXT", help="All jobs whose names begin so.")
-@click.option("--all", "everything", is_flag=True, help="All jobs of the table.")
-@click.option("--file", "path", default=STANDARD, metavar="PATH", help="Where to; default: standard output.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-def export(
-    around: Surroundings, names: Sequence[str], prefix: str | None, everything: bool, path: str, force: bool
-) -> None:
-    """Write jobs to a file of JSON lines.
-
-    Every item of their watermarks is written as it is. What the Job Runs API keeps is left out:
-    definitions of jobs, records of runs, and triggers. Make those anew where the jobs go. Stop the
-    jobs before you move them: what they do afterwards is not in the file.
-    """
-    if sum([bool(names), prefix is not None, everything]) != 1:
-        raise click.UsageError("Give names of jobs, or --prefix, or --all.")
-    if path == STANDARD and around.is_json:
-        raise click.UsageError("The export itself goes to standard output. Give --file, or leave --output out.")
-    if path != STANDARD:
-        may_write(Path(path), force)
-    wanted, triggers = list(dict.fromkeys(names)), 0
-    if not names:
-        with progress(around, "listing jobs") as steps:
-            listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
-        wanted = [job.job_id for job in listed.jobs if job.job_id.startswith(prefix or "")]
-        triggers = sum(name.startswith(prefix or "") for name in listed.triggers)
-    with _target(path) as target, progress(around, "exporting", len(wanted)) as steps:
-        done = export_jobs(
-            around.store, wanted, target, around.now(), lambda count: steps.at(count, len(wanted), "jobs"),
-            listed=not names,
-        )  # fmt: skip
-    done.left_out += triggers
-    if done.at_work:
-        names_at_work = ", ".join(map(printable, done.at_work[:SHOWN]))
-        around.err.print(f"warning: a run was at work on {names_at_work}: stop it, and export again.", style="yellow")
-    if around.is_json:
-        emit({"table": around.table, "file": path, **vars(done)})
-    else:
-        around.err.print(f"Exported {count_of(done.jobs, 'job')}, {count_of(done.items, 'item')}.")
-        if done.left_out:
-            around.err.print(f"Left out: {count_of(done.left_out, 'item')} of the Job Runs API.", style="yellow")
-
-
-def may_write(path: Path, force: bool) -> None:
-    """Refuse to write over a file, unless told to; InvalidValueError."""
-    if path.is_file() and not force:
-        raise InvalidValueError(f"File {str(path)!r} is there already. Give another name, or --force.")
-
-
-@contextmanager
-def _target(path: str) -> Iterator[IO[bytes]]:
-    """Open a file that has its name only once it is whole."""
-    if path == STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    partial = Path(f"{path}.part")
-    try:
-        with partial.open("wb") as file:
-            yield file
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @command("import")
@@ -152,9 +83,16 @@ def _show(around: Surroundings, plan: ImportPlan) -> None:
 
 def _lost(plan: ImportPlan, job: str) -> str:
     """Say what an import drops of a job: the history that is there, and open plans."""
-    lost = ["its history here"] if plan.steps[job] == "replace" else []
-    heads = [plan.exported.heads.get(job) if plan.starts_epoch(job) else None, plan.present.get(job)]
-    return ", ".join([*lost, *["the open plan"] * any(head is not None and head.plan is not None for head in heads)])
+    lost = []
+    if plan.steps[job] == "replace":
+        lost.append("its history here")
+    heads = [plan.present.get(job)]
+    # An open plan of the file is kept with its epoch only: the batch ids of a new epoch are not those it wrote with.
+    if plan.starts_epoch(job):
+        heads.append(plan.exported.heads.get(job))
+    if any(head is not None and head.plan is not None for head in heads):
+        lost.append("the open plan")
+    return ", ".join(lost)
 
 
 def _rows(plan: ImportPlan) -> list[list[Cell]]:
@@ -163,7 +101,7 @@ def _rows(plan: ImportPlan) -> list[list[Cell]]:
         head, present = plan.exported.heads.get(job), plan.present.get(job)
         rows.append(
             [
-                printable(job),
+                job,
                 STEPS[step],
                 f"{present.version:,}" if present else NONE,
                 f"{head.version + plan.starts_epoch(job):,}" if head else "no head",
@@ -183,6 +121,3 @@ def _source(path: str) -> Iterator[Path]:
         shutil.copyfileobj(sys.stdin.buffer, spool)
         spool.flush()
         yield Path(spool.name)
-
-
-COMMANDS = [export, import_]

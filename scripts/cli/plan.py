@@ -11,14 +11,13 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.commands import Duration, command, context_option, job_argument
-from scripts.cli.deciding import read_job
-from scripts.cli.layout import Cell, emit, show_rows
-from scripts.cli.looking import file_bookmark, file_options
+from scripts.cli.commands import Duration, command, context_option, job_argument, read_job
+from scripts.cli.contexts import file_bookmark, file_options
+from scripts.cli.documents import emit, state_of
 from scripts.cli.progress import progress
+from scripts.cli.screen import Cell, bound_text, count_of, planned_text, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.cli.texts import bound_text, count_of, planned_text, printable, state_of
-from scripts.helpers.display.units import size_text
+from scripts.helpers.display.units import printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.rows.cursors import as_list
@@ -161,10 +160,10 @@ def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dic
     said = {"kind": "rows", "cursor_column": columns if len(columns) > 1 else columns[0], "low": low}
     start = bound_text(low, "the beginning")
     if source["source"] is None:
-        text = f"rows of {', '.join(map(printable, columns))} from {start} on; ask the source with --source"
+        text = f"rows of {', '.join(columns)} from {start} on; ask the source with --source"
         return {**said, "high": None, "rows": None, "text": text}
     low, high, count = _asked(around, name, state, source)
-    text = f"{count_of(count, 'row')} of {', '.join(map(printable, columns))} from {bound_text(low, 'the beginning')}"
+    text = f"{count_of(count, 'row')} of {', '.join(columns)} from {bound_text(low, 'the beginning')}"
     text += f" to before {bound_text(high, 'the first row there will be')}"
     return {**said, "low": low, "high": high, "rows": count, "text": text}
 
@@ -229,7 +228,7 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
     if not parts:
         around.out.print("Everything: there are no watermarks.")
         return
-    rows: list[Sequence[Cell]] = [[printable(name), part["kind"], part["text"]] for name, part in parts.items()]
+    rows: list[Sequence[Cell]] = [[name, part["kind"], part["text"]] for name, part in parts.items()]
     show_rows(around.out, ("context", "kind", "takes"), rows)
     for part in parts.values():
         for key in part.get("first", ()):
@@ -240,6 +239,3 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
 
 def _without(part: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in part.items() if key != name}
-
-
-COMMANDS = [plan]

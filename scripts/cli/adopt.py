@@ -1,0 +1,63 @@
+"""`watermarks adopt`: which item of the original class is the latest one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import click
+
+from scripts.cli.commands import command, job_argument
+from scripts.cli.deciding import asked, deciding
+from scripts.cli.documents import emit, head_json
+from scripts.cli.glue_runs import runs_in_glue
+from scripts.cli.progress import progress
+from scripts.cli.screen import show_rows, state_text
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.decisions.adoption import ADOPTED, ADOPTED_BY_HAND
+from scripts.helpers.display.units import printable
+from scripts.helpers.errors import AmbiguousHistoryError, PlanConflictError
+
+
+@command("adopt")
+@job_argument
+@click.option("--run", "run_id", metavar="RUN", help="The run whose item is right.")
+@click.option("--glue", is_flag=True, help="Ask Glue which of the runs started last (glue:GetJobRuns).")
+@click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it is another one.")
+@deciding(why_needed=False)
+def adopt(
+    around: Surroundings,
+    job: str,
+    run_id: str | None,
+    glue: bool,
+    glue_job: str | None,
+    why: str | None,
+    who: str | None,
+    yes: bool,
+) -> None:
+    """Say which item of the original class is the latest one.
+
+    It shows the watermarks of that item, and asks.
+    """
+    if (run_id is None) == (not glue):
+        raise click.UsageError("Give one of --run and --glue.")
+    marks = around.watermarks
+    with progress(around, f"reading {printable(job)}"):
+        if around.store.read_head(job) is not None:
+            raise PlanConflictError(job, ADOPTED)
+        with suppress(AmbiguousHistoryError):
+            marks.latest(job)
+    started = runs_in_glue(around, glue_job or job) if run_id is None else []
+    with progress(around, f"reading {printable(job)}"):
+        run_id = run_id or marks.latest_started(job, started)
+        values = marks.get_watermark_values(job, run_id)
+    if not (around.is_json and yes):
+        around.shown.print(f"Run {printable(run_id)}" + (" is the one that Glue started last." if glue else ":"))
+        rows = [[name, state_text(state)] for name, state in sorted(values.items())]
+        show_rows(around.shown, ("watermark", "value"), rows)
+    asked(around, f"Take the item of run {printable(run_id)} for the watermarks of job {printable(job)}?", yes=yes)
+    with progress(around, f"changing {printable(job)}"):
+        after = marks.adopt(job, run_id, why=why or ADOPTED_BY_HAND, who=who)
+    if around.is_json:
+        emit({"after": head_json(after, around.now())})
+        return
+    around.out.print(f"Done: version {after.version:,} is that of run {printable(after.run_id)}.", style="green")

@@ -1,0 +1,91 @@
+"""One context of a job at a command line: its state, the files of its source, and values of its cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from scripts.cli.documents import emit
+from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.errors import ConfigurationError, InvalidValueError
+from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.cursors import CursorColumn
+
+BEGINNING, END = "the very beginning", "the very end"
+
+FILE_OPTIONS = [
+    click.option("--include", multiple=True, metavar="GLOB", help="As the job gives it; again for more."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="As the job gives it; again for more."),
+    click.option("--min-size", type=click.IntRange(0), default=0, metavar="BYTES", help="As the job gives it."),
+    click.option("--versioned", is_flag=True, help="As the job gives it."),
+    click.option("--ledger-uri", metavar="URI", help="Where the job keeps its ledger, if not in the table."),
+]
+
+
+def file_options(function: Any) -> Any:
+    """Add the options by which a job chooses files: they are in its code, not in its state."""
+    for option in reversed(FILE_OPTIONS):
+        function = option(function)
+    return function
+
+
+def file_bookmark() -> Any:
+    """Import the class that lists sources of files; ConfigurationError where what it needs is not installed."""
+    try:
+        from scripts.helpers.files.bookmark import FileBookmark
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Looking at files needs {error.name}. Install it: pip install 'glue-watermarks[files]'."
+        ) from error
+    return FileBookmark
+
+
+def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the state of a context of some kind, the only one if none is named."""
+    watermarks = around.watermarks.get_watermark_values(job)
+    names = sorted(
+        name for name, state in watermarks.items() if isinstance(state, Mapping) and state.get("kind") == kind
+    )
+    if context is None and len(names) == 1:
+        context = names[0]
+    if context not in names:
+        wrong = "several contexts" if names else "no context"
+        if context:
+            wrong = f"no context {context!r}"
+        raise InvalidValueError(
+            f"Job {job!r} has {wrong} of {kind}. It has: {', '.join(names) or 'none'}. Choose with --context."
+        )
+    return context, dict(watermarks[context])
+
+
+def bound_given(state: Any, text: str | None) -> Any:
+    """Read a bound as the first cursor column is."""
+    if text is None:
+        return None
+    return cursor_value(columns_of(state)[0], text)
+
+
+def cursor_value(column: CursorColumn, text: str) -> Any:
+    """Read a value of a cursor that somebody has typed; InvalidValueError says what it must be."""
+    try:
+        return column.from_text(text)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{text!r} is no value of the cursor {column.name!r}, a {column.type}.") from error
+
+
+def show_spans(around: Surroundings, asked: dict[str, str], name: str, spans: Sequence[Any], *, none: str) -> None:
+    """Show ranges of cursor values, or say `none`; as JSON under `name`, beside what was asked about."""
+    if around.is_json:
+        emit({**asked, name: [{"low": low, "high": high} for low, high in spans]})
+    elif spans:
+        show_rows(around.out, ("low", "high (not included)"), span_rows(spans))
+    else:
+        around.out.print(none)
+
+
+def span_rows(spans: Sequence[Any]) -> list[list[Cell]]:
+    """Return a row for each range of cursor values."""
+    return [[bound_text(low, BEGINNING), bound_text(high, END)] for low, high in spans]

@@ -1,0 +1,113 @@
+"""`watermarks diff`: what differs between two versions, here and in what is shown before a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Console
+
+from scripts.cli.commands import command, job_argument
+from scripts.cli.documents import emit, entry_json
+from scripts.cli.progress import progress
+from scripts.cli.screen import NONE, Cell, known_files, moment, show_rows, state_text, value_text
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import duration_text, id_text, printable
+from scripts.helpers.errors import UnknownVersionError
+from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.protocol.values import same_values
+
+
+class Difference(NamedTuple):
+    """A watermark that two versions do not agree on; None where one of them does not have it."""
+
+    name: str
+    before: Any
+    after: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {"watermark": self.name, "from": self.before, "to": self.after}
+
+
+@command("diff")
+@job_argument
+@click.argument("version", type=click.IntRange(1), required=False)
+@click.argument("other", type=click.IntRange(1), required=False)
+def diff(around: Surroundings, job: str, version: int | None, other: int | None) -> None:
+    """Show what changed between two versions of a job.
+
+    Without OTHER it is the present one, without VERSION the one before the present one.
+    """
+    with progress(around, f"reading versions of {printable(job)}"):
+        head = around.watermarks.latest(job)
+        newest = entry_of(around, job, other or head.version, head)
+        # Of a job with one version only, that is compared with itself: nothing differs, and nothing fails.
+        oldest = entry_of(around, job, version or max(newest.version - 1, 1), head)
+    changes = differences(oldest.watermarks, newest.watermarks)
+    if around.is_json:
+        ends = {"from": entry_json(oldest), "to": entry_json(newest)}
+        emit({"job": job, **ends, "changes": [change.as_json() for change in changes]})
+        return
+    _show_end(around, "from", oldest)
+    _show_end(around, "to", newest)
+    if not changes:
+        around.out.print("No watermark differs.")
+        return
+    show_differences(around.out, changes)
+
+
+def _show_end(around: Surroundings, name: str, entry: LogEntry) -> None:
+    change = entry.change
+    by = f" by {printable(id_text(change.run_id))}" if change.run_id else ""
+    said = f"{name.ljust(5)}version {entry.version:,}: {printable(change.op)}, {moment(change.at)}{by}"
+    around.out.print(said, style="dim")
+
+
+def entry_of(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:
+    """Return one version of the history; UnknownVersionError if it never was, or expired."""
+    found = around.watermarks.history(job, 1, version + 1) if version <= head.version else []
+    # History gives the newest entry below a version. Where the one asked for expired, that is an older one.
+    if not found or found[0].version != version:
+        raise UnknownVersionError(job, version, head.version)
+    return found[0]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return what differs, by name."""
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        # A watermark may be there and be None, which is not the same as being absent.
+        is_in_both = name in before and name in after
+        if not is_in_both or not same_values(before[name], after[name]):
+            found.append(Difference(name, before.get(name), after.get(name)))
+    return found
+
+
+def show_differences(console: Console, changes: Sequence[Difference]) -> None:
+    """Write what differs, value beside value."""
+    rows: list[list[Cell]] = []
+    for name, old, new in changes:
+        then, now = (NONE if state is None else state_text(state) for state in (old, new))
+        # Two states may read the same in short, as when only their coverage differs. Then they are shown in full.
+        if then == now:
+            then, now = value_text(old), value_text(new)
+        rows.append([name, then, now, _moved(old, new)])
+    show_rows(console, ("watermark", "before", "after", "moved by"), rows)
+
+
+def _moved(old: Any, new: Any) -> str:
+    """Say by how much a watermark has moved, where that can be counted."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return NONE
+    if old.get("kind") == new.get("kind") == "files":
+        return f"{known_files(new) - known_files(old):+,} files"
+    one, other = old.get("value"), new.get("value")
+    if isinstance(one, datetime) and isinstance(other, datetime):
+        return duration_text(other - one)
+    # Not isinstance: True and False are ints too, and one of them minus the other means nothing.
+    if type(one) is type(other) is int:
+        return f"{other - one:+,}"
+    return NONE

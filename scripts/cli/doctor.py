@@ -1,0 +1,58 @@
+"""`watermarks doctor`: what is wrong with a job, and its repair."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from scripts.cli.commands import command, job_argument, read_job
+from scripts.cli.deciding import asked, deciding
+from scripts.cli.documents import emit
+from scripts.cli.progress import progress
+from scripts.cli.screen import show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+from scripts.jobs.exit_codes import FAILED
+
+
+@command("doctor")
+@job_argument
+@click.option("--repair", is_flag=True, help="Write log entries that are missing, delete chunks that nothing needs.")
+@click.option("--after-restore", is_flag=True, help="Start a new epoch: no batch id of before the restore comes again.")
+@deciding(why_needed=False, why="The reason; --after-restore needs it and keeps it in the history.")
+def doctor(
+    around: Surroundings, job: str, repair: bool, after_restore: bool, why: str | None, who: str | None, yes: bool
+) -> None:
+    """Look for what is wrong with a job. Exit code 1 if something is.
+
+    It changes nothing but with --repair or --after-restore; these ask, and --after-restore needs --why.
+    """
+    if after_restore and not why:
+        raise click.UsageError("--after-restore needs --why.")
+    # What is asked about must still be so when it is changed; merely looking needs no such check.
+    before = None
+    if repair or after_restore:
+        before = read_job(around, job)
+        lines = []
+        if after_restore:
+            lines.append("A new epoch is started; an open plan is dropped.")
+        if repair:
+            lines.append("Missing log entries are written, chunks that nothing refers to are deleted.")
+        asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", lines, yes)
+    with progress(around, f"examining {printable(job)}"):
+        # Without a reason, `Watermarks.doctor` has a default of its own, which None would not be.
+        given: dict[str, Any] = {"why": why} if why else {}
+        findings = around.watermarks.doctor(
+            job, repair=repair, after_restore=after_restore, who=who, expected=before, **given
+        )
+    if around.is_json:
+        emit({"job": job, "findings": [vars(finding) for finding in findings]})
+    elif not findings:
+        around.out.print("Nothing is wrong.")
+    else:
+        rows = [[one.kind, one.detail, "repaired" if one.repaired else one.remedy] for one in findings]
+        show_rows(around.out, ("found", "what", "remedy"), rows)
+    if any(not finding.repaired for finding in findings):
+        sys.exit(FAILED)

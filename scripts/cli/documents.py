@@ -1,0 +1,125 @@
+"""How jobs, watermarks and values are written for programs: as JSON. Pure, but for `emit`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from scripts.helpers.metrics.freshness import age, failed_since, lag
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry
+from scripts.helpers.protocol.values import Spilled, to_utc_string
+
+
+def emit(document: Any) -> None:
+    """Write one JSON document, and nothing else, to standard output."""
+    sys.stdout.write(json_text(as_json(document), indent=2) + "\n")
+
+
+def json_text(document: Any, indent: int | None = None) -> str:
+    """Write JSON in which nothing can move a terminal's cursor: what is not printable is escaped."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON holds it: times as ISO text in UTC, durations in seconds, Decimals as text."""
+    if isinstance(value, Spilled):
+        return {"chunks": value.chunks, "bytes": value.length}
+    if isinstance(value, Blob):
+        return {"chunks": value.reference.chunks if value.reference else 0}
+    if isinstance(value, Mapping):
+        return {str(name): as_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    # A datetime is a date too, so it is asked about first.
+    if isinstance(value, datetime):
+        return to_utc_string(value) if value.tzinfo else value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    # A float would not hold all digits of a Decimal.
+    if isinstance(value, (date, Decimal)):
+        return str(value)
+    return value
+
+
+def head_json(head: Head, now: datetime) -> dict[str, Any]:
+    """Return what is known of a job, without the values of its watermarks: they may be personal data."""
+    run = last_run(head)
+    # A clock that is a little behind the writer's must not show a run that begins in the future.
+    last = None if run is None else {"run": run[0], "seconds": max(as_json(now - run[1]), 0)}
+    plan = None if head.plan is None else {"id": head.plan.plan_id, "contexts": sorted(head.plan.contexts)}
+    return {
+        "job": head.job_id,
+        "state": state_of(head, now),
+        "version": head.version,
+        "epoch": head.epoch,
+        "fence": head.fence,
+        "lag_seconds": as_json(lag(head, now)),
+        "age_seconds": as_json(age(head, now)),
+        "last": change_json(head.last) if head.last else None,
+        "last_run": last,
+        "failed_runs": failed_since(head, now),
+        "owner": None if head.claim is None else _claim_json(head.claim, now),
+        "open_plan": plan,
+    }
+
+
+def _claim_json(claim: Claim, now: datetime) -> dict[str, Any]:
+    return {
+        "run": claim.run_id,
+        "attempt": claim.attempt,
+        "since": as_json(claim.since),
+        "lease_until": as_json(claim.lease_until),
+        "alive": now < claim.lease_until,
+    }
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """Return who made a version, when and why."""
+    return {
+        "op": change.op,
+        "at": as_json(change.at),
+        "run": change.run_id,
+        "previous_run": change.previous_run_id,
+        "attempt": change.attempt,
+        "started": as_json(change.started_at),
+        "who": change.who,
+        "why": change.why,
+        "metrics": as_json(change.metrics),
+    }
+
+
+def entry_json(entry: LogEntry) -> dict[str, Any]:
+    """Return one version of a history."""
+    return {"version": entry.version, **change_json(entry.change), "seconds": as_json(entry.duration)}
+
+
+def state_of(head: Head, now: datetime) -> str:
+    """Say in a word or two what a job is doing."""
+    if head.claim is not None and now < head.claim.lease_until:
+        return "at work"
+    # A plan outlives the lease of the run that froze it: that the next run replays it is what matters then.
+    if head.plan is not None:
+        return "open plan"
+    return "lease over" if head.claim is not None else "idle"
+
+
+def last_run(head: Head) -> tuple[str, datetime] | None:
+    """Return the run that began last, and since when it runs or when it committed; None where the head cannot tell.
+
+    A head keeps the run that has the job, and the one that made its last version. A run that let go leaves a count
+    only, and after a decision of a person the runs are in the history.
+    """
+    if head.claim is not None:
+        return head.claim.run_id, head.claim.since
+    if head.last is not None and head.last.op in SUCCESS and head.last.run_id is not None:
+        return head.last.run_id, head.last.at
+    return None

@@ -1,0 +1,60 @@
+"""`watermarks explain`: what became of one file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.contexts import file_bookmark, file_options, state_in
+from scripts.cli.documents import emit
+from scripts.cli.progress import progress
+from scripts.cli.screen import Cell, moment, show_facts
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+
+
+@command("explain")
+@job_argument
+@click.argument("key")
+@context_option
+@file_options
+def explain(around: Surroundings, job: str, key: str, context: str | None, **options: Any) -> None:
+    """Say when and by which run a file was taken, or why not.
+
+    KEY is relative to the source, or the whole URI.
+    """
+    bookmark_of = file_bookmark()
+    with progress(around, f"reading {printable(job)}"):
+        name, state = state_in(around, job, context, "files")
+    source = state["source"]
+    # What was not given is left out, and not passed as nothing: the class checks what it is given.
+    given = {option: value for option, value in options.items() if value}
+    bookmark = bookmark_of(source, state=state, context=name, mode=state["mode"], **given)
+    relative = _relative(key, source)
+    with progress(around, f"looking at {printable(relative)}"):
+        found = bookmark.explain(relative)
+    if around.is_json:
+        emit({"job": job, "context": name, "source": source, **found._asdict()})
+        return
+    facts: list[tuple[str, Cell]] = [
+        ("file", Text(found.key, "bold")),
+        ("status", found.status),
+        ("why", found.reason),
+    ]
+    if found.size is not None:
+        facts.append(("size", f"{found.size:,} bytes"))
+    if found.modified is not None:
+        facts.append(("modified", moment(found.modified)))
+    facts.append(("source", source))
+    show_facts(around.out, facts)
+
+
+def _relative(key: str, source: str) -> str:
+    """Return a key without its source: Spark says s3a:// for s3://, and a local file may be given as a path."""
+    relative = key.replace("s3a://", "s3://", 1).removeprefix(source)
+    if source.startswith("file://"):
+        relative = relative.removeprefix(source.removeprefix("file://"))
+    return relative

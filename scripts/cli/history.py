@@ -1,0 +1,54 @@
+"""`watermarks history`: the versions of a job."""
+
+from __future__ import annotations
+
+import click
+
+from scripts.cli.commands import command, job_argument
+from scripts.cli.documents import emit, entry_json
+from scripts.cli.progress import progress
+from scripts.cli.screen import NONE, Cell, moment, show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import count_text, duration_text, id_text, size_text
+from scripts.helpers.protocol.head import LogEntry
+from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
+
+HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "who", "why")
+NUMBERS = ("version", "took", "rows", "files", "bytes")
+
+
+@command("history")
+@job_argument
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most so many.")
+@click.option("--before", type=click.IntRange(1), metavar="VERSION", help="Only versions below this one.")
+def history(around: Surroundings, job: str, limit: int, before: int | None) -> None:
+    """Show the versions of a job: who made them, when and why."""
+    with progress(around, "reading versions"):
+        entries = around.watermarks.history(job, limit, before)
+    if around.is_json:
+        emit({"job": job, "history": [entry_json(entry) for entry in entries]})
+        return
+    if not entries:
+        around.out.print("No version yet.")
+        return
+    show_rows(around.out, HEADINGS, [_row(entry) for entry in entries], NUMBERS)
+    if entries[-1].version > 1 and len(entries) == limit:
+        around.out.print(f"Older ones: --before {entries[-1].version}", style="dim")
+
+
+def _row(entry: LogEntry) -> list[Cell]:
+    rows, files, size = (counted(entry, names) for names in (ROWS, FILES, BYTES))
+    change = entry.change
+    # A count of 0 is shown; only one that was never kept is not.
+    return [
+        f"{entry.version:,}",
+        change.op,
+        moment(change.at),
+        id_text(change.run_id) if change.run_id else NONE,
+        duration_text(entry.duration) if entry.duration is not None else NONE,
+        count_text(rows) if rows is not None else NONE,
+        count_text(files) if files is not None else NONE,
+        size_text(int(size)) if size is not None else NONE,
+        change.who or "",
+        change.why or "",
+    ]

@@ -1,0 +1,65 @@
+"""`watermarks report`: one HTML page about jobs, as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.cli.commands import Duration, Job, command
+from scripts.cli.deciding import may_write
+from scripts.cli.documents import emit
+from scripts.cli.failures import offer_near
+from scripts.cli.jobs import UNKNOWN, found_jobs
+from scripts.cli.progress import progress
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+from scripts.helpers.errors import ConfigurationError
+from scripts.jobs.exit_codes import FAILED
+
+
+@command("report")
+@click.argument("names", nargs=-1, type=Job())
+@click.option(
+    "--html", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."
+)
+@click.option("--since", type=Duration(), metavar="TIME", help="Only the last 7d, 24h, …")
+@click.option("--values", is_flag=True, help="Show watermarks too; they may be personal data.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def report(
+    around: Surroundings, names: Sequence[str], path: Path, since: timedelta | None, values: bool, force: bool
+) -> None:
+    """Write one HTML page about jobs that needs no other file.
+
+    The exit code is 1 if one of NAMES is not in the table; the page has the others.
+    """
+    may_write(path, force)
+    build_report = report_package().build_report
+    now = around.now()
+    unknown = [job.job_id for job in found_jobs(around, tuple(names)) if job.problem == UNKNOWN] if names else []
+    with progress(around, "reading jobs"):
+        page = build_report(
+            around.watermarks, jobs=names or None, since=now - since if since else None, now=now, values=values
+        )
+    path.write_text(page, encoding="utf-8")
+    if around.is_json:
+        emit({"file": str(path), "bytes": len(page.encode("utf-8")), "unknown": unknown})
+    else:
+        around.out.print(f"Wrote {printable(str(path))}.")
+    if unknown:
+        offer_near(around, unknown)
+        raise click.exceptions.Exit(FAILED)
+
+
+def report_package() -> Any:
+    """Import the report; ConfigurationError where what it needs is not installed."""
+    try:
+        import scripts.report
+    except ImportError as error:
+        raise ConfigurationError(
+            f"The report needs {error.name}. Install it: pip install 'glue-watermarks[report]'."
+        ) from error
+    return scripts.report

@@ -1,0 +1,28 @@
+"""`watermarks reset`: forget the watermarks."""
+
+from __future__ import annotations
+
+from scripts.cli.commands import command, context_option, job_argument, read_job
+from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.errors import InvalidValueError
+
+
+@command("reset")
+@job_argument
+@context_option
+@deciding()
+def reset(around: Surroundings, job: str, context: str | None, why: str, who: str | None, yes: bool) -> None:
+    """Forget the watermarks: the next run takes everything."""
+    before = read_job(around, job)
+    # To forget what is not there would succeed, and hide that the name is mistyped.
+    if context is not None and context not in before.watermarks:
+        raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
+    after = before.reset(previewed(around, why, who), context)
+    decide(
+        around,
+        before,
+        after,
+        lambda: around.watermarks.reset(job, context=context, why=why, who=who, expected=before),
+        yes=yes,
+    )

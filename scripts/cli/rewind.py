@@ -1,0 +1,49 @@
+"""`watermarks rewind`: back to the watermarks of an earlier version."""
+
+from __future__ import annotations
+
+import click
+
+from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.diff import entry_of
+from scripts.cli.progress import progress
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+
+
+@command("rewind")
+@job_argument
+@click.option("--to-version", type=click.IntRange(1), metavar="N", help="A version that history shows.")
+@click.option("--to-run", metavar="RUN", help="Instead of it, a run that committed.")
+@context_option
+@deciding()
+def rewind(
+    around: Surroundings,
+    job: str,
+    to_version: int | None,
+    to_run: str | None,
+    context: str | None,
+    why: str,
+    who: str | None,
+    yes: bool,
+) -> None:
+    """Go back to the watermarks of an earlier version.
+
+    What came after is taken again. Nothing is deleted at the target.
+    """
+    if (to_version is None) == (to_run is None):
+        raise click.UsageError("Give one of --to-version and --to-run.")
+    marks = around.watermarks
+    with progress(around, f"reading {printable(job)}"):
+        before = marks.latest(job)
+        version = to_version if to_run is None else marks.version_of(before, to_run)
+        assert version is not None
+        after = before.rewound(entry_of(around, job, version, before), previewed(around, why, who), context)
+    decide(
+        around,
+        before,
+        after,
+        lambda: marks.rewind(job, to_version=version, context=context, why=why, who=who, expected=before),
+        yes=yes,
+    )

@@ -1,0 +1,77 @@
+"""`watermarks runs`: the runs of a job, as our Job Runs API or Glue keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import command, job_argument
+from scripts.cli.documents import emit
+from scripts.cli.glue_runs import runs_in_glue
+from scripts.cli.progress import progress
+from scripts.cli.screen import NONE, Cell, moment, show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import duration_text, id_text, printable
+from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError
+
+STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red", "EXPIRED": "red", "LOST": "red"}
+
+
+@command("runs")
+@job_argument
+@click.option(
+    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="At most so many."
+)
+@click.option("--glue", is_flag=True, help="The runs of Glue itself (glue:GetJobRuns).")
+def runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
+    """Show the runs of a job, as our Job Runs API or Glue keeps them."""
+    found = runs_in_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
+    if around.is_json:
+        emit({"job": job, "runs": found})
+        return
+    if not found:
+        around.out.print("No run is on record.")
+        return
+    headings = ("run", "state", "attempt", "started", "took", "error")
+    show_rows(around.out, headings, [_row(run) for run in found], ("attempt", "took"))
+
+
+def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str, Any]]:
+    """Read the records of runs; a launcher that gave no sign within its lease is shown as lost.
+
+    UnknownJobError where the table holds neither runs, nor a definition, nor watermarks of the job.
+    """
+    from scripts.helpers.job_runs.run_store import RunStore
+
+    now, store = around.now(), RunStore(around.store)
+    with progress(around, f"reading runs of {printable(job)}"):
+        records = store.newest_runs(job, limit)
+        if not records and store.job(job) is None:
+            # Only whether the job is there at all is asked. That its head cannot be read is no matter here.
+            with suppress(AmbiguousHistoryError, CorruptItemError, NewerFormatError):
+                around.watermarks.latest(job)
+    found = []
+    for record in records:
+        run = dict(record.to_job_run())
+        if record.is_lost(now):
+            run["Lost"] = True
+        found.append(run)
+    return found
+
+
+def _row(run: Mapping[str, Any]) -> Sequence[Cell]:
+    state = "LOST" if run.get("Lost") else str(run["JobRunState"])
+    seconds, started = run.get("ExecutionTime"), run.get("StartedOn")
+    return [
+        id_text(run["Id"]),
+        Text(state, STYLES.get(state, "")),
+        f"{run.get('Attempt', 0):,}",
+        moment(started if isinstance(started, datetime) else None),
+        duration_text(timedelta(seconds=seconds)) if seconds else NONE,
+        str(run.get("ErrorMessage") or NONE),
+    ]

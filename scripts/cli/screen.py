@@ -1,0 +1,187 @@
+"""What people see of a job: its values in words, in tables that fit the terminal.
+
+A table stands side by side where there is room, and one row below the other where there is not. Cells may hold
+anything: a table makes them printable itself. What is printed in another way has to go through `printable`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from scripts.cli.documents import as_json
+from scripts.helpers.display.units import duration_text, printable, size_text, time_text
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.values import Spilled
+
+NONE = "-"
+GAP = 2
+Cell = str | Text
+
+
+def count_of(number: int, word: str) -> str:
+    """Write how many of something there are."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def ago(duration: timedelta | None) -> str:
+    """Write how long ago something was."""
+    return NONE if duration is None else f"{duration_text(duration)} ago"
+
+
+def moment(at: datetime | None) -> str:
+    """Write a time to the second, in UTC and saying so."""
+    return NONE if at is None else f"{time_text(at)}Z"
+
+
+# --- values of watermarks -----------------------------------------------------------------------
+
+
+def value_text(value: Any) -> str:
+    """Write one value of a watermark."""
+    if value is None:
+        return "null"
+    # A datetime is a date too, so it is asked about first.
+    if isinstance(value, datetime):
+        text = value.astimezone(timezone.utc).isoformat(sep=" ")
+        return text.removesuffix("+00:00") + "Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, Spilled):
+        return f"{size_text(value.length)} in {value.chunks:,} chunks"
+    if isinstance(value, Blob):
+        return "bytes in chunks"
+    if isinstance(value, (Mapping, Sequence)) and not isinstance(value, str):
+        return json.dumps(as_json(value), ensure_ascii=False)
+    return str(value)
+
+
+def state_text(state: Any) -> str:
+    """Write the watermark of one context, or one value of the playbook's."""
+    if isinstance(state, Mapping) and state.get("kind") == "rows":
+        columns, value = state.get("cursor_column"), state.get("value")
+        names = columns if isinstance(columns, list) else [columns]
+        values = value if isinstance(value, list) else [value]
+        # A state may be damaged: as many columns as have a value are shown, and an error would help nobody.
+        found = [f"{name} {value_text(one)}" for name, one in zip(names, values, strict=False)]
+        return ", ".join(found) or value_text(value)
+    if isinstance(state, Mapping) and state.get("kind") == "files":
+        listed = state.get("listed")
+        return f"{count_of(known_files(state), 'file')} known, listed {moment(listed) if listed else 'never'}"
+    return value_text(state)
+
+
+def known_files(state: Mapping[str, Any]) -> int:
+    """Return how many objects a state of files remembers."""
+    segments = state.get("segments")
+    return sum(int(segment["count"]) for segment in segments) if isinstance(segments, list) else 0
+
+
+def planned_text(planned: Any) -> str:
+    """Write what a frozen plan takes of one context."""
+    if isinstance(planned, Mapping) and planned.get("kind") == "files":
+        return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}"
+    if isinstance(planned, Mapping) and planned.get("kind") == "rows":
+        return f"{planned.get('cursor_column')} {window_text(planned.get('low'), planned.get('high'))}"
+    return value_text(planned)
+
+
+def window_text(low: Any, high: Any) -> str:
+    """Write both ends of a window of rows."""
+    return f"from {bound_text(low, 'the beginning')} to before {bound_text(high, 'the first row there will be')}"
+
+
+def bound_text(bound: Any, none: str) -> str:
+    """Write one end of a window or a gap."""
+    if bound is None:
+        return none
+    if isinstance(bound, (list, tuple)):
+        return "(" + ", ".join("any" if one is None else value_text(one) for one in bound) + ")"
+    return value_text(bound)
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def show_rows(
+    console: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[str] = ()
+) -> None:
+    """Write a table; columns in which no row has anything are left out. `right` names those of numbers."""
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    filled = [at for at in range(len(headings)) if at == 0 or any(not _is_empty(row[at]) for row in texts)]
+    names = [Text(headings[at], "bold") for at in filled]
+    lines = [names, *([row[at] for at in filled] for row in texts)]
+    widths = [max(line[place].cell_len for line in lines) for place in range(len(filled))]
+    if sum(widths) + GAP * (len(widths) - 1) > console.width:
+        _show_cards(console, names, lines[1:])
+        return
+    is_right = [headings[at] in right for at in filled]
+    for line in lines:
+        console.print(_aligned(line, widths, is_right), soft_wrap=True)
+
+
+def _aligned(cells: Sequence[Text], widths: Sequence[int], is_right: Sequence[bool]) -> Text:
+    """Return one line of a table. Spaces are no part of a cell, so that its colour does not reach into them."""
+    line = Text()
+    for cell, width, at_right in zip(cells, widths, is_right, strict=True):
+        space = " " * (width - cell.cell_len)
+        line.append_text(Text.assemble(space, cell) if at_right else Text.assemble(cell, space))
+        line.append(" " * GAP)
+    line.rstrip()
+    return line
+
+
+def _show_cards(console: Console, headings: Sequence[Text], rows: Sequence[Sequence[Text]]) -> None:
+    """Write each row as a block: its first cell as a title, the others below it."""
+    for number, row in enumerate(rows):
+        if number:
+            console.print()
+        show_folded(console, Text.assemble((row[0].plain, "bold")))
+        for heading, cell in zip(headings[1:], row[1:], strict=True):
+            if not _is_empty(cell):
+                _show_fact(console, Text(f"{heading.plain}: ", "dim"), cell, GAP)
+
+
+def show_facts(console: Console, facts: Sequence[tuple[str, Cell]]) -> None:
+    """Write names with what they are, one a line, the second column aligned."""
+    left = max(len(name) for name, _ in facts) + GAP
+    for name, cell in facts:
+        _show_fact(console, Text(name.ljust(left), "dim"), _cell(cell), 0)
+
+
+def _show_fact(console: Console, label: Text, text: Text, indent: int) -> None:
+    """Write one name with what it is; a long one goes on below, further in."""
+    if indent + label.cell_len + text.cell_len <= console.width:
+        console.print(Text.assemble(" " * indent, label, text), soft_wrap=True)
+        return
+    label.rstrip()
+    console.print(Text.assemble(" " * indent, label), soft_wrap=True)
+    show_folded(console, text, indent + GAP)
+
+
+def show_folded(console: Console, text: Text, indent: int = 0) -> None:
+    """Write a text over as many lines as it needs."""
+    for line in text.wrap(console, max(console.width - indent, 1), overflow="fold"):
+        line.rstrip()
+        # Folded here already: rich would fold once more, at the width of its own, where output is no terminal.
+        console.print(Text.assemble(" " * indent, line), soft_wrap=True)
+
+
+def _cell(cell: Cell) -> Text:
+    """Return a cell without anything that moves the cursor: names and values come from the table."""
+    if isinstance(cell, str):
+        return Text(printable(cell))
+    return cell if cell.plain.isprintable() else Text(printable(cell.plain), cell.style)
+
+
+def _is_empty(cell: Text) -> bool:
+    return cell.plain in ("", NONE)
