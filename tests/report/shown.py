@@ -1,0 +1,135 @@
+"""What a page shows, read out of its HTML as a person reads it: names and cells, not markup."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from html.parser import HTMLParser
+from xml.etree.ElementTree import Element, TreeBuilder
+
+EMPTY = {"meta", "link", "input"}
+"""Tags of the page that have no end."""
+
+
+class _Reader(HTMLParser):
+    """Makes elements of HTML."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = TreeBuilder()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.made.start(tag, {name: value or "" for name, value in attrs})
+        if tag in EMPTY:
+            self.made.end(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        # <rect/> comes as a start and an end of its own.
+        if tag not in EMPTY:
+            self.made.end(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.made.data(data)
+
+
+def parsed(html: str) -> Element:
+    """Return HTML as elements; a part of a page is put below one root."""
+    reader = _Reader()
+    reader.made.start("root", {})
+    reader.feed(html)
+    reader.close()
+    reader.made.end("root")
+    return reader.made.close()
+
+
+def text_of(element: Element) -> str:
+    """Return what stands in an element, in one line."""
+    return " ".join("".join(element.itertext()).split())
+
+
+class Details:
+    """The details of one job.
+
+    Attributes
+    ----------
+    said
+        What happened and what to do: the first paragraph.
+    facts
+        What the job is, by name.
+    tables
+        The rows of each table by its caption, each by its headings.
+    charts
+        By name, the words beside a chart, the number at its top, and when it begins and ends.
+    """
+
+    def __init__(self, html: str) -> None:
+        root = parsed(html)
+        self.said = _first(root, ".//p")
+        self.facts = {_first(pair, "dt"): _first(pair, "dd") for pair in root.iterfind(".//dl/div")}
+        self.tables = {_first(table, "caption"): rows_of(table) for table in root.iter("table")}
+        self.charts = {}
+        self.bars: dict[str, list[tuple[str, float, float, float, float]]] = {}
+        self.lines: dict[str, list[str]] = {}
+        for figure in root.iter("figure"):
+            name = _first(figure, ".//strong")
+            start, end = (text_of(span) for span in figure.iterfind(".//span[@class='ends']/span"))
+            self.charts[name] = (
+                _first(figure, ".//span[@class='soft']"),
+                _first(figure, ".//span[@class='top']"),
+                start,
+                end,
+            )
+            self.bars[name] = [
+                (rect.attrib["class"], *(float(rect.attrib[side]) for side in ("x", "y", "width", "height")))
+                for rect in figure.iter("rect")
+            ]
+            self.lines[name] = [line.attrib["points"] for line in figure.iter("polyline")]
+            self.lines[name] += [path.attrib["d"] for path in figure.iter("path")]
+        self.notes = [text_of(note) for note in root.iterfind("./p")][1:]
+        self.warned = [
+            text_of(cell) for cell in root.iter("td") if {"warn", "bad"} & set(cell.attrib.get("class", "").split())
+        ]
+
+
+class Overview:
+    """The page of all jobs: the rows of its table by job, and the numbers on its buttons by what they choose."""
+
+    def __init__(self, html: str) -> None:
+        self.root = parsed(html)
+        (body,) = self.root.iterfind(".//tbody[@id='jobs']")
+        self.jobs: dict[str, dict[str, str]] = {}
+        self.data: dict[str, dict[str, str]] = {}
+        for row in body:
+            cells = {cell.attrib["data-label"]: text_of(cell) for cell in row if "data-label" in cell.attrib}
+            self.jobs[row.attrib["data-name"]] = cells
+            self.data[row.attrib["data-name"]] = {
+                name.removeprefix("data-"): value for name, value in row.attrib.items() if name.startswith("data-")
+            }
+        buttons = self.root.iterfind(".//button[@data-only]")
+        self.numbers = {button.attrib["data-only"]: _first(button, "span") for button in buttons}
+        self.sparks = {
+            row.attrib["data-name"]: [line.attrib["points"] for line in row.iter("polyline")] for row in body
+        }
+
+    def details(self) -> dict[str, Details]:
+        """Return the details of each job, unpacked."""
+        packed = [
+            script.text or ""
+            for script in self.root.iter("script")
+            if script.attrib.get("id", "").startswith("details-")
+        ]
+        return {
+            name: Details(gzip.decompress(base64.b64decode(text)).decode())
+            for name, text in zip(self.jobs, packed, strict=True)
+        }
+
+
+def rows_of(table: Element) -> list[dict[str, str]]:
+    """Return the rows of a table, each by its headings."""
+    names = [text_of(heading) for heading in table.iterfind("./thead/tr/th")]
+    return [dict(zip(names, map(text_of, row), strict=True)) for row in table.iterfind("./tbody/tr")]
+
+
+def _first(element: Element, path: str) -> str:
+    found = element.find(path)
+    return "" if found is None else text_of(found)

@@ -1,0 +1,436 @@
+"""Every number of the page: a job of which all is known is shown, and its HTML is read as a person reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from scripts.report import charts
+from scripts.report.facts import JobFacts
+from scripts.report.page import make_entry, render, render_job
+from tests.report.shown import Details, Overview, parsed
+
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+HOUR = timedelta(hours=1)
+
+
+def rows(value: Any, column: Any = "at", kind: Any = "timestamp") -> dict[str, Any]:
+    return {"kind": "rows", "cursor_column": column, "type": kind, "value": value}
+
+
+def entry(version: int, ago: timedelta, read_to: datetime, **given: Any) -> LogEntry:
+    """Return a version that was made some time ago, and took 40 seconds."""
+    at = NOW - ago
+    change = Change("COMMIT", f"c{version}", at, run_id=f"jr_{version}", started_at=at - timedelta(seconds=40), **given)
+    return LogEntry("repairs", version, {"tickets": rows(read_to)}, change)
+
+
+ENTRIES_OF_JOB = [
+    entry(1_003, 1 * HOUR, NOW - 2 * HOUR, metrics={"rows_collected": 1_200, "files_read": 3, "bytes_read": 1_500}),
+    entry(
+        1_002, 2 * HOUR, NOW - 4 * HOUR, failed=2, attempt=3, metrics={"rows_written": 300, "bytes_written": 2_000_000}
+    ),
+    entry(1_001, 4 * HOUR, NOW - 5 * HOUR, metrics={"rows_collected": 0}),
+]
+STATES = {
+    "tickets": rows(NOW - 2 * HOUR),
+    "letters": rows([NOW - 3 * HOUR, 7], ["sent", "id"], ["timestamp", "bigint"]),
+    "ids": rows(12, "id", "bigint"),
+    "scans": {"kind": "files"},
+    "own": 5,
+}
+GAPS: dict[str, Any] = {
+    "tickets": [(NOW - 30 * HOUR, NOW - 27 * HOUR), (NOW - 20 * HOUR, None)],
+    "ids": [(10, 1_212), (Decimal("1.5"), Decimal("4")), (None, 3)],
+    "letters": None,
+}
+RUN = RunRecord("repairs", "jr_lost", "FAILED", NOW - 3 * HOUR, NOW, {}, completed_on=NOW - 2 * HOUR, error="no disk")
+FACTS = JobFacts(
+    "repairs",
+    NOW,
+    Head("repairs", "e1", 1_003, 5, STATES, ENTRIES_OF_JOB[0].change),
+    "",
+    ENTRIES_OF_JOB,
+    False,
+    GAPS,
+    [RUN],
+)
+CLAIM = Claim("jr_9", "t", 2, NOW + HOUR, NOW - 2 * HOUR)
+PLAN = Plan("p1", {"tickets": {}, "letters": {}}, {}, NOW - timedelta(minutes=90))
+
+
+def job(name: str, **given: Any) -> JobFacts:
+    """Return a job that has one version and no gap, but for what is given of its head."""
+    last = ENTRIES_OF_JOB[0].change
+    head = Head(name, "e1", 1, 1, {"scans": {"kind": "files"}}, given.pop("last", last), **given)
+    return JobFacts(name, NOW, head)
+
+
+ALL = [
+    job("fine"),
+    FACTS,
+    job("at-work", claim=CLAIM, plan=PLAN),
+    job("left-open", claim=replace(CLAIM, lease_until=NOW), plan=PLAN),
+    job("lease-over", claim=replace(CLAIM, lease_until=NOW)),
+    job("never", last=None),
+    JobFacts("odd", NOW, None, "cannot be read"),
+]
+ENTRIES = [make_entry(facts, 20) for facts in ALL]
+
+
+@pytest.fixture(scope="module")
+def details() -> Details:
+    return Details(render_job(FACTS, 2, values=True))
+
+
+@pytest.fixture(scope="module")
+def overview() -> Overview:
+    return Overview(render(ENTRIES, "council", NOW))
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+def test_facts_of_a_job_are_those_of_its_head_when_shown(details: Details) -> None:
+    assert details.facts == {
+        "Lag": "3 h",
+        "Age": "1 h",
+        "Version": "1,003",
+        "Last version": "2026-03-16 14:45:00 COMMIT",
+        "Run in force": "jr_1003",
+    }
+
+
+def test_plan_and_owner_are_shown_when_a_run_is_at_work() -> None:
+    shown = Details(render_job(job("at-work", claim=CLAIM, plan=PLAN), 2))
+
+    assert shown.facts == {
+        "Age": "1 h",
+        "Version": "1",
+        "Last version": "2026-03-16 14:45:00 COMMIT",
+        "Run in force": "jr_1003",
+        "Owner": "jr_9",
+        "Open plan": "p1, 1 h 30 min, of letters, tickets",
+    }
+
+
+def test_sources_have_cursor_lag_gaps_and_watermark_when_shown(details: Details) -> None:
+    sources = details.tables["The sources of the job"]
+
+    assert [row["Context"] for row in sources] == ["ids", "letters", "scans", "tickets"]
+    assert [row["Kind"] for row in sources] == ["rows", "rows", "files", "rows"]
+    assert [row["Cursor"] for row in sources if row["Kind"] == "rows"] == ["id", "sent, id", "at"]
+    assert [row["Lag"] for row in sources] == ["", "3 h", "", "2 h"]
+    assert [row["Gaps"] for row in sources] == ["3", "unreadable", "", "2"]
+    assert [row["Watermark"] for row in sources] == [
+        "12",
+        "2026-03-16 12:45:00+00:00, 7",
+        "",
+        "2026-03-16 13:45:00+00:00",
+    ]
+
+
+def test_sources_have_no_gap_when_none_were_read_for_them() -> None:
+    (source,) = Details(render_job(replace(job("fine"), gaps={}), 2)).tables["The sources of the job"]
+    facts = replace(FACTS, gaps={"tickets": []})
+
+    counts = {row["Context"]: row["Gaps"] for row in Details(render_job(facts, 2)).tables["The sources of the job"]}
+
+    assert source["Gaps"] == ""
+    assert counts == {"ids": "0", "letters": "0", "scans": "", "tickets": "0"}
+
+
+def test_gaps_have_a_length_where_they_have_two_ends_when_shown(details: Details) -> None:
+    gaps = details.tables["Ranges that were never read"]
+
+    assert [(row["Context"], row["Gap"], row["Length"]) for row in gaps] == [
+        ("ids", "1", "1,202"),
+        ("ids", "2", "2.5"),
+        ("ids", "3", "without end"),
+        ("tickets", "1", "3 h"),
+        ("tickets", "2", "without end"),
+    ]
+    assert [(row["From"], row["To, not included"]) for row in gaps[2:]] == [
+        ("the very beginning", "3"),
+        ("2026-03-15 09:45:00+00:00", "2026-03-15 12:45:00+00:00"),
+        ("2026-03-15 19:45:00+00:00", "the very end"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gap", "length"),
+    [
+        ((date(2026, 3, 1), date(2026, 3, 4)), "3 d"),
+        (((NOW - 2 * HOUR, 7), (NOW, 1)), "2 h"),
+        (((10, "a"), (12,)), "2"),
+        (("a", "b"), ""),
+        ((5, 5), "0"),
+    ],
+    ids=["dates", "compound-times", "compound-numbers", "texts", "empty"],
+)
+def test_length_of_a_gap_is_that_of_its_first_column_when_it_can_be_counted(gap: Any, length: str) -> None:
+    (row,) = Details(render_job(replace(FACTS, gaps={"tickets": [gap]}), 2)).tables["Ranges that were never read"]
+
+    assert row["Length"] == length
+
+
+def test_no_value_is_shown_when_values_are_not_asked_for() -> None:
+    shown = Details(render_job(FACTS, 2))
+
+    assert "Watermark" not in shown.tables["The sources of the job"][0]
+    assert set(shown.tables["Ranges that were never read"][0]) == {"Context", "Gap", "Length"}
+
+
+def test_versions_have_what_they_counted_when_shown(details: Details) -> None:
+    newest, older = details.tables["Versions of the job, newest first"]
+
+    assert newest == {
+        "Version": "1,003",
+        "Made by": "COMMIT",
+        "At": "2026-03-16 14:45:00",
+        "Took": "40 s",
+        "Rows": "1,200",
+        "Files": "3",
+        "Size": "1.5 KB",
+        "Run": "jr_1003",
+        "Who and why": "",
+    }
+    assert [older[name] for name in ("Version", "Rows", "Files", "Size")] == ["1,002", "300", "", "2.0 MB"]
+    assert details.notes[-1] == "The newest 2 versions of 1,003. The charts are made of 3."
+
+
+def test_a_count_of_nothing_is_shown_when_it_was_counted() -> None:
+    oldest = Details(render_job(FACTS, 3)).tables["Versions of the job, newest first"][-1]
+
+    assert [oldest[name] for name in ("Version", "Rows", "Files", "Size")] == ["1,001", "0", "", ""]
+
+
+def test_failures_and_runs_without_success_are_named_when_there_are_some(details: Details) -> None:
+    assert details.tables["Versions before which runs failed, newest first"] == [
+        {
+            "Before version": "1,002",
+            "Failed runs": "2",
+            "Made good": "2026-03-16 13:45:00 COMMIT",
+            "By run": "jr_1002",
+            "Its attempt": "3",
+        }
+    ]
+    assert details.tables["Job runs that ended without success, newest first"] == [
+        {
+            "Run": "jr_lost",
+            "State": "FAILED",
+            "Started": "2026-03-16 12:45:00",
+            "Ended": "2026-03-16 13:45:00",
+            "Why": "no disk",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (job("fine"), "Idle Nothing is open."),
+        (
+            job("at-work", claim=CLAIM, plan=PLAN),
+            (
+                "At work Run jr_9 has worked on it since 2026-03-16 13:45:00, attempt 2. Its lease lasts until "
+                "2026-03-16 16:45:00; its plan is open. 1 run has begun since the last version and not committed."
+            ),
+        ),
+        (
+            job("left-open", claim=replace(CLAIM, lease_until=NOW), plan=PLAN),
+            (
+                "Open plan A plan is open and no run works on it: run jr_9 is gone, its lease ended "
+                "2026-03-16 15:45:00. Run the job again: it replays exactly this plan. "
+                "To drop it instead, discard the plan. 2 runs have begun since the last version and not committed."
+            ),
+        ),
+        (
+            job("lease-over", claim=replace(CLAIM, lease_until=NOW)),
+            (
+                "Lease over Run jr_9 is gone and had planned nothing; its lease ended 2026-03-16 15:45:00. "
+                "Nothing is lost. Run the job again. 2 runs have begun since the last version and not committed."
+            ),
+        ),
+        (job("never", last=None), "No commit yet Nothing was committed yet."),
+        (JobFacts("odd", NOW, None, "cannot be read"), "Unreadable cannot be read"),
+    ],
+    ids=["idle", "running", "waiting", "abandoned", "new", "unreadable"],
+)
+def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, said: str) -> None:
+    assert Details(render_job(facts, 2)).said.startswith(said)
+
+
+# --- over time ----------------------------------------------------------------------------------
+
+
+def test_charts_say_their_numbers_when_drawn(details: Details) -> None:
+    ends = ("2026-03-16 11:45:00", "2026-03-16 15:45:00")
+
+    assert details.charts == {
+        "Lag": ("Highest 3 h, in the last period 2 h", "3 h", *ends),
+        "Rows": ("1,500 in all, most in one period 1,200", "1,200", *ends),
+        "Files": ("3 in all, most in one period 3", "3", *ends),
+        "Versions and failed runs": ("3 versions, 2 runs failed", "3", *ends),
+    }
+
+
+def test_charts_are_of_the_age_when_a_job_has_no_cursor_of_time() -> None:
+    counted = LogEntry("landing", 1, {"scans": {"kind": "files"}}, ENTRIES_OF_JOB[0].change)
+    shown = Details(render_job(replace(job("fine"), entries=[counted]), 2))
+
+    assert shown.charts["Time between versions"][0] == "Highest 1 h, in the last period 1 h"
+    assert "Highest age" in shown.tables["The figures of the charts, newest period first"][0]
+
+
+def test_bars_are_as_high_as_their_numbers_when_drawn(details: Details) -> None:
+    # Of 49 periods of five minutes, versions are in those from 0, 24 and 36 on; failed runs stand on top.
+    assert details.bars["Versions and failed runs"] == [
+        ("bar", 0.0, 66.7, 10.7, 33.3),
+        ("bar", 293.9, 66.7, 10.7, 33.3),
+        ("bad", 293.9, 0.0, 10.7, 66.7),
+        ("bar", 440.8, 66.7, 10.7, 33.3),
+    ]
+    assert details.bars["Rows"] == [("bar", 293.9, 75.0, 10.7, 25.0), ("bar", 440.8, 0.0, 10.7, 100.0)]
+
+
+def test_periods_have_what_their_versions_counted_when_listed(details: Details) -> None:
+    periods = details.tables["The figures of the charts, newest period first"]
+
+    assert len(periods) == 49
+    assert [row for row in periods if row["Versions"] != "0"] == [
+        {
+            "From": f"2026-03-16 {at}:00",
+            "Versions": "1",
+            "Failed runs": failed,
+            "Rows": rows_read,
+            "Files": files,
+            "Size": size,
+            "Highest lag": lag,
+        }
+        for at, failed, rows_read, files, size, lag in [
+            ("14:45", "0", "1,200", "3", "1.5 KB", "1 h 5 min"),
+            ("13:45", "2", "300", "0", "2.0 MB", "2 h 5 min"),
+            ("11:45", "0", "0", "0", "0 bytes", "1 h 5 min"),
+        ]
+    ]
+    assert [row["Highest lag"] for row in periods[:2]] == ["2 h", "2 h"]
+
+
+def test_failed_runs_since_the_last_version_are_in_the_last_period_when_listed() -> None:
+    gone = Claim("jr_9", "t", 2, NOW, NOW - HOUR)
+    head = FACTS.head
+    assert head is not None
+    shown = Details(render_job(replace(FACTS, head=replace(head, claim=gone, fence=head.fence + 2)), 2))
+
+    failed = [row["Failed runs"] for row in shown.tables["The figures of the charts, newest period first"]]
+    assert failed[0] != "0"
+    assert [count for count in failed[1:] if count != "0"] == ["2"]
+
+
+# --- all jobs -----------------------------------------------------------------------------------
+
+
+def test_overview_has_what_is_known_of_each_job_when_shown(overview: Overview) -> None:
+    facts = ("State", "Lag", "Age", "Last version", "Open plan", "Owner", "Gaps", "Failed runs")
+    at = "2026-03-16 14:45:00"
+
+    assert {name: tuple(cells[fact] for fact in facts) for name, cells in overview.jobs.items()} == {
+        "odd": ("Unreadable", "", "", "", "", "", "", ""),
+        "left-open": ("Open plan", "", "1 h", at, "1 h 30 min", "", "", "2"),
+        "lease-over": ("Lease over", "", "1 h", at, "", "", "", "2"),
+        "at-work": ("At work", "", "1 h", at, "1 h 30 min", "jr_9", "", "1"),
+        "never": ("No commit yet", "", "", "", "", "", "", "1"),
+        "repairs": ("Idle", "3 h", "1 h", at, "", "", "5", "2"),
+        "fine": ("Idle", "", "1 h", at, "", "", "", ""),
+    }
+
+
+def test_what_needs_a_person_comes_first_when_jobs_are_ordered(overview: Overview) -> None:
+    assert list(overview.jobs) == ["odd", "left-open", "lease-over", "at-work", "never", "repairs", "fine"]
+
+
+def test_buttons_say_how_many_jobs_are_so_when_shown(overview: Overview) -> None:
+    assert overview.numbers == {"waiting": "2", "failed": "5", "gaps": "1", "unreadable": "1"}
+
+
+def test_overview_can_be_sorted_by_seconds_when_read_by_its_script(overview: Overview) -> None:
+    assert overview.data["left-open"] == {
+        "name": "left-open",
+        "state": "waiting",
+        "rank": "1",
+        "lag": "",
+        "age": "3600",
+        "plan": "5400",
+        "gaps": "0",
+        "failed": "2",
+    }
+    assert (overview.data["repairs"]["lag"], overview.data["repairs"]["gaps"]) == ("10800", "5")
+
+
+def test_small_line_is_drawn_when_a_job_has_versions(overview: Overview) -> None:
+    # Of 24 periods at most, these are 17 of 15 minutes each; the highest lag touches the top.
+    (line,) = overview.sparks.pop("repairs")
+
+    points = [tuple(map(int, point.split(","))) for point in line.split()]
+    assert len(points) == 2 * 17
+    assert (points[0], points[-1]) == ((0, 12), (96, 7))
+    assert min(height for _, height in points) == 1
+    assert set(map(tuple, overview.sparks.values())) == {()}
+
+
+def test_details_are_packed_beside_the_overview_when_they_are_not_live(overview: Overview) -> None:
+    found = overview.details()
+
+    assert list(found) == list(overview.jobs)
+    assert found["repairs"].facts["Version"] == "1,003"
+    assert "Watermark" not in found["repairs"].tables["The sources of the job"][0]
+
+
+# --- charts -------------------------------------------------------------------------------------
+
+
+def test_line_breaks_when_a_value_is_missing() -> None:
+    drawn = parsed(charts.area("c", "Lag", "in words", [1.0, None, 2.0, 4.0]))
+
+    assert [line.attrib["points"] for line in drawn.iter("polyline")] == [
+        "0,75.0 150,75.0",
+        "300,50.0 450,50.0 450,0.0 600,0.0",
+    ]
+    assert [path.attrib["d"] for path in drawn.iter("path")] == [
+        "M0,100 L0,75.0 150,75.0 L150,100 Z",
+        "M300,100 L300,50.0 450,50.0 450,0.0 600,0.0 L600,100 Z",
+    ]
+
+
+def test_bars_are_apart_when_there_are_few_and_when_there_are_many() -> None:
+    few = parsed(charts.bars("c", "Rows", "in words", [2.0, 0.0, 1.0]))
+    many = parsed(charts.bars("c", "Rows", "in words", [1.0] * 300))
+
+    assert [(bar.attrib["x"], bar.attrib["width"], bar.attrib["height"]) for bar in few.iter("rect")] == [
+        ("0.0", "198.5", "100.0"),
+        ("400.0", "198.5", "50.0"),
+    ]
+    assert {bar.attrib["width"] for bar in many.iter("rect")} == {"1.4"}
+
+
+def test_chart_is_named_for_a_screen_reader_when_its_words_hold_markup() -> None:
+    (svg,) = parsed(charts.bars("c-rows", "<b>", "&", []))
+
+    title, description = svg
+    assert (title.text, description.text) == ("<b>", "&")
+    assert svg.attrib["aria-labelledby"] == f"{title.attrib['id']} {description.attrib['id']}"
+    assert (title.attrib["id"], svg.attrib["viewbox"]) == ("c-rows-t", "0 0 600 100")
+
+
+def test_small_line_stays_in_its_box_when_all_values_are_nothing() -> None:
+    (svg,) = parsed(charts.spark([0.0, 0.0]))
+
+    assert [line.attrib["points"] for line in svg] == ["0,19 48,19 48,19 96,19"]
+    assert svg.attrib["viewbox"] == "0 0 96 20"
