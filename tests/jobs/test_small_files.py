@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import ChangedObjectError, SourceError
-from scripts.helpers.listing.listing import Listing
+from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading.small_files import read_small_files, typed_errors
 from scripts.helpers.reading.spark import read_files
+from tests.support.held_bucket import serve_held_bucket
 from tests.support.landing import Landing
 
 JSON = "id long, name string, tags array<string>, nested struct<a: int, b: date>"
@@ -268,6 +269,31 @@ def test_read_leaves_changed_objects_out_when_told_to_skip_them(landing: Read) -
     small = landing.small("json", "id int", table, on_changed="skip")
 
     assert sorted(row.id for row in small.collect()) == [0, 3]
+
+
+def test_next_reads_work_when_spark_kills_a_task_whose_sibling_met_a_changed_object(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    location = Location.parse("s3://bucket/landing/")
+
+    def read(*keys: str) -> int:
+        table = pa.Table.from_pylist([{"key": key, "etag": "1", "size": 9} for key in keys], LISTED)
+        with typed_errors():
+            return read_small_files(
+                spark, location, table, "json", "id int", client_options={"endpoint_url": bucket.url}
+            ).count()
+
+    with serve_held_bucket() as bucket:
+        read("a.json", "b.json")  # starts the workers, so that Spark's monitors of a task's workers tick together
+        with pytest.raises(ChangedObjectError) as caught:
+            read("changed.json", "held.json")
+        during_the_kill = read("late.json")
+        after_the_kill = read("a.json", "b.json")
+
+    assert caught.value.overwritten == ("changed.json",)
+    assert bucket.hung_up.is_set()
+    assert (during_the_kill, after_the_kill) == (1, 2)
 
 
 def test_read_gives_the_planned_version_when_the_bucket_keeps_versions(

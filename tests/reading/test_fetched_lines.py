@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -147,6 +150,23 @@ def test_error_is_marked_with_the_key_when_a_file_is_gone(tmp_path: object) -> N
     found = unmarked(str(caught.value))
     assert isinstance(found, ChangedObjectError)
     assert found.deleted == ("gone",)
+
+
+def test_input_is_read_to_its_end_when_the_first_object_fails(tmp_path: Path) -> None:
+    location = Location.parse(str(tmp_path))
+    plan = pa.Table.from_pylist([{"key": "gone", "etag": "1", "size": 1}], LISTED)
+    written: list[str] = []
+
+    def written_by_spark() -> Iterator[pa.RecordBatch]:
+        for name in ("first", "second"):
+            written.append(name)
+            yield pa.RecordBatch.from_arrays([pa.array([pack(plan)])], ["planned"])
+        written.append("end")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        next(fetching(location)(written_by_spark()))
+
+    assert written == ["first", "second", "end"]
 
 
 def fetching(location: Location) -> Fetching:

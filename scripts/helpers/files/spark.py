@@ -29,8 +29,9 @@ from scripts.helpers.listing.cuts import find_cuts
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN
 from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetched_lines import marked
+from scripts.helpers.reading.fetched_lines import marked, read_whole_input
 from scripts.helpers.reading.small_files import typed_errors
+from scripts.helpers.reading.spark import spread
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -181,8 +182,7 @@ class SparkFileBookmark:
         return [json.loads(row["share"]) for row in shares]
 
     def _frame(self, parts: Sequence[str]) -> DataFrame:
-        spread = self._spark.sparkContext.parallelize([(part,) for part in parts], len(parts))
-        return self._spark.createDataFrame(spread, "part string")
+        return spread(self._spark, [part.encode() for part in parts])
 
     def _sent(self, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Return a state as executors can be sent it: with names of files, not with chunks of the table."""
@@ -296,7 +296,7 @@ class _Look:
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    for batch in batches:
+    for batch in read_whole_input(batches):
         yield from map(json.loads, batch.column(0).to_pylist())
 
 

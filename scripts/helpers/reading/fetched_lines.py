@@ -120,8 +120,9 @@ class Fetching:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn packed plans into records, for Spark's `mapInArrow`: record, path, folder values."""
+        received = read_whole_input(batches)
         try:
-            yield from self._records(planned for batch in batches for planned in _unpacked(batch))
+            yield from self._records(planned for batch in received for planned in _unpacked(batch))
         except WatermarkError as error:
             raise RuntimeError(marked(error)) from error
 
@@ -182,6 +183,16 @@ class Fetching:
                 columns.append(pa.array([value[index] for value in values], pa.string()).take(rows))
                 names.append(f"folder_{index}")
         return pa.RecordBatch.from_arrays(columns, names)
+
+
+def read_whole_input(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Read all that Spark sends a task, before any of it is worked on.
+
+    A Python worker that raises closes its socket. If Spark's JVM were still writing into it, Spark would report
+    "Broken pipe" or "Socket is closed" in place of what was raised (PythonRunner.ReaderIterator.handleException),
+    and users would not get the typed error. A task's input is one part of a plan, so that all of it is small.
+    """
+    return list(batches)
 
 
 def _valid_start(record: bytes) -> bytes:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import SourceError
 from scripts.helpers.reading.fetch import Planned
 from scripts.helpers.reading.fetched_lines import Fetching, LineRules, pack, unmarked
-from scripts.helpers.reading.spark import check_folders, check_new_column
+from scripts.helpers.reading.spark import check_folders, check_new_column, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,8 +180,7 @@ def _packed(spark: SparkSession, table: pa.Table, count: int) -> DataFrame:
     total = pc.sum(planned.column("size")).as_py() or 0
     tasks = max(_TASKS_PER_SLOT * spark.sparkContext.defaultParallelism, math.ceil(total / _TASK_BYTES))
     each = max(1, math.ceil(count / tasks))
-    rows = [(bytearray(pack(planned.slice(start, each))),) for start in range(0, count, each)]
-    return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, len(rows))), "planned binary")
+    return spread(spark, [pack(planned.slice(start, each)) for start in range(0, count, each)])
 
 
 def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[str, str]) -> DataFrame:

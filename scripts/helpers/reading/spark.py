@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,27 @@ def read_files(
         with _few_listing_tasks(spark):
             frame = reader.options(**(options or {})).load(paths)
     return frame if path_column is None else _with_path(frame, location, path_column)
+
+
+def spread(spark: SparkSession, parts: Sequence[bytes]) -> DataFrame:
+    """Return a DataFrame of one binary column, with each part in a partition of its own.
+
+    The JVM holds the parts: `createDataFrame` and `SparkContext.parallelize` of Python objects would run a
+    Python worker in every task to hand them on. That worker is done, and back in Spark's pool, while the
+    task's second one (of `mapInArrow`) still works. If Spark kills the task, since another task failed, it
+    kills after some seconds both workers that the task ever had. By then the first may serve the next job,
+    which fails with ``java.net.SocketException: Socket is closed`` (PythonRunner.MonitorThread, Spark 3.3 to 3.5).
+    """
+    from pyspark.sql import DataFrame
+
+    jvm: Any = spark.sparkContext._jvm
+    of_java = jvm.java.util.ArrayList()
+    for part in parts:
+        of_java.add(part)
+    # Spark takes no RDD of 0 partitions here; without parts its single one is empty.
+    rdd = spark.sparkContext._jsc.parallelize(of_java, max(1, len(parts))).rdd()
+    dataset = spark._jsparkSession.createDataset(rdd, jvm.org.apache.spark.sql.Encoders.BINARY())
+    return DataFrame(dataset.toDF(), spark)
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
