@@ -376,6 +376,20 @@ def test_ledger_error_is_raised_when_the_state_lacks_a_part_of_a_file(make_job: 
         job.bookmark().ledger.read(job.segments()[0], "a", "b")
 
 
+@pytest.mark.parametrize(
+    "segment",
+    [{"count": 1}, {"count": 1, "files": None}, {"count": 1, "packed": b"no names"}],
+    ids=["missing", "none", "garbled"],
+)
+def test_ledger_error_says_damaged_when_executors_cannot_be_sent_the_names_of_files(segment: dict[str, Any]) -> None:
+    with pytest.raises(LedgerError) as caught:
+        ledger.FileLedger("s3://bucket/", [segment]).in_files()
+
+    assert "'s3://bucket/'" in str(caught.value)
+    assert "its stored file list is damaged" in str(caught.value)
+    assert "Restore the job's item from a backup." in str(caught.value)
+
+
 def test_ledger_error_names_the_right_when_the_bucket_of_the_ledger_is_not_there(endpoint: str) -> None:
     client = boto3.client("s3", endpoint_url=endpoint)
     job = Job(ledger_uri="s3://no-such-bucket-here/ledger/", s3_client=client)

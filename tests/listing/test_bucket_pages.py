@@ -49,6 +49,26 @@ STRANGE = [
 EMPTY = (
     '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><IsTruncated>{}</IsTruncated></ListBucketResult>'
 )
+OBJECTS = (
+    '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    "<Contents><Key>data/a</Key><LastModified>2026-03-16T15:45:00.000Z</LastModified><ETag>&quot;1&quot;</ETag>"
+    "<Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"
+    "<Contents><ETag>&quot;2&quot;</ETag><Size>2</Size><StorageClass>GLACIER</StorageClass>"
+    "<LastModified>2026-03-16T15:46:00.000Z</LastModified><Key>data/b</Key></Contents>"
+    "<IsTruncated>false</IsTruncated></ListBucketResult>"
+)
+"""Two objects that differ in the order of their elements, which our own parser leaves to botocore's."""
+VERSIONS = (
+    '<ListVersionsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    "<Version><Key>data/a</Key><VersionId>v1</VersionId><IsLatest>true</IsLatest>"
+    "<LastModified>2026-03-16T15:45:00.000Z</LastModified><ETag>&quot;1&quot;</ETag><Size>1</Size>"
+    "<StorageClass>STANDARD</StorageClass></Version>"
+    "<Version><VersionId>v0</VersionId><IsLatest>false</IsLatest><ETag>&quot;0&quot;</ETag><Size>9</Size>"
+    "<LastModified>2026-03-16T15:44:00.000Z</LastModified><Key>data/a</Key></Version>"
+    "<Version><VersionId>v2</VersionId><IsLatest>true</IsLatest><ETag>&quot;2&quot;</ETag><Size>2</Size>"
+    "<StorageClass>GLACIER</StorageClass><LastModified>2026-03-16T15:46:00.000Z</LastModified><Key>data/b</Key>"
+    "</Version><IsTruncated>false</IsTruncated></ListVersionsResult>"
+)
 ERROR = "<Error><Code>{}</Code><Message>refused</Message></Error>"
 ACCESS_POINT = f"arn:aws:s3:{REGION}:123456789012:accesspoint/landing"
 
@@ -208,6 +228,34 @@ def test_version_is_unknown_when_versions_are_not_asked_for(s3: Any, bucket: str
     (found,) = rows(s3, f"s3://{bucket}/d/")
 
     assert found["version_id"] is None
+
+
+# --- pages that only botocore reads -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "versioned", "version_ids"), [(OBJECTS, False, [None, None]), (VERSIONS, True, ["v1", "v2"])]
+)
+def test_objects_are_all_there_when_a_page_is_left_to_botocore(
+    body: str, versioned: bool, version_ids: list[str | None]
+) -> None:
+    client = boto3.client("s3", region_name=REGION)
+    Wire(client, (200, body))
+
+    found = rows(client, "s3://bucket/data/", versioned=versioned)
+
+    expected = [("a", "1", 1, 45, "STANDARD"), ("b", "2", 2, 46, "GLACIER")]
+    assert found == [
+        {
+            "key": key,
+            "etag": etag,
+            "version_id": version_id,
+            "size": size,
+            "modified": datetime(2026, 3, 16, 15, minute, tzinfo=timezone.utc),
+            "storage_class": storage_class,
+        }
+        for (key, etag, size, minute, storage_class), version_id in zip(expected, version_ids, strict=True)
+    ]
 
 
 # --- on the wire ------------------------------------------------------------------------------------

@@ -201,6 +201,20 @@ def test_folders_are_the_cuts_when_one_answer_holds_them() -> None:
     assert pages.probes == 1
 
 
+@pytest.mark.parametrize(
+    ("until", "cuts", "probes"),
+    [(None, ["d/"], 1), ("d/", ["a/c/"], 2), ("a/c/", ["a/b/sub=1/", "a/b/sub=2/"], 3), ("a/b/sub=1/", [], 4)],
+)
+def test_cuts_are_the_outermost_folders_of_the_range_when_folders_are_nested(
+    until: str | None, cuts: list[str], probes: int
+) -> None:
+    pages = ListedPages(["a/b/0", "a/b/sub=1/x", "a/b/sub=2/x", "a/c/x", "d/x"], 1_000)
+
+    found = CutFinder(pages).find("a/b/0", "a/b/0", until)
+
+    assert (found, pages.probes) == (cuts, probes)
+
+
 def test_nothing_more_is_asked_for_when_cuts_are_of_no_use_by_now() -> None:
     pages = ListedPages(FLAT, 10)
 
