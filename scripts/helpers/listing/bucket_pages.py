@@ -60,16 +60,22 @@ class BucketPages:
         if request_payer:
             self._fixed["RequestPayer"] = "requester"
         self._versioned = versioned
+        # Once for each client, by its id: a second handler would find the objects gone from the page.
         client.meta.events.register_first("before-parse.*.*", _take_objects, unique_id=_HANDLER)
 
     def page(self, after: str | None, token: str | None) -> Page:
         """Return the first page of keys above `after`, or the page that a token stands for."""
         if self._versioned:
             return self._versions(after, token)
-        asked = {"ContinuationToken": token} if token else {"StartAfter": self._base + after} if after else {}
+        asked: dict[str, str] = {}
+        if token:
+            asked["ContinuationToken"] = token
+        elif after:
+            asked["StartAfter"] = self._base + after
         found = self._call(self._client.list_objects_v2, "Contents", **asked)
         following = found.get("NextContinuationToken") if found["IsTruncated"] else None
         if found["IsTruncated"] and not following:
+            # Servers that only resemble S3 do this. Taken for the last page, it would hide all keys behind it.
             raise SourceError(
                 self.source, "its server ends a page early and does not say how to go on. Use S3Inventory."
             )
@@ -85,7 +91,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None
+            return None  # Asking on could take as many requests as listing. Names are cut instead.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:
@@ -97,8 +103,11 @@ class BucketPages:
     def _versions(self, after: str | None, token: str | None) -> Page:
         asked: dict[str, str] = {"KeyMarker": self._base + after} if after else {}
         if token:
+            # Both markers, or the rest of the versions of a key that a page ends in would not be shown.
             key, _, version = token.rpartition(LAST)
-            asked = {"KeyMarker": key, "VersionIdMarker": version} if version else {"KeyMarker": key}
+            asked = {"KeyMarker": key}
+            if version:
+                asked["VersionIdMarker"] = version
         found = self._call(self._client.list_object_versions, "Version", **asked)
         following = None
         if found["IsTruncated"]:
@@ -117,9 +126,15 @@ class BucketPages:
         except (ClientError, BotoCoreError) as error:
             raise self._translated(error) from error
         finally:
+            # Also after an error: a tag that stays would take the objects out of the caller's own listings.
             rows, _here.tag, _here.rows = _here.rows, None, None
-        found["_rows"] = from_parsed(found.get("Versions" if tag == "Version" else tag, [])) if rows is None else rows
+        if rows is None:
+            # A page that our parser left alone, so botocore has read it. The XML says Version, botocore Versions:
+            # under another name there is nothing, and the page would look empty.
+            rows = from_parsed(found.get("Versions" if tag == "Version" else "Contents", []))
+        found["_rows"] = rows
         if self.date is None:
+            # Of the first answer only: what is written after it may be missing on pages that were shown already.
             header = found["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
             self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
         return found

@@ -15,9 +15,11 @@ LAST = "\U0010ffff"
 """Sorts after every character, in UTF-8."""
 
 MOST_CUTS = 32
+"""Enough for all workers of a listing. Each further one is a request."""
 _WAVE = 9
 """Characters tried at once: as many as there are digits above 0."""
 _CUT_LEVELS = 3
+"""How often `find_cuts` cuts its ranges again; year, month and day are three levels of folders."""
 
 
 class Probes(Protocol):
@@ -57,8 +59,11 @@ class CutFinder:
         at_once
             Requests that may be sent at the same time.
         """
+        # Folders first: one request shows them all, and names take a request for each character or more.
         cuts = self._folder_cuts(start, position, until)
-        return cuts or _between(self._name_cuts(start, position, until, at_once), position, until)
+        if cuts:
+            return cuts
+        return between(self._name_cuts(start, position, until, at_once), position, until)
 
     def _folder_cuts(self, start: str, position: str, until: str | None) -> list[str]:
         parts = position.split("/")[:-1]
@@ -66,23 +71,30 @@ class CutFinder:
             folder = "".join(f"{part}/" for part in parts[:depth])
             if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
                 return []  # A page of files in one folder: more of them are likely.
+            # Asked once for each folder. What an earlier position was shown holds all folders behind a later one.
             if folder not in self._folders and self._wanted():
                 self.probes += 1
                 self._folders[folder] = self._pages.folders(folder, position)
             names = self._folders.get(folder)
             if names is None:
-                return []
-            if inside := _between(names, position, until):
+                return []  # More folders than one answer holds: cutting by names takes fewer requests.
+            if inside := between(names, position, until):
                 return inside
         return []
 
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
-        """Cut at the first character in which a later key differs from the present one."""
+        """Cut at the first character in which a later key differs from the present one.
+
+        A search by halves, or by more parts where more requests may be sent at once: behind the keys that share
+        `low` characters with the position the range has none, and the difference is sought from there to `high`.
+        """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
         following: str | None = None  # The first key above all that share `high - 1` characters with this one.
         while low + 1 < high and self._wanted():
-            lengths = _spread(range(low + 1, likely + 1 if low < likely < high else high), at_once)
+            # What a whole page shares, later keys mostly share too, so look there first.
+            end = likely + 1 if low < likely < high else high
+            lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
             for length, key in zip(lengths, keys, strict=True):
                 differs = length if key is None else min(length, _shared(key, position) + 1)
@@ -100,33 +112,47 @@ class CutFinder:
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
             keys = self._first_keys(tried, until)
-            new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
+            new: set[str] = set()
+            for key in keys:
+                if key is not None and key.startswith(shared):
+                    new.add(key[: len(first)])
+            new -= set(cuts)
             cuts += sorted(new)
+            # Go on above the last character, until a wave finds none: several that were tried may lead to one key.
             more = bool(new) and keys[-1] is not None
         return cuts
 
     def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
         """Return the first key above all that begin with each of these, if it is in the range."""
         self.probes += len(parts)
-        after = [part + LAST for part in parts]
+        after = [part + LAST for part in parts]  # S3 starts after a key: LAST sorts behind all that begin with a part.
         if len(after) == 1:
             keys = [self._pages.first_key(after[0])]
         else:
             with ThreadPoolExecutor(len(after)) as pool:
                 keys = list(pool.map(self._pages.first_key, after))
-        high = byte_order(until) if until is not None else None
-        return [None if key is None or (high is not None and byte_order(key) > high) else key for key in keys]
+        if until is None:
+            return keys
+        high = byte_order(until)
+        return [key if key is not None and byte_order(key) <= high else None for key in keys]
 
 
 def _shared(one: str, other: str) -> int:
     """Return with how many characters both begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
 
 
-def _between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
-    low, high = byte_order(position), byte_order(until) if until is not None else None
-    return [cut for cut in cuts if byte_order(cut) > low and (high is None or byte_order(cut) < high)]
+def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
+    """Return the cuts above `position` and below `until`: others would make an empty range, or one that lists again."""
+    above = [cut for cut in cuts if byte_order(cut) > byte_order(position)]
+    if until is None:
+        return above
+    return [cut for cut in above if byte_order(cut) < byte_order(until)]
 
 
 def _spread(lengths: range, count: int) -> list[int]:
@@ -137,7 +163,11 @@ def _spread(lengths: range, count: int) -> list[int]:
 
 def _upwards(first: str, count: int) -> list[str]:
     """Return a character and some that follow it, of digits or letters."""
-    last = next((ord(end) for end in "9Zz" if first <= end), ord(first))
+    last = ord(first)  # Behind z no character is likely, so nothing but the first is tried.
+    for end in "9Zz":
+        if first <= end:
+            last = ord(end)
+            break
     return [chr(code) for code in range(ord(first), min(ord(first) + count, last + 1))]
 
 
@@ -157,7 +187,7 @@ def find_cuts(pages: Probes, wanted: int) -> list[str]:
             if len(found) >= wanted:
                 break
         if len(found) == len(cuts):
-            break
+            break  # No range could be cut: another level would send the same requests again.
         cuts = sorted(found, key=byte_order)
         if len(cuts) >= wanted:
             break

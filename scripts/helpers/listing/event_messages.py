@@ -107,23 +107,26 @@ def newest(events: Iterable[ObjectEvent]) -> ObjectEvent | None:
     after it, the events do not tell.
     """
     known = {event for event in events if event.kind != OTHER}
-    by_sequencer = len({len(event.sequencer) for event in known}) == 1
+    lengths = {len(event.sequencer) for event in known}
+    by_sequencer = len(lengths) == 1
 
     def order(event: ObjectEvent) -> tuple[Any, ...]:
         place = (event.sequencer, event.time) if by_sequencer else (event.time, event.sequencer)
+        # The rest only decides between events that nothing else orders, so that each run decides alike. A creation
+        # wins: an object that is taken without need is listed as gone later, one that is missed is missed for good.
         return (*place, event.kind == CREATED, event.etag, event.size, event.version_id or "", event.hides)
 
     removed_versions = {event.version_id for event in known if event.kind == REMOVED and not event.hides}
-    standing = [
-        event
-        for event in known
-        if event.hides or (event.kind == CREATED and (event.version_id or "") not in removed_versions)
-    ]
+    standing: list[ObjectEvent] = []
+    for event in known:
+        was_undone = (event.version_id or "") in removed_versions
+        if event.hides or (event.kind == CREATED and not was_undone):
+            standing.append(event)
     return max(standing, key=order, default=None)
 
 
 def _valid(key: str) -> str:
-    key.encode("utf-8")
+    key.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a surrogate pair, which JSON may hold.
     if not key:
         raise ValueError("its key is empty")
     return key

@@ -104,6 +104,8 @@ class S3EventQueue:
         seen: set[str] = set()
         events: dict[str, set[ObjectEvent]] = {}
         has_more = False
+        # Until an answer brings no message that was not seen. A message that comes again and again, since the queue's
+        # visibility timeout is short, must not keep this going for ever.
         while not has_more:
             fresh = 0
             for message in self._poll(min(BATCH, self._max_messages - len(seen))):
@@ -113,9 +115,14 @@ class S3EventQueue:
             if not fresh:
                 break
             has_more = len(seen) >= self._max_messages
-        latest = {key: newest(found) for key, found in events.items()}
-        created = [(key, event) for key, event in latest.items() if event and event.kind == CREATED]
-        removed = [key for key, event in latest.items() if event and event.hides]
+        created: list[tuple[str, ObjectEvent]] = []
+        removed: list[str] = []
+        for key, found in events.items():
+            event = newest(found)
+            if event is not None and event.kind == CREATED:
+                created.append((key, event))
+            elif event is not None and event.hides:
+                removed.append(key)
         return Received(_rows(created), tuple(sorted(removed, key=byte_order)), has_more)
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
@@ -134,6 +141,8 @@ class S3EventQueue:
         int
             How many messages were deleted.
         """
+        # A message may name several keys. As long as one of them is left, it stays, and brings the others again,
+        # which are known by then.
         left = set(but)
         done = [name for name, message in self._messages.items() if left.isdisjoint(message.keys)]
 
@@ -188,10 +197,10 @@ class S3EventQueue:
             key = event.key[len(location.prefix) :]
             taken.keys.add(key)
             events.setdefault(key, set()).add(event)
-        if foreign:
+        if foreign:  # Even if other keys of it are ours: deleted, it would be lost to whom it was meant for.
             logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
         else:
-            self._messages[name] = taken
+            self._messages[name] = taken  # If it came twice: only the handle that came last deletes it for sure.
 
     def _in_batches(
         self, names: Sequence[str], call: Callable[[Sequence[dict[str, Any]]], Any], fields: dict[str, Any]
@@ -207,7 +216,7 @@ class S3EventQueue:
             try:
                 refused = {int(entry["Id"]): entry["Code"] for entry in call(entries).get("Failed", [])}
             except (ClientError, BotoCoreError) as error:
-                failed.update(names[start:])
+                failed.update(names[start:])  # SQS itself fails: the rest would only wait for the same error.
                 logger.warning(
                     "SQS failed, messages come again: queue=%s messages=%d reason=%s",
                     self.queue_url, len(names) - start, _reason(error),

@@ -165,11 +165,12 @@ class S3Inventory:
                 Bucket=self._bucket, Prefix=self._key, Delimiter="/"
             )
             folders = [found["Prefix"] for page in pages for found in page.get("CommonPrefixes", [])]
-            reports = sorted(
-                (name for name in folders if _REPORT_FOLDER.fullmatch(name[len(self._key) :])), reverse=True
-            )
+            # Names are dates, so their order is that of time; beside them lie folders such as data/ and hive/.
+            dated = [name for name in folders if _REPORT_FOLDER.fullmatch(name[len(self._key) :])]
+            reports = sorted(dated, reverse=True)
             for report in reports:
                 page = self._client.list_objects_v2(Bucket=self._bucket, Prefix=report)
+                # S3 writes the checksum last: without it the report is still being delivered.
                 if {report + MANIFEST, report + CHECKSUM} <= {found["Key"] for found in page.get("Contents", [])}:
                     return report + MANIFEST
         shown = ", ".join(name[len(self._key) :] for name in folders[:5]) or "none"
@@ -201,6 +202,7 @@ class S3Inventory:
         """Copy an object into a file and return its MD5. botocore does not repeat what breaks off in the middle."""
         with self._translated(f"s3://{bucket}/{key}"):
             for attempt in range(1, ATTEMPTS + 1):
+                # From the start each time: what a broken transfer left behind must be neither kept nor counted.
                 digest = hashlib.md5(usedforsecurity=False)
                 file.seek(0)
                 file.truncate()
@@ -229,6 +231,7 @@ class S3Inventory:
 def _parse_manifest(uri: str, body: bytes) -> _Manifest:
     try:
         fields: Mapping[str, Any] = json.loads(body)
+        # S3 writes the time in milliseconds. `fromtimestamp` would round some of them, and refuse years far off.
         version, file_format = fields["version"], fields["fileFormat"]
         manifest = _Manifest(
             uri=uri,

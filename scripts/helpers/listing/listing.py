@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WORKERS = 16
 """Requests at once. One is enough for most prefixes: others join only where there is more than a page."""
 BATCH = 50_000
+"""Rows of an interval where a server or a directory has no pages of its own."""
 _ACCESS_POINT = re.compile(r"arn:aws[\w-]*:s3[\w-]*:[\w-]*:\d*:(?:outpost/[\w-]+/)?accesspoint/[^/]+")
 
 
@@ -59,9 +60,10 @@ class Location:
             raise SourceError(source, f"the scheme {scheme!r} is not known. Use {known} or a local directory.")
         rest = source[len(scheme) + 3 :]
         access_point = _ACCESS_POINT.match(rest)
-        bucket, _, prefix = (
-            (access_point[0], "/", rest[access_point.end() + 1 :]) if access_point else rest.partition("/")
-        )
+        if access_point:  # Its ARN has a slash of its own, which does not end the bucket.
+            bucket, prefix = access_point[0], rest[access_point.end() + 1 :]
+        else:
+            bucket, _, prefix = rest.partition("/")
         if not bucket or (not access_point and urlsplit(f"//{bucket}").netloc != bucket):
             raise SourceError(source, f"there is no bucket in it. Write {scheme}://bucket/prefix/.")
         if prefix and not prefix.endswith("/"):
@@ -140,9 +142,7 @@ class Listing:
         between: tuple[str | None, str | None] | None = None,
     ) -> None:
         options = options or ListingOptions()
-        self._bounds = (
-            [between] if between else [(folder or None, folder + LAST if folder else None) for folder in folders]
-        )
+        self._bounds = [between] if between else [_bounds_of(folder) for folder in folders]
         self.started = datetime.now(timezone.utc)
         self._parts: list[Iterable[Interval]] = [_list_directory(location, folder) for folder in folders]
         if location.scheme in SCHEMES:
@@ -162,6 +162,7 @@ class Listing:
             )
             for folder in folders
         ]  # fmt: skip
+        # Ranges of keys need an order. A listing without one goes on by its tokens alone, which one worker follows.
         workers = 1 if location.is_unordered else options.workers
         ranges = [RangeListing(part, str(location), workers, location.is_unordered, True) for part in pages]
         if len(ranges) == 1:
@@ -169,6 +170,7 @@ class Listing:
         else:
             with ThreadPoolExecutor(options.workers) as pool:
                 list(pool.map(lambda part, bound: part.start(*bound), ranges, self._bounds))
+        # The earliest of the server's times: what is written later may be missing in that folder.
         dates = [part.date for part in pages if part.date]
         self.started = min(dates, default=self.started)
         return ranges
@@ -189,7 +191,14 @@ def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
 def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
     pages = list_store(str(location), location.scheme, location.bucket, location.prefix, folder)
     rows = pa.Table.from_batches(pages, LISTED).sort_by("key")
-    yield from in_batches(rows, folder or None, folder + LAST if folder else None)
+    yield from in_batches(rows, *_bounds_of(folder))
+
+
+def _bounds_of(folder: str) -> tuple[str | None, str | None]:
+    """Return the ends of the range of all keys in a folder below the prefix."""
+    if not folder:
+        return None, None
+    return folder, folder + LAST
 
 
 def in_batches(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
@@ -206,6 +215,8 @@ def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
         raise SourceError(str(location), f"it cannot be listed: {error.strerror}. Check the path and its rights.")
 
     start = location.prefix + folder
+    # A date's folder that is not there yet holds nothing new. A source that is not there is an error: an empty listing
+    # would show all its files as gone.
     if folder and not os.path.exists(start):
         return
     columns: dict[str, list[Any]] = {name: [] for name in ("key", "etag", "size", "modified")}
@@ -219,12 +230,12 @@ def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
         for entry in entries:
             try:
                 if entry.is_dir():
-                    if not entry.is_symlink():
+                    if not entry.is_symlink():  # A link may lead back up, and the walk would never end.
                         waiting.append(f"{place}{entry.name}/")
                     continue
                 status = entry.stat()
             except FileNotFoundError:
-                continue
+                continue  # Deleted since the folder was read, or a link to nothing: not there, as in a bucket.
             except OSError as error:
                 refuse(error)
             key = f"{place}{entry.name}"[len(location.prefix) :]
@@ -236,4 +247,4 @@ def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
             columns["modified"].append(status.st_mtime_ns // 1_000)
     none = pa.nulls(len(columns["key"]), pa.string())
     table = pa.table({**columns, "version_id": none, "storage_class": none}).select(LISTED.names).cast(LISTED)
-    yield from in_batches(table.sort_by("key"), folder or None, folder + LAST if folder else None)
+    yield from in_batches(table.sort_by("key"), *_bounds_of(folder))

@@ -55,7 +55,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest:
-        return body, None
+        return body, None  # Comments, CDATA or a DTD: tags in them are no tags.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -78,8 +78,14 @@ def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
         return None
     found = re.findall(b"([^<]*)".join(map(re.escape, literals)), block)
     columns = list(zip(*found, strict=True))
-    length = len(found) * len(b"".join(literals)) + sum(len(b"".join(column)) for column in columns)
-    return dict(zip(names, columns, strict=True)) if length == len(block) else None
+    # The expression finds objects anywhere in the block. Only if they add up to all of it was none passed over that
+    # looks otherwise, and which would be missing from the listing.
+    length = len(found) * len(b"".join(literals))
+    for column in columns:
+        length += len(b"".join(column))
+    if length != len(block):
+        return None
+    return dict(zip(names, columns, strict=True))
 
 
 def _bounds(leaf: re.Match[bytes]) -> tuple[int, int]:
@@ -95,7 +101,7 @@ def _rows(found: Mapping[bytes, Sequence[bytes]], encoded: bool) -> pa.RecordBat
     keys = _unescaped(found[b"Key"])
     if encoded:
         keys = _url_decoded(keys)
-        if keys.count(_SEPARATOR) != count - 1:
+        if keys.count(_SEPARATOR) != count - 1:  # %FF in a key: it would be cut in two, and move all keys behind it.
             raise pa.ArrowInvalid("a key is not UTF-8")
     rows = pa.RecordBatch.from_arrays(
         [
@@ -127,7 +133,7 @@ def _unescaped(values: Sequence[bytes]) -> bytes:
     if b"&" in text:
         if b"&#" in text:
             raise pa.ArrowInvalid("characters by number are left to botocore")
-        for entity, character in _ENTITIES:
+        for entity, character in _ENTITIES:  # The ampersand last, or &amp;lt; would become < instead of &lt;.
             text = text.replace(entity, character)
     return text
 

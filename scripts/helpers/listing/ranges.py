@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.listing.cuts import CutFinder, Probes
+from scripts.helpers.listing.cuts import CutFinder, Probes, between
 from scripts.helpers.listing.objects import Interval, byte_order
 
 WAITING_PAGES = 64
@@ -116,7 +116,11 @@ class RangeListing:
                 ratio = min(ratio, times)
                 if interval is not None:
                     yield interval
-            self.workers = min(self.workers, math.ceil(2 * ratio)) if ratio > ALONE else 1
+            if ratio > ALONE:
+                # Twice as many as keep this process busy: some wait for S3 or look for cuts meanwhile.
+                self.workers = min(self.workers, math.ceil(2 * ratio))
+            else:
+                self.workers = 1
             if not whole.open:
                 return
         if self.workers == 1 or self.unordered:
@@ -132,6 +136,8 @@ class RangeListing:
                     raise found
                 yield found
         finally:
+            # Also when the caller stops early. A worker may wait for room in the queue or for a range, and sees
+            # `_stop` only when it gets on: so make room until each of them has ended, and leave no thread behind.
             with self._lock:
                 self._stop = True
                 self._lock.notify_all()
@@ -177,16 +183,23 @@ class RangeListing:
             interval = self._advance(range_, page)
             if interval is not None:
                 self._put(interval)
+        # A range counts as finished when its last interval is in the queue, and no earlier: the end that the last
+        # worker sends could otherwise overtake an interval, and the caller would miss its keys.
         with self._lock:
-            self._unfinished -= not range_.open
+            if not range_.open:
+                self._unfinished -= 1
             done = not self._unfinished
-            self._lock.notify_all() if done else self._lock.notify()
+            if done:
+                self._lock.notify_all()
+            else:
+                self._lock.notify()
         if done:
             self._finish(None)
 
     def _put(self, interval: Interval) -> None:
         waiting = True
         while waiting and not self._stop:
+            # The time-out lets a worker see `_stop`: without it, it would wait for ever for a caller who is gone.
             with suppress(queue.Full):
                 self._out.put(interval, timeout=0.1)
                 waiting = False
@@ -200,6 +213,7 @@ class RangeListing:
                 self._stop = True
             self._lock.notify_all()
         if last is not None:
+            # Pages of a listing that failed are of no use, and in a full queue the error would wait behind them.
             self._drain()
         self._out.put(last)
 
@@ -211,20 +225,24 @@ class RangeListing:
             return Interval(range_.position, range_.until, rows)
         keys = rows.column("key")
         with self._lock:
+            # The end is read under the lock: another worker may have split the range while the page was on its way.
+            # What lies above the end belongs to the next range, and would come twice if it were left in.
             before, until = range_.position, range_.until
             self._check_order(keys, before)
-            last = keys[-1].as_py() if len(keys) else before
+            last = before
+            if len(keys):
+                range_.start, last = keys[0].as_py(), keys[-1].as_py()
             beyond = until is not None and last is not None and byte_order(last) > byte_order(until)
             if beyond:
                 rows = rows.slice(0, _upper(keys, until))
-            range_.open = page.token is not None and not beyond and not (until is not None and last == until)
+            reached = until is not None and last == until
+            range_.open = page.token is not None and not beyond and not reached
             range_.position = last if range_.open else until
-            range_.start = keys[0].as_py() if len(keys) else range_.start
             range_.pages += 1
             self._listed += 1
             self._lock.notify()
         if range_.open and last == before:
-            return None
+            return None  # A page without keys that has a next one: of delete markers or old versions only.
         return Interval(before, range_.position, rows)
 
     def _check_order(self, keys: pa.Array, before: str | None) -> None:
@@ -253,6 +271,8 @@ class RangeListing:
                 victim.splitting = True
                 seen = victim.start, victim.position or "", victim.until
                 idle = max(1, self._idle() // sum(known.splitting for known in self._ranges))
+            # Without the lock: these are requests, and meanwhile all others list on. So the range may have moved, or
+            # ended, when the cuts are known; `_split` looks again.
             cuts = self._finder.find(*seen, at_once=idle)
             with self._lock:
                 self._split(victim, cuts)
@@ -262,25 +282,22 @@ class RangeListing:
 
     def _victim(self) -> _Range | None:
         if self._finder.probes > FREE_PROBES + self._listed // PAGES_PER_PROBE:
-            return None
+            return None  # Keys that cannot be cut well would otherwise cost more requests than their pages.
         large = [known for known in self._ranges if known.open and not known.splitting and known.pages > known.stuck]
         return max(large, key=lambda known: known.pages, default=None)
 
     def _split(self, victim: _Range, cuts: list[str]) -> None:
         victim.splitting = False
-        position = byte_order(victim.position or "")
-        cuts = [
-            cut for cut in cuts
-            if byte_order(cut) > position and (victim.until is None or byte_order(cut) < byte_order(victim.until))
-        ]  # fmt: skip
+        # Only cuts ahead of what was listed meanwhile: keys below the position would be listed again.
+        cuts = between(cuts, victim.position or "", victim.until)
         if not victim.open or not cuts:
-            victim.stuck = victim.pages * 2
+            victim.stuck = victim.pages * 2  # Nothing to cut here. Try again when as much again has been listed.
             return
         parts = min(self._idle(), len(cuts))
         step = len(cuts) / parts
         chosen = [cuts[int(step * part + step / 2)] for part in range(parts)]
         ends = [*chosen[1:], victim.until]
-        victim.until = chosen[0]
+        victim.until = chosen[0]  # Each range ends where the next begins, so no key can fall between two.
         created = [_Range(start, end) for start, end in zip(chosen, ends, strict=True)]
         self._ranges = [known for known in self._ranges if known.open] + created
         self._waiting += created

@@ -43,8 +43,10 @@ def make_client(connections: int, **options: Any) -> S3Client:
     """
     config = Config(
         max_pool_connections=connections,
+        # A listing is all or nothing, so one page that fails costs all pages. botocore's own 3 attempts are over
+        # within seconds, and S3 may say SlowDown for longer while it parts a prefix that is asked for often.
         retries={"mode": "standard", "total_max_attempts": 10},
-        parameter_validation=False,
+        parameter_validation=False,  # The time it takes counts in listings, and requests are ours.
         user_agent="glue-watermarks",
     )
     return boto3.client("s3", config=config, **options)
@@ -68,6 +70,9 @@ _NO_LOGIN = (
     SSOError,
     TokenRetrievalError,
 )
+
+
+# What is in neither set depends on the call: of AccessDenied or NoSuchKey only the caller knows what it means.
 
 
 def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
@@ -99,7 +104,7 @@ def _no_login(error: Exception) -> CredentialsError:
 def _by_code(source: str, code: str, status: int) -> CredentialsError | SourceUnavailableError | None:
     if code in _LOGIN:
         return CredentialsError(f"S3 does not accept the credentials ({code}). Renew them.")
-    if code in _LATER or status >= 500:
+    if code in _LATER or status >= 500:  # Retries of the client are used up by now.
         return SourceUnavailableError(source, code)
     return None
 

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order
 
 RUN_ROWS = 250_000
+"""Rows sorted in memory at once: some 100 MB."""
 INTERVAL_ROWS = 250_000
 BLOCK_ROWS = 8_192
+"""Rows that a run reads at once. A merge holds about one block of each run, so small blocks keep it small."""
 
 
 def sorted_intervals(
@@ -105,6 +107,7 @@ def _sorted(batches: Iterable[pa.RecordBatch]) -> pa.Table:
     if table.num_rows < 2:
         return table
     keys = table.column("key").combine_chunks()
+    # Rows of a key are in the order of their times: the last one is the newest.
     last_of_key = pc.not_equal(keys[:-1], keys[1:])
     return table.filter(pa.concat_arrays([last_of_key, pa.array([True])]))
 
