@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-matrix lint docs bench bench-files bench-rows
+.PHONY: help demo test test-long test-matrix mutants lint docs bench bench-files bench-rows
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,10 @@ test-long: .venv/ready ## the same protocol tests for many minutes
 
 test-matrix: ## what uses Spark, on Spark 3.3 with Python 3.10 and on Spark 4; an hour (PYTHON310=PATH names the Python)
 	@failed=0; for spark in spark-3.3 spark-4; do .ci/matrix $$spark || failed=1; done; exit $$failed
+
+mutants: .venv/ready ## random faults, and whether tests notice: SEED=1 [MODULES="rows report/page.py"] [N=20] [JOBS=1]
+	$(BIN)/python -m tests.mutants --seed $(or $(SEED),$(error say which, as in make mutants SEED=1)) \
+		--most $(or $(N),20) --jobs $(or $(JOBS),1) $(MODULES)
 
 lint: .venv/ready ## style and types
 	$(BIN)/ruff check .

@@ -1,0 +1,113 @@
+"""Small changes to code, each a fault that a test should notice. Pure."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+BOUNDARIES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+}  # fmt: skip
+NOT_CODE = {"annotation", "returns", "decorator_list", "type_comment"}
+"""Fields of nodes that hold no code that runs: a change there is no fault."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change to one file. `start` and `end` are byte offsets of what is replaced."""
+
+    path: str
+    line: int
+    function: str
+    before: str
+    after: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.function}: {self.before} -> {self.after}"
+
+    def applied(self, source: bytes) -> bytes:
+        """Return the file with the change."""
+        return source[: self.start] + self.after.encode() + source[self.end :]
+
+
+def mutants_of(path: str, source: bytes) -> list[Mutant]:
+    """Return every change that can be made to a file, in its order."""
+    lines = source.splitlines(keepends=True)
+    offsets = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
+    found = []
+    for node, function in _nodes(ast.parse(source), "module"):
+        # ast counts lines from 1, and columns in bytes of UTF-8.
+        start = offsets[node.lineno - 1] + node.col_offset
+        end = offsets[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        for changed in _changes(node):
+            after = ast.unparse(changed)
+            # The brackets keep what is around the expression from binding to a part of it.
+            after = f"({after})" if isinstance(changed, ast.expr) else after
+            found.append(Mutant(path, node.lineno, function, ast.unparse(node), after, start, end))
+    return found
+
+
+def _nodes(tree: ast.AST, function: str) -> Iterator[tuple[Any, str]]:
+    """Yield statements and expressions that run, with the function they are in."""
+    for field, value in ast.iter_fields(tree):
+        if field in NOT_CODE:
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            # Positions within an f-string are not those of the file before Python 3.12.
+            if not isinstance(node, ast.AST) or isinstance(node, ast.JoinedStr):
+                continue
+            if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+                continue
+            inner = function
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                inner = node.name if function == "module" else f"{function}.{node.name}"
+            if isinstance(node, (ast.stmt, ast.expr)):
+                yield node, inner
+            yield from _nodes(node, inner)
+
+
+def _changes(node: Any) -> Iterator[ast.AST]:
+    """Yield what a node can be replaced with."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for table in (OPPOSITES, BOUNDARIES):
+            if type(node.ops[0]) in table:
+                yield ast.Compare(node.left, [table[type(node.ops[0])]()], node.comparators)
+    elif isinstance(node, ast.BoolOp):
+        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.operand
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+        yield from (ast.Constant(node.value + 1), ast.Constant(node.value - 1))
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        if isinstance(node.ctx, ast.Load):
+            yield ast.Subscript(node.value, ast.Constant(node.slice.value + "_"), node.ctx)
+    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
+        yield ast.Return(ast.Constant(None))
+    elif isinstance(node, ast.Call) and len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args):
+        first, second, *rest = node.args
+        if ast.unparse(first) != ast.unparse(second):
+            swapped = copy.copy(node)
+            swapped.args = [second, first, *rest]
+            yield swapped
+    elif _can_be_dropped(node):
+        yield ast.Pass()
+
+
+def _can_be_dropped(node: ast.AST) -> bool:
+    """Tell whether code without the statement still runs: a call, a change of something, a jump. No name is lost."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call)
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets)
+    return isinstance(node, (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete))

@@ -1,0 +1,60 @@
+"""The sampler of mutants: what it changes, and which tests it runs."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.mutants.changes import mutants_of
+from tests.mutants.covering import covering_tests
+
+
+def changes_of(source: str) -> list[str]:
+    """Return the source with each change."""
+    given = source.encode()
+    return [mutant.applied(given).decode() for mutant in mutants_of("a.py", given)]
+
+
+@pytest.mark.parametrize(
+    ("source", "changed"),
+    [
+        ("a == b", ["(a != b)"]),
+        ("a < b", ["(a >= b)", "(a <= b)"]),
+        ("a in b", ["(a not in b)"]),
+        ("a and b", ["(a or b)"]),
+        ("é and not b", ["(é or (not b))", "é and (b)"]),
+        ("x = 3", ["x = (4)", "x = (2)"]),
+        ("x = True", ["x = (False)"]),
+        ("x = a['key']", ["x = (a['key_'])"]),
+        ("x = f(a, b, c=d)", ["x = (f(b, a, c=d))"]),
+        ("f(a)", ["pass"]),
+        ("a.b = c", ["pass"]),
+        ("def f() -> Literal[1]:\n    return a", ["def f() -> Literal[1]:\n    return None"]),
+        ("def f(a: dict[str, 1] = ()) -> None:\n    'Return 1.'\n    return None", []),
+        ("if TYPE_CHECKING:\n    a = 1", []),
+        ("x = f'{a + 1}'", []),
+    ],
+)
+def test_each_fault_is_made_once_when_code_has_the_place_for_it(source: str, changed: list[str]) -> None:
+    found = changes_of(source)
+
+    assert [ast.dump(ast.parse(code)) for code in found] == [ast.dump(ast.parse(code)) for code in changed]
+
+
+def test_mutant_names_its_function_when_it_is_in_a_method() -> None:
+    (mutant,) = mutants_of("a.py", b"class A:\n    def f(self):\n        return self.a\n")
+
+    assert (mutant.line, mutant.function) == (3, "A.f")
+
+
+def test_tests_of_the_room_come_first_when_a_module_has_some() -> None:
+    found = covering_tests(REPOSITORY, "scripts/helpers/listing/ranges.py")
+
+    assert found[0].startswith("tests/listing/test_ranges")
+    assert "tests/reading/test_fetched_lines.py" not in found
+
+
+def test_tests_of_the_users_are_run_when_a_room_has_none_of_its_own() -> None:
+    assert any(path.startswith("tests/cli/") for path in covering_tests(REPOSITORY, "scripts/helpers/display/units.py"))
