@@ -19,6 +19,7 @@ MOVED = {
     "file_explain": "files.explanation",
     "file_rules": "files.rules",
     "freshness": "metrics.freshness",
+    "glue.import_report": "glue.importing",
     "glue_errors": "glue_api.errors",
     "ids": "protocol.names",
     "jdbc_rows": "databases.table",
@@ -38,7 +39,7 @@ MOVED = {
     "spark_bookmark": "files.spark",
     "telemetry": "metrics.telemetry",
 }
-"""Old module to new one, both below `scripts.helpers`: those that the API page of version 0.1 named."""
+"""Old module to new one, both below `scripts.helpers`: those that an API page of a version before named."""
 
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -69,8 +70,8 @@ class _MovedFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
-        new = MOVED.get(name) if package == _PACKAGE else None
+        package, _, name = fullname.partition(f"{_PACKAGE}.")
+        new = None if package else MOVED.get(name)
         return spec_from_loader(fullname, _Redirect(f"{_PACKAGE}.{new}")) if new else None
 
 

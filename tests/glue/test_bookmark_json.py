@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.glue.bookmark_json import job_bookmark
+from scripts.helpers.glue.bookmarks import job_bookmark
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.values import Spilled
 

@@ -17,7 +17,7 @@ from scripts.helpers.glue import (
     Join,
     SelectFromCollection,
 )
-from scripts.helpers.glue.columns import expression, name_of, steps_to
+from scripts.helpers.glue.frames import expression, name_of, steps_to
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 from botocore.stub import Stubber
 
-from scripts.helpers.glue.path_hashes import path_hash
+from scripts.helpers.glue.glue_states import path_hash
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY

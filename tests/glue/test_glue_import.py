@@ -14,11 +14,9 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from scripts.helpers.errors import BookmarkImportError, PlanConflictError, UnknownJobError
-from scripts.helpers.glue.file_contexts import folder_context, folder_contexts
-from scripts.helpers.glue.glue_states import BandState, KeyState, read_bookmark
-from scripts.helpers.glue.import_report import ImportReport
-from scripts.helpers.glue.importing import FilesAt, RowsBy, import_bookmark
-from scripts.helpers.glue.path_hashes import match, path_hash
+from scripts.helpers.glue.glue_states import BandState, KeyState, match, path_hash, read_bookmark
+from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
+from scripts.helpers.glue.paths import folder_context, folder_contexts
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.watermarks import Watermarks

@@ -20,8 +20,8 @@ WITHOUT_ANY = [
     START + name
     for name in (
         "watermarks", "job", "backfill", "errors", "job_runs", "job_runs.client", "job_runs.launcher", "glue.bookmarks",
-        "glue.arguments", "glue.job", "glue.context", "databases.table", "databases.snapshot", "rows.options",
-        "rows.spark_frames", "rows.date_partitions", "rows.missing", "rows.slicing", "metrics.embedded",
+        "glue.arguments", "glue.job", "glue.context", "glue.importing", "databases.table", "databases.snapshot",
+        "rows.options", "rows.spark_frames", "rows.date_partitions", "rows.missing", "rows.slicing", "metrics.embedded",
         "metrics.freshness", "decisions.transfer", "relational.relations", "sinks.spark_files", *ROOMS,
     )
 ] + ["scripts.jobs.ingest_table", "scripts.report.facts"]  # fmt: skip

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from scripts.helpers.glue.bookmarks import JobBookmarks
     from scripts.helpers.glue.context import GlueContext
     from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection
-    from scripts.helpers.glue.import_files import FilesAt
-    from scripts.helpers.glue.import_report import ImportReport
-    from scripts.helpers.glue.importing import RowsBy, import_bookmark
+    from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
     from scripts.helpers.glue.job import Job
     from scripts.helpers.glue.runtime import getResolvedOptions
     from scripts.helpers.glue.transforms import (
@@ -71,9 +69,7 @@ _found, __dir__ = lazy(
         "bookmarks": ["JobBookmarks"],
         "context": ["GlueContext"],
         "frames": ["DynamicFrame", "DynamicFrameCollection"],
-        "import_files": ["FilesAt"],
-        "import_report": ["ImportReport"],
-        "importing": ["RowsBy", "import_bookmark"],
+        "importing": ["FilesAt", "ImportReport", "RowsBy", "import_bookmark"],
         "job": ["Job"],
         "runtime": ["getResolvedOptions"],
         "transforms": [

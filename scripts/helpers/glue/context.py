@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.catalog import DATABASES, Catalog
+from scripts.helpers.glue.catalog import DATABASES, Catalog, Partitions
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest, file_request, table_request
 from scripts.helpers.glue.frames import DynamicFrame, as_dataframe
 from scripts.helpers.glue.job import Job
-from scripts.helpers.glue.partitions import Partitions
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import write_files
 from scripts.helpers.glue.sources import read_files, read_table

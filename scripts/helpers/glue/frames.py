@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.columns import expression, name_of, steps_to
 from scripts.helpers.glue.job import Job
 from scripts.helpers.relational.relations import untracked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint"}
 """Glue's names of types that Spark's SQL does not know."""
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 INSTEAD = "Call toDF(), work on the DataFrame, and come back with DynamicFrame.fromDF(df, glue_context, name)."
 
 
@@ -85,7 +86,7 @@ class DynamicFrame:
         return 0
 
     def select_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep columns; ones that are not there are left out, as by Glue. See `columns.steps_to` for paths."""
+        """Keep columns; ones that are not there are left out, as by Glue. See `steps_to` for paths."""
         from pyspark.sql import functions
 
         found = (self._steps(path) for path in _listed(paths))
@@ -275,3 +276,64 @@ def as_dataframe(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> Da
         raise NotOffGlueError("A DynamicFrameCollection", "Write its frames one by one.")
     found: DataFrame = frame.toDF() if isinstance(frame, DynamicFrame) else frame
     return found
+
+
+# --- paths of fields, such as ``bay.name`` or `` `bay.name` `` --------------------------------------------
+
+
+def steps_to(path: str, schema: StructType) -> tuple[str, ...] | None:
+    """Return the names that lead to a field, as the schema spells them; None if it is not there.
+
+    A column whose whole name is the path comes first. Dots reach into structs, arrays of structs and
+    maps, and belong to a name in backticks. The case counts only where names differ by nothing else.
+    """
+    exact = _named(path, schema)
+    if exact is not None:
+        return (exact,)
+    if "`" not in path:
+        return _walk(path.split("."), schema, quoted=False)
+    parts = [match[1].replace("``", "`") if match[1] else match[2] for match in _PART.finditer(path)]
+    return _walk(parts, schema, quoted=True)
+
+
+def name_of(path: str) -> str | None:
+    """Return the name of a new column; None for a field of a struct, which a dot without backticks asks for."""
+    quoted = re.fullmatch(r"`((?:[^`]|``)+)`", path)
+    if quoted:
+        return quoted[1].replace("``", "`")
+    return None if "." in path else path
+
+
+def expression(steps: Sequence[str]) -> str:
+    """Write names that lead to a field as Spark's SQL reads them."""
+    return ".".join("`" + step.replace("`", "``") + "`" for step in steps)
+
+
+def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, ...] | None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if not parts:
+        return ()
+    while isinstance(kind, ArrayType):
+        kind = kind.elementType
+    if isinstance(kind, MapType):
+        rest = _walk(parts[1:], kind.valueType, quoted=quoted)
+        return None if rest is None else (parts[0], *rest)
+    if not isinstance(kind, StructType):
+        return None
+    for size in [1] if quoted else range(len(parts), 0, -1):
+        name = _named(".".join(parts[:size]), kind)
+        rest = None if name is None else _walk(parts[size:], kind[name].dataType, quoted=quoted)
+        if name is not None and rest is not None:
+            return (name, *rest)
+    return None
+
+
+def _named(name: str, schema: StructType) -> str | None:
+    """Return a field's name as the schema spells it."""
+    if name in schema.names:
+        return name
+    for each in schema.names:
+        if each.lower() == name.lower():
+            return each
+    return None

@@ -1,20 +1,25 @@
-"""What Glue's own bookmark says of each context: its ``JobBookmark`` JSON, read tolerantly. Pure.
+"""What Glue's own bookmark says of each context: its ``JobBookmark`` JSON, and hashes of names in it. Pure.
 
 The JSON is not documented. Files: each context is a ``HadoopDataSourceJobBookmarkState`` whose
 ``timestamps`` hold, as texts, ``CURR_RUN_START_TIME`` (T), ``HIGH_BAND`` (dt, in milliseconds) and
 ``INCLUDE_LIST``, hashes of the files read whose time lies in Glue's inconsistent range ``(T - dt, T]``
 (AWS Glue, "Tracking processed data using job bookmarks"). Keys of databases: no example is public, so
 values are looked for under the names of the key columns, wherever they stand.
+
+Of each file in its band Glue keeps two MD5 sums, as hexadecimal numbers without leading zeros: that of its URI
+followed by its time of change in milliseconds since 1970, and that of its URI alone. (No page says so; all hashes
+of a published bookmark are of these two forms.) A hash can hit by chance once in 2^128.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from hashlib import md5
 from typing import Any
 
 from dateutil.parser import isoparse
@@ -24,6 +29,9 @@ from scripts.helpers.errors import BookmarkImportError
 FILES = "HadoopDataSourceJobBookmarkState"
 RUN, STARTED, BAND, INCLUDED = "RUN", "CURR_RUN_START_TIME", "HIGH_BAND", "INCLUDE_LIST"
 PARTITION, PARTITIONS = "CURR_LATEST_PARTITION", "CURR_LATEST_PARTITIONS"
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MILLISECOND = timedelta(milliseconds=1)
+SCHEMES = ("s3", "s3a", "s3n")
 _HASH = re.compile(r"[0-9a-f]{1,32}")
 _CLASS = "jsonClass"
 _NAMES = ("name", "key", "column", "columnname", "columnName")
@@ -152,7 +160,7 @@ def _band_state(stamps: Mapping[str, Any]) -> State:
 def _moment(value: Any) -> datetime | None:
     try:
         if re.fullmatch(r"\d{9,15}", str(value)):
-            return datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=int(value))
+            return EPOCH + int(value) * MILLISECOND
         moment = isoparse(str(value))
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
@@ -195,3 +203,60 @@ def _named(entries: list[Any]) -> dict[str, Any]:
             if name in entry:
                 found[str(entry[name])] = entry["value"]
     return found
+
+
+# --- hashes of names ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Which objects are among the hashes.
+
+    Attributes
+    ----------
+    read
+        Read as they are now.
+    changed
+        Read, and by their hashes changed since.
+    unsure
+        Read; whether they have changed since, the hashes do not say.
+    unknown
+        How many hashes are of no object: of deleted ones, or of a form that is not known.
+    """
+
+    read: list[str]
+    changed: list[str]
+    unsure: list[str]
+    unknown: int
+
+
+def path_hash(uri: str, modified: datetime | None = None) -> int:
+    """Return Glue's hash of a file's URI, with its time of change or without.
+
+    >>> f"{path_hash('s3://bucket/a.csv'):x}"
+    'e266a32288b3399967ec9a348f7ba6f8'
+    """
+    text = uri if modified is None else f"{uri}{(modified - EPOCH) // MILLISECOND}"
+    return int.from_bytes(md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest(), "big")
+
+
+def match(hashes: Collection[int], objects: Iterable[tuple[str, datetime]]) -> Matched:
+    """Find objects among the hashes.
+
+    Parameters
+    ----------
+    objects
+        Of each its URI without scheme, as ``bucket/prefix/name.csv``, and its time of change.
+    """
+    read, named, left = [], [], set(hashes)
+    for place, modified in objects:
+        uris = [f"{scheme}://{place}" for scheme in SCHEMES]
+        names, exact = {path_hash(uri) for uri in uris}, {path_hash(uri, modified) for uri in uris}
+        if not left.isdisjoint(exact):
+            read.append(place)
+        elif not left.isdisjoint(names):
+            named.append(place)
+        left -= names | exact
+    if not read and not left:  # Only names are kept: nothing is left that could be a name with another time.
+        return Matched(named, [], [], 0)
+    return Matched(read, named if read else [], [] if read else named, len(left))

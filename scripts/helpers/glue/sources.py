@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,15 @@ from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.databases.connection import jdbc_connection, typed_errors
+from scripts.helpers.databases.dialects import MySQL
+from scripts.helpers.databases.table import JdbcTable, database_of
+from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.glue.catalog import Partitions, texts_of_folders
 from scripts.helpers.glue.connection_options import FileRequest, TableRequest
-from scripts.helpers.glue.file_contexts import folder_contexts
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.job import Job
-from scripts.helpers.glue.partitions import Partitions, texts_of_folders
-from scripts.helpers.glue.primary_keys import bookmark_key
+from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.paths import folder_columns
 
 if TYPE_CHECKING:
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.job import IncrementalJob
+
+logger = logging.getLogger(__name__)
+
+REMEDY = "name columns that only grow, or better one that also grows when a row is changed."
 
 
 def read_files(
@@ -134,3 +141,48 @@ def _layout(key: str, partitions: Partitions | None) -> tuple[tuple[str, ...], t
 def _named_as_by_glue(frame: DataFrame) -> DataFrame:
     """Call columns without a header col0, col1, …, as Glue does."""
     return frame.toDF(*(re.sub(r"^_c(\d+)$", r"col\1", name) for name in frame.columns))
+
+
+# --- the primary key, which Glue goes by where a script names no key ---------------------------------
+
+
+def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> str:
+    """Return the one column of a table's primary key, with a WARNING.
+
+    Raises
+    ------
+    GlueOptionError
+        The database tells of no primary key, as for a view, or of one of several columns.
+    SourceError
+        The database cannot be asked.
+    """
+    with typed_errors(f"{database_of(request.url).name} table {request.table}"):
+        found = _primary_key(spark, request)
+    if len(found) != 1:
+        told = f"has several columns: {', '.join(found)}" if found else "is not there, or not told"
+        raise GlueOptionError("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
+    logger.warning(
+        "event=primary_key_taken context=%s table=%s column=%s: rows that are changed, or come in below it, are not "
+        "seen. Name them in jobBookmarkKeys, or a column that also grows when a row is changed",
+        context, request.table, found[0],
+    )  # fmt: skip
+    return found[0]
+
+
+def _primary_key(spark: SparkSession, request: TableRequest) -> list[str]:
+    """Ask JDBC's own metadata."""
+    database = database_of(request.url)
+    with jdbc_connection(spark, {"driver": database.driver, **request.properties, "url": request.url}) as connection:
+        if connection is None:
+            return []
+        *above, table = request.table.split(".")
+        if isinstance(database, MySQL):  # What stands before a name is a database, to JDBC a catalogue.
+            catalog, schema = (above[-1] if above else connection.getCatalog()), None
+        else:
+            catalog = above[-2] if len(above) > 1 else connection.getCatalog()
+            schema = above[-1] if above else connection.getSchema()
+        rows = connection.getMetaData().getPrimaryKeys(catalog, schema, table)
+        found = []
+        while rows.next():
+            found.append(str(rows.getString("COLUMN_NAME")))
+        return found

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from scripts.helpers.errors import NotOffGlueError
-from scripts.helpers.glue.columns import expression
-from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameCollection
+from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameCollection, expression
 
 
 class _Transform:
