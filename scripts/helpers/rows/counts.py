@@ -44,9 +44,11 @@ class RowCounts:
 
     def watch(self, context: str, rows: DataFrame, window: RowWindow) -> DataFrame:
         """Return the same rows, which count themselves."""
+        # No action is needed to know that there are none, and a job that sees none often takes none.
         if window.is_empty:
             self._empty.add(context)
             return rows
+        # Entered before it is observed: if that fails, the sum of all contexts must not be told without this one.
         self._watched[context] = None
         try:
             return self._observed(context, rows, window.columns[0])
@@ -58,10 +60,16 @@ class RowCounts:
         from pyspark.sql import functions as F  # noqa: N812
 
         observation, name = Observation(), SPARK.quote(column.name)
-        exact = "unix_micros({})" if column.type == "timestamp" else "{}"
-        smallest, largest = (f"CAST({exact.format(f'{end}({name})')} AS STRING)" for end in ("min", "max"))
-        counts = ["count(1) AS rows", f"{smallest} AS minimum", f"{largest} AS maximum"]
-        observed = rows.observe(observation, *map(F.expr, counts))
+        smallest, largest = f"min({name})", f"max({name})"
+        # As text, an instant would be written in the zone of the session.
+        if column.type == "timestamp":
+            smallest, largest = f"unix_micros({smallest})", f"unix_micros({largest})"
+        observed = rows.observe(
+            observation,
+            F.expr("count(1) AS rows"),
+            F.expr(f"CAST({smallest} AS STRING) AS minimum"),
+            F.expr(f"CAST({largest} AS STRING) AS maximum"),
+        )
         self._watched[context] = (column, rows.sparkSession, observation)
         return observed
 
@@ -77,6 +85,7 @@ class RowCounts:
         if not contexts:
             return {}
         counts: dict[str, Any] = {"contexts": contexts}
+        # A sum that leaves out a context would look like rows that were lost.
         if contexts.keys() >= self._watched.keys():
             counts["rows_collected"] = sum(found["rows"] for found in contexts.values())
         return counts
@@ -103,9 +112,10 @@ def _ends(column: CursorColumn, found: dict[str, Any]) -> dict[str, Any]:
     ends = {}
     for name in ("minimum", "maximum"):
         text = found[name]
+        if text is None or len(text) > MAX_TEXT:
+            continue
         with suppress(CursorError):
-            if text is not None and len(text) <= MAX_TEXT:
-                ends[name] = column.from_text(text)
+            ends[name] = column.from_text(text)
     return ends
 
 

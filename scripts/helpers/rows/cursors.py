@@ -28,14 +28,16 @@ EXACT = Context(prec=76)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 OUTSIDE = (-(2**63) - 1, 2**63)
-"""One below the smallest whole number and one above the largest."""
+"""One below the smallest whole number and one above the largest: the bound just past a row that holds the largest
+one must exist, or that row would never be read."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
 MICROSECOND = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 LONGEST_TURN = 180
-"""Minutes that no zone exceeds when it turns its clocks back."""
+"""Minutes that no zone exceeds when it turns its clocks back. Summer time takes one or two hours; the most since
+1995 is three, when the Antarctic station Casey changed its zone."""
 ABOVE = "\x01"
 """Appended to a text, it gives one just above it."""
 
@@ -101,10 +103,13 @@ class CursorColumn:
         if isinstance(by, timedelta) and isinstance(value, datetime):
             return value + sign * by
         if isinstance(by, timedelta) and isinstance(value, date):
-            return value - sign * (-by // DAY) * DAY
+            # Rounded up: a lookback of an hour must read the whole day before, as the row may be of its last hour.
+            whole_days = -(-by // DAY)
+            return value + sign * whole_days * DAY
         if isinstance(by, int) and isinstance(value, int):
             return _in_range(value + sign * by, OUTSIDE[0], OUTSIDE[1])
         if isinstance(by, int | Decimal) and isinstance(value, int | Decimal):
+            # One step outside is allowed, as for whole numbers: 10.00 is just past the 9.99 of a decimal(3,2).
             precision, scale = decimal_type(self.type)
             limit = Decimal(1).scaleb(precision - scale)
             return _in_range(EXACT.add(Decimal(value), sign * Decimal(by)), -limit, limit)
@@ -122,9 +127,15 @@ class CursorColumn:
         """Return the lowest stamp that can be made from a moment on: without zone, clocks may be about to turn back."""
         if self.type == "timestamp":
             return self.at(moment)
+        # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Each minute to come is
+        # tried, as zones turn at any minute and Python tells no transitions. Without this, rows stamped in the
+        # repeated hour would be below a watermark that had already passed it, and never be read.
+        lowest = self.at(moment)
         start = moment.astimezone(timezone.utc).replace(second=0, microsecond=0)
-        later = (start + minutes * MINUTE for minutes in range(1, LONGEST_TURN + 1))
-        return min([self.at(moment), *(self.at(turned.astimezone(moment.tzinfo)) for turned in later)])
+        for minutes in range(1, LONGEST_TURN + 1):
+            turned = start + minutes * MINUTE
+            lowest = min(lowest, self.at(turned.astimezone(moment.tzinfo)))
+        return lowest
 
     def floor(self, moment: datetime) -> datetime | date:
         """Round a clock down to the column's tick: no stamp made from then on is below what this returns.
@@ -134,13 +145,18 @@ class CursorColumn:
         value, tick = self.lowest(moment), cast(timedelta, self.tick)
         if not isinstance(value, datetime):
             return value
-        return value - (tick if SECOND % tick and tick % SECOND else (value - EPOCH) % tick)
+        # A row that is written now is stamped in the column's own steps: 12:00:00 at 12:00:00.9 in a column of whole
+        # seconds. A bound at 12:00:00.9 would have passed it before it could be read.
+        is_fraction_or_multiple = not SECOND % tick or not tick % SECOND
+        if is_fraction_or_multiple:
+            return value - (value - EPOCH) % tick
+        return value - tick
 
     def check(self, value: object) -> Cursor:
         """Return a stored bound; CursorError where it is not one of this column, as after tampering."""
         return check_value(value, self.type, self.name)
 
-    def given(self, value: object, what: str) -> Cursor:
+    def from_caller(self, value: object, what: str) -> Cursor:
         """Return a bound that the caller gives; CursorError that names the argument where it does not fit.
 
         A datetime without zone is a wall clock and fits only a column without zone.
@@ -149,6 +165,7 @@ class CursorColumn:
             if value.tzinfo is None and self.type == "timestamp":
                 raise CursorError(self.name, f"{what} is a datetime without zone. Give an aware one.")
             value = value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        # True is an int in Python, and would become the bound 1.
         if isinstance(value, int) and not isinstance(value, bool) and self.type.startswith("decimal"):
             value = Decimal(value)
         try:
@@ -175,7 +192,9 @@ class CursorColumn:
         if self.type in WHOLE:
             return int(text)
         if self.type == "date":
-            return date.fromisoformat(text[:10] if re.fullmatch(r"[\d-]{10}[ T]00:00:00(\.0+)?", text) else text)
+            # Some drivers show a date with a midnight. Any other time is refused: cut off, it would move the bound.
+            has_midnight = re.fullmatch(r"[\d-]{10}[ T]00:00:00(\.0+)?", text)
+            return date.fromisoformat(text[:10] if has_midnight else text)
         if not self.is_time:
             number = Decimal(text)
             if not number.is_finite():
@@ -183,7 +202,10 @@ class CursorColumn:
             return number
         if self.type == "timestamp" and re.fullmatch(r"-?\d+", text):
             return EPOCH + timedelta(microseconds=int(text))
-        moment = isoparse(re.sub(r"(\.\d{6})\d+", r"\1", text.replace(" ", "T", 1)))
+        # Nanoseconds are cut off, never rounded up: the bound just past the value is one whole microsecond above
+        # it, so the row is still below that bound.
+        to_microseconds = re.sub(r"(\.\d{6})\d+", r"\1", text.replace(" ", "T", 1))
+        moment = isoparse(to_microseconds)
         if (moment.tzinfo is None) == (self.type == "timestamp"):
             raise ValueError("a zone is missing, or one too many")
         return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
@@ -217,6 +239,8 @@ def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
 
 
 def _fits(value: Decimal, precision: int, scale: int) -> bool:
+    # Not above 10^(precision - scale): one step past the largest value of the type still fits, as a bound.
+    # `copy_abs` and EXACT do not round; abs() would, to the 28 digits of the default context.
     if not value.is_finite() or value.copy_abs() > Decimal(1).scaleb(precision - scale):
         return False
     unscaled = EXACT.scaleb(value, scale)
@@ -250,6 +274,7 @@ def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
 
 def earlier(moment: datetime, by: timedelta) -> datetime:
     """Return the time so much earlier, in the same zone: elapsed time, whatever the clocks there did meanwhile."""
+    # Python subtracts on the wall clock of a zone: across a change of clocks that is an hour more or less.
     return (moment.astimezone(timezone.utc) - by).astimezone(moment.tzinfo)
 
 

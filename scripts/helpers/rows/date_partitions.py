@@ -38,16 +38,22 @@ class DatePartitions:
 
     def __post_init__(self) -> None:
         """Refuse a layout whose order is not that of time; SourceError."""
-        parts = tuple((name, form) for name, _, form in (part.partition("=") for part in self.layout.split("/")))
+        parts = []
+        known = True
+        for part in self.layout.split("/"):
+            name, _, form = part.partition("=")
+            parts.append((name, form))
+            known = known and bool(name and form and re.fullmatch("(%Y)?(-?%m)?(-?%d)?", form))
+        # Months without a year, or days before months, do not rise with time: dates between two bounds would be
+        # left out.
         codes = list(dict.fromkeys(re.findall("%.", self.layout)))
-        known = all(name and re.fullmatch("(%Y)?(-?%m)?(-?%d)?", form) and form for name, form in parts)
         if not known or codes != ["%Y", "%m", "%d"][: len(codes)]:
             raise SourceError(
                 self.layout, "is no layout by date. Write it as import_year=%Y/import_month=%m, largest unit first."
             )
         if self.slack < timedelta(0):
             raise SourceError(self.layout, f"slack={self.slack} is below 0. Give how far partitions may be off.")
-        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "parts", tuple(parts))
 
     def predicate(self, types: Mapping[str, str], first: date | None, last: date | None) -> str | None:
         """Return the filter on partition columns alone that keeps the dates from `first` to `last`, both taken.
@@ -55,21 +61,25 @@ class DatePartitions:
         `types` are the columns' Spark types: whole numbers, dates, or texts. Partitions without a
         readable date are kept. None if there is nothing to leave out.
         """
+        # Rounded up: with a slack of an hour, a row of just after midnight may be in the folder of the day before.
         days = -(-self.slack // DAY)
         ends = []
+        # A bound that would lie before the first day or after the last one there is leaves out nothing.
         if first is not None and first.toordinal() > days:
             ends.append(self._past(types, first - days * DAY, ">"))
         if last is not None and last.toordinal() + days <= date.max.toordinal():
             ends.append(self._past(types, last + days * DAY, "<"))
         if not ends:
             return None
+        # A folder without a readable date, such as Hive's __HIVE_DEFAULT_PARTITION__, may hold rows of any.
         unknown = [f"{self._column(types, part, date.min)[0]} IS NULL" for part in self.parts]
         return f"({' AND '.join(ends)} OR {' OR '.join(unknown)})"
 
     def _past(self, types: Mapping[str, str], day: date, sign: str) -> str:
         """Compare from the largest unit on, the day itself included."""
-        *larger, smallest = (self._column(types, part, day) for part in self.parts)
-        written = f"{smallest[0]} {sign}= {smallest[1]}"
+        columns = [self._column(types, part, day) for part in self.parts]
+        *larger, (name, last) = columns
+        written = f"{name} {sign}= {last}"
         for column, value in reversed(larger):
             written = f"{column} {sign} {value} OR ({column} = {value} AND ({written}))"
         return f"({written})"
@@ -81,11 +91,18 @@ class DatePartitions:
             raise SourceError(self.layout, f"there is no column {name!r}. The source has: {', '.join(types)}.")
         kind, column = types[name], SPARK.quote(name)
         number = form.replace("%Y", f"{day.year:04d}").replace("%m", f"{day.month:02d}").replace("%d", f"{day.day:02d}")
+        # A text is compared as what it stands for: as texts, month 9 is after month 10. try_cast makes NULL of what
+        # is no date, where cast would fail the query under ANSI rules.
         if kind == "string":
             kind = "date" if "-" in form else "bigint"
             column = f"try_cast({column} AS {kind})"
         if kind == "date" and form.startswith("%Y"):
-            start = day.replace(day=day.day if "%d" in form else 1, month=day.month if "%m" in form else 1)
+            # A folder of a month or a year is written as its first day.
+            start = day
+            if "%d" not in form:
+                start = start.replace(day=1)
+            if "%m" not in form:
+                start = start.replace(month=1)
             return column, SPARK.date(start)
         if kind in ("tinyint", "smallint", "int", "bigint") and "-" not in form:
             return column, str(int(number))

@@ -26,11 +26,14 @@ class Dialect:
     def literal(self, value: Cursor, kind: str) -> str:
         """Write a value of a Spark type as a typed, exact literal; CursorError if the two do not match."""
         check_value(value, kind)
+        # A datetime is a date in Python, so it is asked for first.
         if isinstance(value, datetime):
             return self.timestamp(value) if kind == "timestamp" else self.wall_clock(value)
         if isinstance(value, date):
             return self.date(value)
-        return self.text(value) if isinstance(value, str) else self.number(value)
+        if isinstance(value, str):
+            return self.text(value)
+        return self.number(value)
 
     def timestamp(self, value: datetime) -> str:
         """Write an instant, whatever the zone of the session."""
@@ -46,6 +49,7 @@ class Dialect:
 
     def number(self, value: int | Decimal) -> str:
         """Write a whole number or an exact decimal."""
+        # Never in exponents: 1E+3 is a double to a database.
         return f"{value:f}" if isinstance(value, Decimal) else f"{value:d}"
 
     def text(self, value: str) -> str:
@@ -92,8 +96,9 @@ class SparkDialect(Dialect):
         precision, scale = decimal_type(column.type)
         if isinstance(value, Decimal) and value.copy_abs() == Decimal(1).scaleb(precision - scale):
             check_value(value, column.type)
-            inside = sign[0] == (">" if value < 0 else "<")
-            return f"{self.cursor(column)} IS NOT NULL" if inside else "false"
+            # Every value is above the bound just below the smallest, and below the one just above the largest.
+            is_met_by_all = sign[0] == (">" if value < 0 else "<")
+            return f"{self.cursor(column)} IS NOT NULL" if is_met_by_all else "false"
         return super().comparison(column, sign, value)
 
 

@@ -56,17 +56,18 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
         if not _is_comparable(now):
             raise KeyColumnError(name, f"a {now.simpleString()} cannot be compared. Choose another key.")
     columns = [SPARK.quote(name) for name in names]
+    # At once, before the source is read: a row that is inserted into both in between is then in neither result.
+    # The other way round, it would be a key that the target has and the source has not, and look deleted.
     kept = gone.select(*columns).distinct().localCheckpoint(eager=True)
     return kept.subtract(there.select(*columns))
 
 
 def _type_of(df: DataFrame, name: str, side: str) -> DataType:
     exact = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
-    found = [
-        position
-        for position, other in enumerate(df.columns)
-        if other == name or (not exact and other.lower() == name.lower())
-    ]
+    found = []
+    for position, other in enumerate(df.columns):
+        if other == name or (not exact and other.lower() == name.lower()):
+            found.append(position)
     if len(found) != 1:
         raise KeyColumnError(name, f"the {side} has {len(found) or 'no'} such column. It has: {', '.join(df.columns)}.")
     return df.schema[found[0]].dataType
@@ -75,5 +76,7 @@ def _type_of(df: DataFrame, name: str, side: str) -> DataType:
 def _is_comparable(kind: DataType) -> bool:
     """Tell whether values of a type, and of all it is made of, can be compared."""
     parts = [field.dataType for field in getattr(kind, "fields", ())]
-    parts += [part for part in [getattr(kind, "elementType", None)] if part is not None]
+    element = getattr(kind, "elementType", None)
+    if element is not None:
+        parts.append(element)
     return kind.typeName() not in UNORDERED and all(map(_is_comparable, parts))

@@ -91,22 +91,20 @@ class RowOptions:
             )
 
     def _check_lookback(self, first: CursorColumn) -> None:
-        given = self.lookback
-        if given is None:
+        lookback = self.lookback
+        if lookback is None:
             return
-        fitting: type | tuple[type, ...] = (int, Decimal) if first.type.startswith("decimal") else int
-        fitting = timedelta if first.is_time else fitting
-        finite = not isinstance(given, Decimal) or given.is_finite()
-        if first.type == "string" or isinstance(given, bool) or not isinstance(given, fitting) or not finite:
+        if not _fits(first, lookback):
             raise CursorError(
                 first.name,
-                f"lookback={given!r} does not fit a {first.type}. Give a timedelta for times and dates, a number for "
-                "numbers, none for texts.",
+                f"lookback={lookback!r} does not fit a {first.type}. Give a timedelta for times and dates, a number "
+                "for numbers, none for texts.",
             )
-        if isinstance(given, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(given, first.tick):
-            raise CursorError(first.name, f"lookback={given} is finer than a {first.type}. Give whole steps of it.")
-        if given != abs(given):
-            raise CursorError(first.name, f"lookback={given!r} is below 0. Give how far to read back.")
+        # Moved by half a step, a bound would be no value of the column, and refused like a stored one that is not.
+        if isinstance(lookback, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(lookback, first.tick):
+            raise CursorError(first.name, f"lookback={lookback} is finer than a {first.type}. Give whole steps of it.")
+        if lookback != abs(lookback):
+            raise CursorError(first.name, f"lookback={lookback!r} is below 0. Give how far to read back.")
 
     def to_plan(self) -> dict[str, str]:
         """Return what a plan keeps of them: nothing where they are the defaults, as plans hold few entries."""
@@ -114,18 +112,36 @@ class RowOptions:
 
     def __str__(self) -> str:
         """Return what a window does not say itself, as a plan keeps it: no value of a cursor."""
-        given = {"high": self.high, "initial_value": self.initial_value}
-        answers = {name: value is not None for name, value in given.items()} | {
+        # Only whether a bound was given: its value may be personal, and logs and plans are read by others.
+        answers = {
+            "high": self.high is not None,
+            "initial_value": self.initial_value is not None,
             "settled": self.settled,
             "strings": self.strings,
         }
         words = [f"delay={self.delay}", f"sink={self.sink}"]
-        return " ".join([*words, *(f"{name}={'yes' if answer else 'no'}" for name, answer in answers.items())])
+        for name, answer in answers.items():
+            words.append(f"{name}={'yes' if answer else 'no'}")
+        return " ".join(words)
 
 
 DEFAULTS = str(RowOptions())
 
 
+def _fits(first: CursorColumn, lookback: object) -> bool:
+    """Tell whether a lookback can be taken off the values of a column."""
+    # True is an int in Python, and would read one step back.
+    if first.type == "string" or isinstance(lookback, bool):
+        return False
+    if first.is_time:
+        return isinstance(lookback, timedelta)
+    if isinstance(lookback, Decimal):
+        return first.type.startswith("decimal") and lookback.is_finite()
+    return isinstance(lookback, int)
+
+
 def shown(kept: object) -> str:
     """Return the options that a plan keeps, fit for a log; a plan of an earlier release keeps none."""
-    return kept if isinstance(kept, str) and re.fullmatch(r"[\w=:., -]{1,200}", kept, re.ASCII) else "options=unknown"
+    # Others can write to the table: no line break, and no page of text, gets into a log from there.
+    is_ours = isinstance(kept, str) and re.fullmatch(r"[\w=:., -]{1,200}", kept, re.ASCII)
+    return str(kept) if is_ours else "options=unknown"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DECIMALS = 76
-"""Digits that are compared: those of the widest decimal there is."""
+"""Digits that are compared: those of the widest decimal that Arrow has, so that any bound fits beside any value."""
 OBJECTS = "decimal(38,18)"
 """Type of a column of Python's Decimals, which say none themselves: that which Spark gives them."""
 NS_PER_US = 1_000
@@ -98,16 +98,19 @@ class PandasRows:
         nulls = reduce(pc.or_, map(pc.is_null, arrays))
         taken = pc.invert(nulls)
         if low is not None:
-            taken = pc.and_(taken, pc.fill_null(self._past(columns, low, "<=" if descending else ">="), False))
+            at_or_past_low = self._past(columns, low, "<=" if descending else ">=")
+            # A comparison with NULL is NULL, and Arrow's `and` of it as well.
+            taken = pc.and_(taken, pc.fill_null(at_or_past_low, False))
         names = [str(position) for position in range(len(columns))]
         table = pa.table(arrays, names=names).filter(taken)
         last = None
         if table.num_rows:
             order = "ascending" if descending else "descending"
             row = pc.select_k_unstable(table, 1, [(name, order) for name in names])[0].as_py()
-            last = tuple(
-                _cursor(column, table.column(name)[row].as_py()) for column, name in zip(columns, names, strict=True)
-            )
+            found = []
+            for column, name in zip(columns, names, strict=True):
+                found.append(_cursor(column, table.column(name)[row].as_py()))
+            last = tuple(found)
         return Facts(
             largest=None if descending else last,
             smallest=last if descending else None,
@@ -129,7 +132,8 @@ class PandasRows:
         if window.high is not None:
             ends = self._past(window.columns, window.high, ">" if window.descending else "<")
             if window.read_low is not None:
-                ends = pc.and_(ends, self._past(window.columns, window.read_low, "<=" if window.descending else ">="))
+                at_or_past_low = self._past(window.columns, window.read_low, "<=" if window.descending else ">=")
+                ends = pc.and_(ends, at_or_past_low)
             taken = pc.or_(taken, pc.and_(pc.fill_null(ends, False), pc.invert(nulls)))
         self._taken = (window, taken)
         return self.frame[taken.to_numpy(zero_copy_only=False)]
@@ -174,6 +178,8 @@ class PandasRows:
         if there.count(name) != 1:
             raise missing_column(name, there)
         series = self.frame.iloc[:, there.index(name)]
+        # pyarrow makes one type of some mixtures without a word, such as of datetimes with and without zone, and they
+        # would compare otherwise than where they come from.
         of_objects = str(series.dtype) == "object"
         kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
         if len(kinds) > 1:
@@ -199,14 +205,20 @@ class PandasRows:
         import pyarrow.compute as pc
 
         known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
-        choices, equal = [], None
+        # (a, b) < (1, 2) is: a < 1, or a = 1 and b < 2.
+        choices = []
+        equal_before = None
         for position, (column, value) in enumerate(known):
             values = self._values(column.name)[1]
             is_last = position == len(known) - 1
-            part = _compared(values, sign if is_last else sign[0], column, value)
-            choices.append(part if equal is None else pc.and_(equal, part))
-            same = _compared(values, "=", column, value)
-            equal = same if equal is None else pc.and_(equal, same)
+            here = _compared(values, sign if is_last else sign[0], column, value)
+            equal_here = _compared(values, "=", column, value)
+            if equal_before is None:
+                choices.append(here)
+                equal_before = equal_here
+            else:
+                choices.append(pc.and_(equal_before, here))
+                equal_before = pc.and_(equal_before, equal_here)
         return reduce(pc.or_, choices)
 
 
@@ -265,6 +277,7 @@ def _microseconds(name: str, array: pa.Array) -> pa.Array:
             return pc.multiply_checked(values, units[array.type.unit])
         except pa.ArrowInvalid:
             raise CursorError(name, UNREADABLE) from None
+    # Rounded down, as the text of a row is cut: Arrow divides towards zero, which is up for times before 1970.
     towards_zero = pc.divide(values, NS_PER_US)
     above = pc.greater(pc.multiply(towards_zero, NS_PER_US), values)
     return pc.subtract(towards_zero, above.cast(pa.int64()))
@@ -281,6 +294,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
         number = (value - FIRST_DAY).days
     elif column.is_number and pa.types.is_decimal(values.type):
         number = Decimal(value)
+    # One step outside of 64 bits there is no Arrow number to compare with, and the answer is one for all values.
     if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
         return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))

@@ -66,8 +66,8 @@ def plan_window(
     columns = source.columns(names, chosen.strings)
     chosen.check(columns)
     low, start = _ends(columns, state, chosen, context)
-    given = None if chosen.high is None else _given(columns, chosen.high, "high")
-    if given is not None and low is not None and precedes(given, low, descending=chosen.descending):
+    asked = None if chosen.high is None else _from_caller(columns, chosen.high, "high")
+    if asked is not None and low is not None and precedes(asked, low, descending=chosen.descending):
         raise CursorError(
             columns[0].name, "high is before the watermark, which never moves back. Leave it out, or rewind the job."
         )
@@ -75,17 +75,25 @@ def plan_window(
     check_nulls(columns, facts.nulls, chosen.nulls, context)
     _check_slack(columns[0], facts.slack, chosen)
     _check_text(columns, facts.smallest if chosen.descending else facts.largest, "its last value")
+    # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
     if columns[0].is_time:
-        _check_clock(source, columns[0], clock, low, state is None, given, context)
-    high = given
+        _check_clock(source, columns[0], clock, low, state is None, asked, context)
+    # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller
+    # says that nothing below it can come any more. Otherwise it may not go past the rows that are there.
+    is_vouched_for = asked is not None and (columns[0].is_time or chosen.settled)
     if facts.ceiling is not None:
-        high = _up_to(given, _ceiling(source, columns, facts.ceiling, low, context), columns, chosen, "its ceiling")
-    elif given is None or not (columns[0].is_time or chosen.settled):
-        last = _high(columns, facts, clock, chosen, context)
+        limit = _ceiling(source, columns, facts.ceiling, low, context)
+        high = _up_to(asked, limit, columns, chosen, "its ceiling")
+    elif is_vouched_for:
+        high = asked
+    else:
+        last = _just_past_last_row(columns, facts, clock, chosen, context)
+        # A watermark never moves back: what the delay leaves for later may end before it.
         if last is None or (low is not None and precedes(last, low, descending=chosen.descending)):
             last = low
-        high = _up_to(given, last, columns, chosen, "one step past the last row")
+        high = _up_to(asked, last, columns, chosen, "one step past the last row")
+    # A first run has nothing to read again: it starts at the very beginning, or where it was told to.
     lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
     return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start)
 
@@ -95,7 +103,9 @@ def _ends(
 ) -> tuple[Bound | None, Bound | None]:
     """Return the watermark, and where the first run was told to start."""
     if state is None:
-        start = None if options.initial_value is None else _given(columns, options.initial_value, "initial_value")
+        if options.initial_value is None:
+            return None, None
+        start = _from_caller(columns, options.initial_value, "initial_value")
         return start, start
     check_same_cursor(state, [column.name for column in columns], context)
     check_types(columns, state.get("type"))
@@ -107,20 +117,22 @@ def _ends(
     return read_bound(state.get("value"), columns), read_bound(state.get("start"), columns)
 
 
-def _given(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound:
+def _from_caller(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound:
     """Return a bound that the caller gives: a value, or a tuple of up to one for each column."""
     values = list(value) if isinstance(value, tuple | list) else [value]
     if not 1 <= len(values) <= len(columns):
         raise CursorError(
             columns[0].name, f"{what} has {len(values)} values for {len(columns)} columns. Give one each."
         )
-    found = [column.given(value, what) for column, value in zip(columns, values, strict=False)]
+    found = [column.from_caller(value, what) for column, value in zip(columns, values, strict=False)]
     bound: Bound = (*found, *[None] * (len(columns) - len(found)))
     _check_text(columns, bound, what)
     return bound
 
 
 def _check_text(columns: tuple[CursorColumn, ...], bound: Bound | None, what: str) -> None:
+    # The window is compared byte by byte. Only for ASCII is that the order in which keys rise everywhere: UTF-16
+    # puts some letters before others that UTF-8 puts after them, so a later key could be below the watermark.
     for column, value in zip(columns, bound or (), strict=False):
         if isinstance(value, str) and not value.isascii():
             raise CursorError(
@@ -145,6 +157,7 @@ def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, co
 
 def _check_slack(column: CursorColumn, slack: timedelta | None, options: RowOptions) -> None:
     """Refuse partitions that may be left out although late rows are still to come into them."""
+    # No delay is kept from an upper bound that the caller gives.
     late = timedelta(0) if options.high is not None else options.delay
     if isinstance(options.lookback, timedelta):
         late += options.lookback
@@ -162,15 +175,18 @@ def _check_clock(
     clock: datetime,
     low: Bound | None,
     first_run: bool,
-    given: Bound | None,
+    asked: Bound | None,
     context: str,
 ) -> None:
     """Refuse a clock behind the watermark, and bounds that the caller gives past the clock."""
+    # A server whose clock was set back, or another one, stamps rows below the watermark: they would never be read.
     wall: Any = column.at(clock)
     if low is not None and wall < low[0] and not first_run:
         raise SourceBehindError(source.name, context, "clock")
+    # Against the lowest stamp that can still be made: just before clocks are turned back, that is up to an hour or
+    # more below what they show, and rows of the repeated hour would be lost.
     lowest: Any = column.lowest(clock)
-    for what, bound in (("initial_value", low if first_run else None), ("high", given)):
+    for what, bound in (("initial_value", low if first_run else None), ("high", asked)):
         if bound is not None and lowest < bound[0]:
             raise CursorError(
                 column.name,
@@ -179,7 +195,7 @@ def _check_clock(
             )
 
 
-def _high(
+def _just_past_last_row(
     columns: tuple[CursorColumn, ...],
     facts: Facts,
     clock: datetime,
@@ -194,16 +210,21 @@ def _high(
     if not first.is_time:
         return _just_past(columns, last, options.descending)
     stamp: Any = last[0]
+    # Rows from the future are not taken: their stamp as watermark would leave out everything until then.
     if stamp > first.at(clock):
         logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, first.name)
     try:
         cap: Any = first.floor(earlier(clock, options.delay))
     except OverflowError:
         raise CursorError(first.name, f"delay={options.delay} reaches before the year 1. Give a shorter one.") from None
+    # For compound cursors, the cap without values for the others is below every row of its stamp: those are still
+    # within the delay.
+    at_cap: Bound = (cap, *[None] * (len(columns) - 1))
     if stamp >= cap:
-        return (cap, *[None] * (len(columns) - 1))
-    past = _just_past(columns, last, False)
-    return past if past[0] <= cap else (cap, *[None] * (len(columns) - 1))
+        return at_cap
+    # One step above the last row can be past the cap, where the step of the column is longer than the rest.
+    past: Any = _just_past(columns, last, False)
+    return past if past[0] <= cap else at_cap
 
 
 def _just_past(columns: tuple[CursorColumn, ...], last: Bound, descending: bool) -> Bound:
@@ -211,30 +232,34 @@ def _just_past(columns: tuple[CursorColumn, ...], last: Bound, descending: bool)
     column, value = columns[-1], last[-1]
     assert value is not None
     try:
-        return (*last[:-1], column.next_below(value) if descending else column.next_above(value))
+        following = column.next_below(value) if descending else column.next_above(value)
+        return (*last[:-1], following)
     except OverflowError:
         return (*_just_past(columns[:-1], last[:-1], descending), None)
 
 
 def _up_to(
-    given: Bound | None, limit: Bound | None, columns: tuple[CursorColumn, ...], options: RowOptions, what: str
+    asked: Bound | None, limit: Bound | None, columns: tuple[CursorColumn, ...], options: RowOptions, what: str
 ) -> Bound | None:
     """Return the bound that the caller gives, if it is not past the limit; else the limit itself."""
-    if given is None:
+    if asked is None:
         return limit
-    if limit is None or precedes(limit, given, descending=options.descending):
+    if limit is None or precedes(limit, asked, descending=options.descending):
         raise CursorError(
             columns[0].name,
             f"high is past {what}, and rows that come below it later would be lost. Leave it out, or give one that is "
             "not.",
         )
-    return given
+    return asked
 
 
 def _lookback(column: CursorColumn, low: Bound | None, lookback: Tick | None, clock: datetime) -> Tick | None:
     """Return how far to read back; on a wall clock more than asked, where it was put forward meanwhile."""
+    # 0 is no lookback, whatever its type. Numbers and instants have no clocks that are put forward.
     if low is None or not lookback or not isinstance(lookback, timedelta) or column.type == "timestamp":
         return lookback or None
+    # Two hours before 04:00 on the morning that skips an hour is 01:00 by the wall clock: three hours are read.
+    # Never less than asked, as in autumn, where the wall clock shows less than what has passed.
     end: Any = low[0]
     wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
     try:
@@ -248,6 +273,7 @@ def _ceiling(
     source: RowSource, columns: tuple[CursorColumn, ...], ceiling: Cursor, low: Bound | None, context: str
 ) -> Bound:
     bound: Bound = (columns[0].check(ceiling), *[None] * (len(columns) - 1))
+    # A ceiling only rises; one below the watermark is that of another server, or of a restored one.
     if low is not None and precedes(bound, low):
         raise SourceBehindError(source.name, context, "ceiling")
     return bound
@@ -299,12 +325,14 @@ def window_between(
     if before is not None and bool(before.get("descending")) != bool(until.get("descending")):
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
     low = until.get("start") if before is None else before.get("value")
+    # Both watermarks are read as a plan is, so that they are checked as one is. A watermark has no lookback. The
+    # columns are those of the source as it is now, with the ticks that it says.
     stored = {**until, "low": low, "high": until.get("value")}
     window = replace(RowWindow.from_plan(stored, names, context), columns=columns, nulls=options.nulls)
     if options.nulls != "include":
         check_nulls(columns, source.facts(columns, window.low, window.descending).nulls, options.nulls, context)
-    if window.low is not None and (
-        window.high is None or precedes(window.high, window.low, descending=window.descending)
-    ):
-        return replace(window, high=window.low)
+    if window.low is not None:
+        ends_before_it_starts = window.high is None or precedes(window.high, window.low, descending=window.descending)
+        if ends_before_it_starts:
+            return replace(window, high=window.low)
     return replace(window, lookback=None if before is None else options.lookback)

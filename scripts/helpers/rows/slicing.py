@@ -63,12 +63,14 @@ def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
     if type(n) is not int or not 1 <= n <= MAX_SLICES:
         raise BoundsError("slices", f"n is {n!r}; it must be a whole number from 1 to {MAX_SLICES:,}.")
     start, end = backfill_bounds("slices", low, high)
+    # Neither open ends nor texts nor compound values have a middle.
     if len(start) != 1 or end is None or len(end) != 1 or isinstance(start[0], str):
         raise BoundsError("slices", "only bounds of one time, date or number can be cut. Choose others by hand.")
     first, last = start[0], end[0]
     step = _step(first, last)
     steps = int(_divided(first, last, step))
     n = min(n, steps)
+    # Each cut is counted from `first`: widths that are added up would leave what division leaves to the last slice.
     cuts = [_moved(first, step, steps * number // n) for number in range(n)]
     return list(zip(cuts, [*cuts[1:], last], strict=True))
 
@@ -77,21 +79,28 @@ def _checked(context: str, name: str, bound: Any) -> RangeEnd:
     """Return one end, of values that compare and can be cut."""
     end = range_end(bound)
     for value in end:
+        # A float is not exact, and True is an int in Python.
         if isinstance(value, bool | float) or not isinstance(value, Cursor):
             raise BoundsError(
                 context, f"{name} is a {type(value).__name__}. Give a time, a date, a whole number, a Decimal or text."
             )
         if isinstance(value, Decimal) and not _is_number(value):
             raise BoundsError(context, f"{name} is no number that a column can hold. Give one of fewer digits.")
+    # In UTC, so that one moment makes one name of a slice, whatever zone it is given in.
     try:
-        return tuple(
-            value.astimezone(timezone.utc) if isinstance(value, datetime) and value.tzinfo else value for value in end
-        )
+        return tuple(_in_utc(value) for value in end)
     except OverflowError:
         raise BoundsError(context, f"{name} is outside the years 1 to 9999 in UTC. Give a nearer time.") from None
 
 
+def _in_utc(value: Cursor) -> Cursor:
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(timezone.utc)
+    return value
+
+
 def _is_number(value: Decimal) -> bool:
+    # The exponent of infinity and NaN is a letter. The limits keep Decimal("1E+999999999") from being written out.
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -MAX_DIGITS and value.adjusted() < MAX_DIGITS
 
@@ -103,12 +112,16 @@ def _family(value: Cursor) -> str:
 
 
 def _step(low: Cursor, high: Cursor) -> Any:
+    # A datetime is a date in Python, so it is asked for first.
     if isinstance(low, datetime):
         return MICROSECOND
     if isinstance(low, date):
         return DAY
     exponents = [int(value.as_tuple().exponent) for value in (low, high) if isinstance(value, Decimal)]
-    return Decimal(1).scaleb(min([0, *exponents])) if exponents else 1
+    if not exponents:
+        return 1
+    # Never more than 1: the zeros of Decimal("1E+3") are digits as well.
+    return Decimal(1).scaleb(min(0, *exponents))
 
 
 def _divided(low: Any, high: Any, step: Any) -> Any:
@@ -123,14 +136,20 @@ def _moved(low: Any, step: Any, count: int) -> Any:
 
 def slice_id(job_id: str, context: str, state: Mapping[str, Any], bounds: CursorRange, name: str) -> str:
     """Return the job that reads one slice: the same for the same bounds, and no value can be read from it."""
-    ends = [[_text(value) for value in end or ()] for end in bounds]
+    ends = []
+    for end in bounds:
+        ends.append([_text(value) for value in end or ()])
     return derived_id(job_id, "backfill", context, origin_of(state), name, repr(ends))
 
 
 def _text(value: Cursor) -> str:
+    """Write a value so that equal ones are written alike; what is written is part of the names of stored jobs."""
     if isinstance(value, datetime | date):
         return value.isoformat()
-    return repr(value) if isinstance(value, str) else f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"
+    if isinstance(value, str):
+        return repr(value)
+    # 5, 5.0 and 5E+0 are one bound; adding 0 makes 0 of -0.
+    return f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"
 
 
 @dataclass
@@ -172,9 +191,11 @@ class SliceSource:
         if self.is_done:
             return Facts()
         found = self.source.facts(columns, low, descending)
+        # Only times have a clock; a slice without an upper end belongs to a cursor that descends, of numbers.
         if columns[0].is_time and self.high is not None:
             now = self.clock()
-            self._check_age(columns[0], self.high, found.now or now.astimezone(found.zone or now.tzinfo))
+            source_now = found.now or now.astimezone(found.zone or now.tzinfo)
+            self._check_age(columns[0], self.high, source_now)
         return found
 
     def _check_age(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
@@ -184,12 +205,15 @@ class SliceSource:
             raise BoundsError(
                 self.context, f"delay={self.delay} reaches before the year 1. Give a shorter one."
             ) from None
+        # What a live run would take as its cap. A slice is read once and never again, so a row that comes into it
+        # later would be lost for good.
         settled: Any = column.floor(moment)
         if high <= (settled,):
             return
         end: Any = high[0]
         if not isinstance(end, datetime):
             end, settled = datetime.combine(end, time.min), moment.replace(tzinfo=None)
+        # Rounded up to a whole second, and never "0:00:00 from now".
         wait = max(SECOND, -((settled - end) // SECOND) * SECOND)
         raise BoundsError(
             self.context,

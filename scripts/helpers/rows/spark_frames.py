@@ -51,6 +51,7 @@ class DataFrameRows:
         zone: str | None = None,
         name: str = "DataFrame",
     ) -> None:
+        # By its methods, as awsglue is there on Glue only. A DataFrame has a toDF as well, with other arguments.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self.df: DataFrame = df.toDF() if is_dynamic else df
         self.name, self._partitions = name, partitions
@@ -61,8 +62,11 @@ class DataFrameRows:
         return tuple(self._column(name, strings) for name in names)
 
     def _column(self, name: str, strings: bool) -> CursorColumn:
+        # The exact name first: where Spark compares names exactly, `Id` and `id` are two columns.
         there = self.df.columns
-        found = [other for other in there if other == name] or [c for c in there if c.lower() == name.lower()]
+        found = [other for other in there if other == name]
+        if not found:
+            found = [other for other in there if other.lower() == name.lower()]
         if len(found) != 1:
             raise missing_column(name, there)
         kind = self.df.schema[found[0]].dataType.simpleString()
@@ -75,6 +79,7 @@ class DataFrameRows:
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)
         source = self._pruned(columns, low, None)
+        # Rows with NULL are counted wherever they are: no window takes them, so old ones are as lost as new ones.
         if low is not None:
             source = source.where(f"{nulls} OR ({probe.at_or_past(low, SPARK)})")
         row = source.selectExpr(f"count_if({nulls})", *_last(columns, nulls, "min" if descending else "max")).head()
@@ -94,6 +99,7 @@ class DataFrameRows:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
         now = self.columns([column.name for column in window.columns], strings=True)
         check_types(now, [column.type for column in window.columns])
+        # NULL is in no folder's date, so rows without a cursor may be in any folder.
         every = window.high is None or window.nulls == "include"
         source = self.df if every else self._pruned(now, window.read_low, window.high)
         return source.where(window.predicate(SPARK))
@@ -133,12 +139,17 @@ def _day(bound: Bound | None) -> date | None:
 def _last(columns: tuple[CursorColumn, ...], nulls: str, function: str) -> list[str]:
     """Write the last cursor there is, column by column, as exact text."""
     names = [SPARK.quote(column.name) for column in columns]
-    found = [f"{function}({names[0]})"]
-    if len(names) > 1:
+    if len(names) == 1:
+        found = [f"{function}({names[0]})"]
+    else:
+        # A struct compares from its first field on, as a compound cursor does; the largest of each column by itself
+        # would be a row that is not there. NULL is below everything in a struct, so such rows are left out.
         pairs = ", ".join(f"'c{position}', {name}" for position, name in enumerate(names))
         together = f"{function}(named_struct({pairs})) FILTER (WHERE NOT ({nulls}))"
         found = [f"({together}).c{position}" for position in range(len(names))]
-    return [
-        f"cast({f'unix_micros({text})' if column.type == 'timestamp' else text} AS string)"
-        for column, text in zip(columns, found, strict=True)
-    ]
+    texts = []
+    for column, expression in zip(columns, found, strict=True):
+        # As text, an instant would be written in the zone of the session.
+        exact = f"unix_micros({expression})" if column.type == "timestamp" else expression
+        texts.append(f"cast({exact} AS string)")
+    return texts

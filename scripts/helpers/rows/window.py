@@ -48,8 +48,10 @@ class RowWindow:
     @property
     def is_empty(self) -> bool:
         """Tell whether the window can hold no row."""
+        # Rows without a cursor are in no place: where they are wanted, a window between equal bounds takes them too.
         if self.whole or self.nulls == "include":
             return False
+        # A lookback reads below `low`, so equal bounds still hold rows.
         return self.high is None or (self.high == self.low and not self.lookback)
 
     @property
@@ -62,8 +64,10 @@ class RowWindow:
         try:
             moved = first.shifted(low, self.lookback, 1 if self.descending else -1)
         except OverflowError:
+            # Past the first value of the type: there is nothing to read further back.
             return self.start
-        bound: Bound = (moved, *(None for _ in self.columns[1:]))
+        # The other columns of a compound cursor have no bound: their order says nothing about the lateness of a row.
+        bound: Bound = (moved, *[None] * (len(self.columns) - 1))
         if self.start is not None and precedes(bound, self.start, descending=self.descending):
             return self.start
         return bound
@@ -72,13 +76,21 @@ class RowWindow:
         """Return the filter, of typed literals only."""
         if self.whole:
             return EVERYTHING
-        taken = NOTHING
-        if self.high is not None:
-            ends = [self.at_or_past(self.read_low, dialect)] if self.read_low is not None else []
-            ends.append(self._compare(self.high, ">" if self.descending else "<", dialect))
-            ends += [f"{dialect.quote(column.name)} IS NOT NULL" for column in self.columns[1:]]
-            taken = " AND ".join(ends)
-        return f"{self.null_predicate(dialect)} OR ({taken})" if self.nulls == "include" else taken
+        taken = NOTHING if self.high is None else self._between(self.high, dialect)
+        if self.nulls == "include":
+            return f"{self.null_predicate(dialect)} OR ({taken})"
+        return taken
+
+    def _between(self, high: Bound, dialect: Dialect) -> str:
+        conditions = []
+        if self.read_low is not None:
+            conditions.append(self.at_or_past(self.read_low, dialect))
+        conditions.append(self._compare(high, ">" if self.descending else "<", dialect))
+        # The first column is compared in any case, which NULL fails. Another one is not where the first decides,
+        # and a row with NULL there would be taken although `nulls` says otherwise.
+        for column in self.columns[1:]:
+            conditions.append(f"{dialect.quote(column.name)} IS NOT NULL")
+        return " AND ".join(conditions)
 
     def at_or_past(self, bound: Bound, dialect: Dialect) -> str:
         """Return the filter that takes a bound and what follows it."""
@@ -94,23 +106,29 @@ class RowWindow:
         columns = self.columns[: len(values)]
         if len(values) == 1:
             return dialect.comparison(columns[0], sign, values[0])
+        # (a, b) < (1, 2) is: a < 1, or a = 1 and b < 2. Only the last column may be equal, and only where the sign
+        # says so. Row values such as (a, b) < (1, 2) are not used: SQL Server and Oracle have none.
+        strict = sign[0]
         choices = []
-        for position, value in enumerate(values):
-            last = position == len(values) - 1
-            parts = [dialect.comparison(*pair) for pair in zip(columns, ["="] * position, values, strict=False)]
-            parts.append(dialect.comparison(columns[position], sign if last else sign[0], value))
-            choices.append(f"({' AND '.join(parts)})")
-        return f"{dialect.comparison(columns[0], sign[0] + '=', values[0])} AND ({' OR '.join(choices)})"
+        equal_before: list[str] = []
+        for position, (column, value) in enumerate(zip(columns, values, strict=True)):
+            is_last = position == len(values) - 1
+            here = dialect.comparison(column, sign if is_last else strict, value)
+            choices.append(f"({' AND '.join([*equal_before, here])})")
+            equal_before.append(dialect.comparison(column, "=", value))
+        return f"{dialect.comparison(columns[0], strict + '=', values[0])} AND ({' OR '.join(choices)})"
 
     # --- what is stored -------------------------------------------------------------------------
 
     def to_plan(self) -> dict[str, Any]:
         """Return what the frozen plan stores."""
-        options: dict[str, Any] = {"lookback": _lookback_to_store(self.lookback)} if self.lookback else {}
+        plan = {**self._identity, "low": self._stored(self.low), "high": self._stored(self.high), **self._begun}
+        # Defaults are left out, as a plan holds few entries and plans of many contexts share one item.
+        if self.lookback:
+            plan["lookback"] = _lookback_to_store(self.lookback)
         if self.nulls != "raise":
-            options["nulls"] = self.nulls
-        bounds = {"low": self._stored(self.low), "high": self._stored(self.high)}
-        return {**self._identity, **bounds, **self._begun, **options}
+            plan["nulls"] = self.nulls
+        return plan
 
     @classmethod
     def from_plan(cls, plan: Mapping[str, Any], names: Sequence[str], context: str) -> RowWindow:
@@ -122,17 +140,18 @@ class RowWindow:
         columns = tuple(map(CursorColumn, names, types))
         return cls(
             columns,
-            read_bound(plan.get("low"), columns),
-            read_bound(plan.get("high"), columns),
-            _lookback_from_store(plan.get("lookback"), columns[0]),
-            plan.get("nulls", "raise"),
-            plan.get("descending") is True,
-            read_bound(plan.get("start"), columns),
+            low=read_bound(plan.get("low"), columns),
+            high=read_bound(plan.get("high"), columns),
+            lookback=_lookback_from_store(plan.get("lookback"), columns[0]),
+            nulls=plan.get("nulls", "raise"),
+            descending=plan.get("descending") is True,
+            start=read_bound(plan.get("start"), columns),
         )
 
     @property
     def state_after(self) -> dict[str, Any]:
         """What the watermark of this context is once the window is processed."""
+        # Without a row there is no upper bound, and the watermark stays where it is: it must not be lost.
         value = self._stored(self.low if self.high is None else self.high)
         return {**self._identity, "value": value, **self._begun}
 
@@ -142,20 +161,34 @@ class RowWindow:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        names, types = [column.name for column in self.columns], [column.type for column in self.columns]
-        one = len(names) == 1
-        stored = {"kind": "rows", "cursor_column": names[0] if one else names, "type": types[0] if one else types}
-        return stored | ({"descending": True} if self.descending else {})
+        names: Any = [column.name for column in self.columns]
+        types: Any = [column.type for column in self.columns]
+        if len(self.columns) == 1:
+            names, types = names[0], types[0]
+        identity = {"kind": "rows", "cursor_column": names, "type": types}
+        if self.descending:
+            identity["descending"] = True
+        return identity
 
     def _stored(self, bound: Bound | None) -> Any:
-        return bound if bound is None else bound[0] if len(self.columns) == 1 else list(bound)
+        if bound is None:
+            return None
+        return bound[0] if len(self.columns) == 1 else list(bound)
 
 
 def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
     """Tell whether one bound comes before another in the order of reading."""
+    left: Any
+    right: Any
     for left, right in zip(one, other, strict=True):
-        if left != right:
-            return right is not None and (left is None or (left > right if descending else left < right))  # type: ignore[operator]
+        if left == right:
+            continue
+        # None is before everything, in either direction.
+        if right is None:
+            return False
+        if left is None:
+            return True
+        return bool(left > right if descending else left < right)
     return False
 
 
@@ -172,6 +205,7 @@ def check_same_cursor(stored: Mapping[str, Any], names: Sequence[str], context: 
 def check_types(columns: Sequence[CursorColumn], before: object) -> None:
     """Raise CursorError if a column has another type than it had."""
     types = as_list(before)
+    # A state that somebody altered; each column is then another than before, and the first one is named.
     if len(types) != len(columns):
         types = [None] * len(columns)
     for column, was in zip(columns, types, strict=True):
@@ -192,16 +226,20 @@ def read_bound(stored: object, columns: Sequence[CursorColumn]) -> Bound | None:
             columns[0].name,
             f"a stored bound has {len(values)} values, not {len(columns)}. Reset the watermark by hand.",
         )
-    known = len(values) if None not in values[1:] else values.index(None, 1)
+    # Only the last columns may have no value; the first always has one, and None is refused by its check.
+    known = len(values)
+    if None in values[1:]:
+        known = values.index(None, 1)
     if any(value is not None for value in values[known:]):
         raise CursorError(
             columns[known].name, "a stored bound has no value there, but one after it. Reset the watermark by hand."
         )
-    found = (column.check(value) for column, value in zip(columns, values[:known], strict=False))
+    found = [column.check(value) for column, value in zip(columns, values[:known], strict=False)]
     return (*found, *[None] * (len(columns) - known))
 
 
 def _lookback_to_store(lookback: Tick) -> Any:
+    # The table of watermarks holds no durations: whole microseconds, read again by the type of the column.
     return lookback // MICROSECOND if isinstance(lookback, timedelta) else lookback
 
 
