@@ -67,7 +67,7 @@ class Backfill:
         `delay`. Tuples for compound cursors. None is the very end, for live jobs that descend. What
         `gaps` returns fits.
     delay
-        How long rows may come after their stamp; see `row_options.RowOptions`.
+        How long rows may come after their stamp; see `options.RowOptions`.
     sink
         ``append`` refuses bounds of which something is covered already, or begun by another slice,
         as those rows would be there twice; ``merge`` says that what is written replaces rows of the

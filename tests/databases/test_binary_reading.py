@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable
-from tests.databases.windows import plan
 from tests.support.databases import PostgresServer
+from tests.support.row_windows import plan
 
 VALUES = {
     "smallint": "'-32768'",

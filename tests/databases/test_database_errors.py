@@ -18,8 +18,8 @@ from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.databases.windows import plan
 from tests.support.databases import PostgresServer, free_port
+from tests.support.row_windows import plan
 
 SECRET = "not-a-secret"
 

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.databases import table
 from scripts.helpers.databases.table import JdbcTable
-from tests.databases.windows import plan
+from tests.support.row_windows import plan
 
 Maker = Callable[..., JdbcTable]
 

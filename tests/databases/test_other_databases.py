@@ -11,7 +11,7 @@ import pytest
 
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
-from tests.databases.windows import plan, taken
+from tests.support.row_windows import plan, taken
 
 BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])
 

@@ -16,7 +16,7 @@ from scripts.helpers.databases.snapshot import NEXT, PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceError
 from scripts.helpers.rows.window import RowWindow
-from tests.databases.windows import plan, taken
+from tests.support.row_windows import plan, taken
 
 Maker = Callable[..., JdbcTable]
 STAMPED = "id int primary key, at timestamptz NOT NULL DEFAULT clock_timestamp(), changed {kind} NOT NULL DEFAULT {now}"
@@ -237,6 +237,8 @@ def test_nothing_is_lost_when_writers_commit_in_any_order_while_runs_go_on(
     window: RowWindow | None = None
     for run in range(6):
         if run == 5:
+            while postgres.sql(f"SELECT count(*) FROM {name}")[0][0] <= 30:
+                assert any(thread.is_alive() for thread in writers)
             stop.set()
             for thread in writers:
                 thread.join(30)

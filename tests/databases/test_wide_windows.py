@@ -12,7 +12,7 @@ import pytest
 from scripts.helpers.databases import table
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.rows.window import RowWindow
-from tests.databases.windows import plan
+from tests.support.row_windows import plan
 
 Maker = Callable[..., JdbcTable]
 START = {

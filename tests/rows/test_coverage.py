@@ -417,7 +417,7 @@ def test_slices_are_refused_when_their_number_makes_no_sense(n: Any) -> None:
         slices(0, 10, n)
 
 
-@pytest.mark.parametrize(("low", "high"), [("a", "b"), ((1, 2), (3, 4)), (None, 5)], ids=repr)
+@pytest.mark.parametrize(("low", "high"), [("a", "b"), ((1, 2), (3, 4)), (1, (3, 4)), ((1, 2), 5), (None, 5)], ids=repr)
 def test_slices_are_refused_when_the_bounds_cannot_be_cut(low: Any, high: Any) -> None:
     with pytest.raises(BoundsError, match="can be cut"):
         slices(low, high, 2)

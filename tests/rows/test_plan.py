@@ -11,11 +11,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
-from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
+from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -32,10 +31,7 @@ def source_of(column: CursorColumn, *values: Any, now: datetime | None = NOW, **
 
 
 def plan(source: ListedRows, before: RowWindow | None = None, **options: Any) -> RowWindow:
-    """Plan the window after another one, by way of the real serializer."""
-    state = decode(*encode(before.state_after)) if before else None
-    names = [column.name for column in source.cursors]
-    return plan_window(source, names, **({"now": NOW, "state": state, "context": "repairs"} | options))
+    return plan_after(before, source, [column.name for column in source.cursors], **({"now": NOW} | options))
 
 
 def refused(source: ListedRows, before: RowWindow | None = None, **options: Any) -> str:
@@ -498,7 +494,7 @@ def test_rows_before_the_watermark_come_again_when_there_is_a_lookback(
 
     assert (second.low, second.state_after) == (first.high, first.state_after)
     assert source.rows(second) == [(value,) for value in again]
-    stored = RowWindow.from_plan(decode(*encode(second.to_plan())), [column.name], "repairs")
+    stored = replayed(second)
     assert (stored.lookback, source.rows(stored)) == (lookback, source.rows(second))
 
 
@@ -564,7 +560,7 @@ def test_lookback_goes_no_further_than_the_initial_value_when_there_was_one(
     windows += [plan(source, windows[-1], **options)]
 
     assert [[value for (value,) in source.rows(window)] for window in windows[1:]] == [again, again]
-    stored = RowWindow.from_plan(decode(*encode(windows[-1].to_plan())), ["id"], "repairs")
+    stored = replayed(windows[-1])
     assert stored == windows[-1]
 
 
@@ -717,7 +713,7 @@ def test_windows_go_down_when_the_cursor_is_descending() -> None:
     third = plan(source, second, descending=True)
 
     assert [source.rows(window) for window in (first, second, third)] == [[(-1,), (-2,)], [(-3,)], []]
-    stored = RowWindow.from_plan(decode(*encode(second.to_plan())), ["id"], "repairs")
+    stored = replayed(second)
     assert stored == second
 
 
@@ -775,7 +771,7 @@ def test_compound_state_reads_back_when_the_clock_capped_it() -> None:
         "kind": "rows", "cursor_column": ["at", "id"], "type": ["timestamp", "bigint"], "value": [ago(5), None],
     }  # fmt: skip
     assert plan(source, first).low == first.high
-    assert RowWindow.from_plan(decode(*encode(first.to_plan())), ["at", "id"], "repairs") == first
+    assert replayed(first) == first
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
             connection.createStatement().execute(found.sessionInitStatement().get())
         yield connection
     finally:
-        with suppress(Py4JError):  # A connection that broke off says so again.
+        with suppress(Py4JError):  # A connection that broke off says so again, and would hide the first error.
             connection.close()
 
 
@@ -62,13 +62,15 @@ def ask(spark: SparkSession, options: Mapping[str, str], query: str, names: Sequ
         Its columns, in order.
     """
     with jdbc_connection(spark, options) as connection:
+        # On Spark Connect there is no JVM to reach: the question goes as a Spark job.
         if connection is None:
             schema = ", ".join(f"{name} STRING" for name in names)
             reader = spark.read.format("jdbc").options(**options, query=query, customSchema=schema)
             return [tuple(row) for row in reader.load().collect()]
         statement = connection.createStatement()
-        given = {name.lower(): value for name, value in options.items()}
-        statement.setQueryTimeout(int(given.get("querytimeout", 0)))
+        # Spark's reader takes options in any case of letters, so `queryTimeout` must hold here in any. 0 is no limit.
+        by_lower_name = {name.lower(): value for name, value in options.items()}
+        statement.setQueryTimeout(int(by_lower_name.get("querytimeout", 0)))
         found = statement.executeQuery(query)
         rows = []
         while found.next():
@@ -77,7 +79,11 @@ def ask(spark: SparkSession, options: Mapping[str, str], query: str, names: Sequ
 
 
 TRY_LATER = ("08", "40", "53", "57", "HYT")
-"""Classes of SQLSTATE: connection, rollback (as on a busy replica), resources, operator, time-out."""
+"""Classes of SQLSTATE that a later run may not meet: connection, rollback (as on a busy replica), resources,
+operator (a shutdown), time-out. Nothing is tried again here: the scheduler's retry replays the same plan."""
+CANCELED = "57014"
+"""A query that was canceled, by a person or by a time-out of the server's: of the operator's class, but the same
+query meets the same limit again."""
 REASONS = {
     "28": "refuses the user or the password. Check both, and what they may read",
     "42501": "does not let this user read it. Grant SELECT",
@@ -88,6 +94,7 @@ REASONS = {
     "3D": "does not exist under this name. Check the URL",
 }
 MAX_CAUSES = 20
+"""Causes that are looked at: in Java, a chain of causes can be a circle."""
 DRIVERS = re.compile(
     r"\b(?:java\.sql|org\.postgresql|com\.mysql|org\.mariadb|com\.microsoft\.sqlserver|oracle|org\.sqlite)[\w.$]*Exception"
 )
@@ -117,6 +124,7 @@ def typed_errors(source: str) -> Iterator[None]:
 
 
 def _translated(source: str, error: Exception) -> SourceError | None:
+    # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
     for cause in _causes(error):
         kind = cause.getClass().getName()
         if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
@@ -124,17 +132,21 @@ def _translated(source: str, error: Exception) -> SourceError | None:
         state = _ask(cause, "getSQLState")
         if state is not None or DRIVERS.fullmatch(kind):
             return _from_state(source, state, kind.rpartition(".")[2])
+    # What failed on an executor reaches the driver as text only.
     lost = DRIVERS.search(str(error))
-    return _from_state(source, None, lost[0].rpartition(".")[2]) if lost else None
+    if lost is None:
+        return None
+    return _from_state(source, None, lost[0].rpartition(".")[2])
 
 
 def _from_state(source: str, state: str | None, kind: str) -> SourceError:
     shown = f"SQLSTATE {state or 'unknown'}, {kind}"
-    if state is not None and state.startswith(TRY_LATER) and state != "57014":
-        return SourceUnavailableError(source, shown)
-    for start, reason in REASONS.items():
-        if state is not None and state.startswith(start):
-            return SourceError(source, f"the database {reason} ({shown}).")
+    if state is not None:
+        if state.startswith(TRY_LATER) and state != CANCELED:
+            return SourceUnavailableError(source, shown)
+        for start, reason in REASONS.items():
+            if state.startswith(start):
+                return SourceError(source, f"the database {reason} ({shown}).")
     return SourceError(source, f"the database refused the query ({shown}). Its own log says why.")
 
 

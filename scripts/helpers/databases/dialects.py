@@ -23,6 +23,20 @@ CATALOGUE = NAME, TYPE, INDEXED, NULLABLE = "column_name", "declared", "indexed"
 
 
 @dataclass(frozen=True)
+class TableColumn:
+    """What the catalogue says of a column; `indexed` is None for a view."""
+
+    declared: str
+    indexed: bool | None
+    nullable: bool
+
+    @classmethod
+    def parse(cls, declared: str, indexed: str | None, nullable: str) -> TableColumn:
+        """Read a row of a catalogue query without the name: all is text, and 1 is yes."""
+        return cls(declared, None if indexed is None else bool(int(indexed)), bool(int(nullable)))
+
+
+@dataclass(frozen=True)
 class Declared:
     """A declared type, taken apart: ``decimal(10,2) unsigned`` is decimal, (10, 2) and the text itself."""
 
@@ -48,11 +62,14 @@ class Declared:
         if not self.numbers:
             return unbounded
         precision, scale = (*self.numbers, 0)[:2]
-        return f"decimal({precision},{scale})" if precision <= 38 and 0 <= scale <= precision else None
+        # What Spark has no decimal for would be read rounded: more than 38 digits, or a scale below 0 as in Oracle.
+        is_held_by_spark = precision <= 38 and 0 <= scale <= precision
+        return f"decimal({precision},{scale})" if is_held_by_spark else None
 
     def tick(self, digits: int) -> timedelta:
         """Return the step of a time by its digits after the second; at least a microsecond."""
         shown = self.numbers[0] if self.numbers else digits
+        # Python and Spark hold microseconds. Of what is finer, the text is cut, so a microsecond above it is past it.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
@@ -79,6 +96,12 @@ class Database(Dialect):
     """What follows a SELECT that reads no table."""
     encoding = "utf-8"
     """What the hex digits of a text stand for."""
+    system_columns: Mapping[str, TableColumn] = MappingProxyType({})
+    """Columns that every table has and neither its catalogue nor ``*`` shows."""
+
+    def cuts_by(self, column: CursorColumn) -> bool:
+        """Tell whether a large window may be cut by a column: texts have no middle."""
+        return column.type != "string"
 
     def of_table(self, declared: Mapping[str, str]) -> Database:
         """Return the dialect for a table, if how its columns are declared changes what is written."""
@@ -120,6 +143,8 @@ class Database(Dialect):
         if column.type == "string":
             return self._text_of(text, column.name)
         found = column.from_text(text)
+        # A decimal without declared digits is read as one of 38: a value that does not fit there would be rounded, and
+        # the bound be below or above its row.
         try:
             return column.check(found)
         except CursorError:
@@ -145,7 +170,7 @@ class Database(Dialect):
 
     def read_as_text(self, declared: str) -> str | None:
         """Return Spark's type of a column whose rows are read as exact text, since a driver may shift them."""
-        kind = (self.cursor_type(declared) or ("", None))[0]
+        kind, _ = self.cursor_type(declared) or (None, None)
         return kind if kind in ("timestamp", "timestamp_ntz") else None
 
     def catalogue(self, parts: Sequence[str]) -> str:
@@ -185,6 +210,8 @@ class PostgreSQL(Database):
 
     def exact(self, expression: str, kind: str) -> str:
         """Write the exact text of a value; infinity and what is outside the years 1 to 9999 as their ends."""
+        # As their ends, not as errors: one row stamped 'infinity' would stop the job, and is left for later as any
+        # row from the future is.
         if kind == "timestamp":
             inside = _between(expression, f"TIMESTAMPTZ '{FIRST} 00:00+00'", f"TIMESTAMPTZ '{LAST} 23:59:59.999999+00'")
             return f"to_char(({inside}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
@@ -201,6 +228,7 @@ class PostgreSQL(Database):
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type and the tick of a declared type."""
         found = Declared.parse(declared)
+        # An array of timestamps has their base and no order in time.
         if found.text.endswith("[]"):
             return None
         if found.base == "timestamp":
@@ -255,6 +283,7 @@ class MySQL(Database):
 
     def exact(self, expression: str, kind: str) -> str:
         """Write the exact text of a value; NULL for a zero date."""
+        # '0000-00-00' is below every date, so it is the last value only where there is no other one.
         if kind in ("timestamp", "timestamp_ntz"):
             text = f"NULLIF(DATE_FORMAT({expression}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')"
             return f"CONCAT({text}, '+00:00')" if kind == "timestamp" else text
@@ -269,6 +298,7 @@ class MySQL(Database):
             return "timestamp" if found.base == "timestamp" else "timestamp_ntz", found.tick(0)
         if found.base == "decimal":
             return with_tick(found.decimal("decimal(10,0)"))
+        # Unsigned, each needs the next larger type: above half of its range a value would turn negative.
         if found.base == "bigint":
             return with_tick("decimal(20,0)" if "unsigned" in found.text else "bigint")
         if found.base in WHOLE_TYPES:
@@ -311,7 +341,8 @@ def with_tick(kind: str | None) -> tuple[str, Tick | None] | None:
 
 
 DATETIME_TICK = timedelta(microseconds=3_333)
-"""SQL Server's DATETIME has steps of 1/300 s; what is a whole step above a value is below the next one."""
+"""SQL Server's DATETIME has steps of 1/300 s; what is a whole step above a value is below the next one. Rounded up,
+a bound just past a row would be past the next row as well, which may come later."""
 
 
 class SQLServer(Database):
@@ -367,8 +398,7 @@ class SQLServer(Database):
         if found.base in times:
             return times[found.base]
         if found.base in ("decimal", "numeric"):
-            kind = found.decimal("decimal(18,0)")
-            return (kind, None) if kind else None
+            return with_tick(found.decimal("decimal(18,0)"))
         if found.base in WHOLE_TYPES:
             return "int", None
         return ("string", None) if found.base in ("char", "varchar", "nchar", "nvarchar") else None
@@ -413,6 +443,7 @@ class Oracle(Database):
 
     def wall_clock(self, value: datetime) -> str:
         """Write a timestamp without zone; in whole seconds as a DATE, so that an index on a DATE serves it."""
+        # Compared with a TIMESTAMP, Oracle would cast every DATE of the table to one, and no index on it serves.
         if value.microsecond:
             return super().wall_clock(value)
         return f"TO_DATE('{wall_text(value)[:19]}', 'YYYY-MM-DD HH24:MI:SS')"
@@ -443,8 +474,7 @@ class Oracle(Database):
         if found.base == "timestamp":
             return "timestamp" if found.has_zone else "timestamp_ntz", found.tick(6)
         if found.base == "number":
-            kind = found.decimal("decimal(38,10)")
-            return (kind, None) if kind else None
+            return with_tick(found.decimal("decimal(38,10)"))
         return ("string", None) if found.base in ("varchar2", "nvarchar2", "char", "nchar") else None
 
     def catalogue(self, parts: Sequence[str]) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from scripts.helpers.databases.dialects import Database, PostgreSQL
-from scripts.helpers.databases.table import JdbcTable, TableColumn, database_of
+from scripts.helpers.databases.dialects import Database, PostgreSQL, TableColumn
+from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, check_value
 from scripts.helpers.rows.sources import Facts
-from scripts.helpers.rows.window import RowWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,10 +23,13 @@ SYSTEM = "xmin"
 NEXT = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
 OLDEST = "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text)"
 WRAP = 2**32
+"""Transactions after which the 32 bits of xmin begin again; xid8 has 64 bits, the upper half of which is the epoch."""
 
 
 class TransactionIds(PostgreSQL):
     """PostgreSQL where cursors are transaction ids: in columns of type xid8 or bigint, or `xmin`."""
+
+    system_columns = MappingProxyType({SYSTEM: TableColumn("bigint", indexed=False, nullable=False)})
 
     def __init__(self, xid8: frozenset[str] = frozenset()) -> None:
         self._xid8 = xid8
@@ -40,6 +42,7 @@ class TransactionIds(PostgreSQL):
         """Write a cursor column; the 32 bits of xmin with the epoch, from the next id, put before them."""
         if column.name != SYSTEM:
             return super().cursor(column)
+        # No row is from the future: bits above those of the next id belong to the epoch before.
         number, following = f"CAST(CAST({SYSTEM} AS text) AS bigint)", f"(SELECT {NEXT})"
         behind = f"CASE WHEN {number} > {following} % {WRAP} THEN {WRAP} ELSE 0 END"
         return f"({following} - {following} % {WRAP} + {number} - {behind})"
@@ -64,6 +67,10 @@ class TransactionIds(PostgreSQL):
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type; an id has 64 bits and would need centuries to use the last one."""
         return ("bigint", None) if declared == "xid8" else super().cursor_type(declared)
+
+    def cuts_by(self, column: CursorColumn) -> bool:
+        """Tell whether a large window may be cut by a column: by xmin, each range would read the whole table."""
+        return column.name != SYSTEM and super().cuts_by(column)
 
     def read_as_text(self, declared: str) -> str | None:
         """Return Spark's type of a column whose rows are read as exact text."""
@@ -116,7 +123,7 @@ class PostgresSnapshot(JdbcTable):
         if len(names) != 1:
             raise CursorError(", ".join(names), "a snapshot bounds one column of transaction ids. Name that only.")
         found = super().columns(names, strings)
-        declared = self._catalogue[names[0]].declared
+        declared = self._queries.catalogue[names[0]].declared
         if declared not in ("xid8", "bigint"):
             raise CursorError(
                 names[0],
@@ -130,13 +137,15 @@ class PostgresSnapshot(JdbcTable):
         (column,) = columns
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
-        self._warn_without_index(columns)
-        last = self.dialect.outermost(column, "MAX", f"FROM {self._table}")
+        self._warn_without_index(column)
+        # Of xmin the last one is not asked for: it would read the whole table, and PostgreSQL itself has written it.
+        last = "NULL"
+        if column.name != SYSTEM:
+            last = self.dialect.outermost(column, "MAX", f"FROM {self._table}")
+        # In one statement, and so of one snapshot: asked one after the other, a transaction could begin and commit in
+        # between, and its id would be taken for one that the server has not given out.
         row = self._ask(
-            ceiling=OLDEST,
-            following=f"CAST({NEXT} AS text)",
-            nulls=self._nulls(columns),
-            last="NULL" if column.name == SYSTEM else last,
+            ceiling=OLDEST, following=f"CAST({NEXT} AS text)", nulls=self._queries.nulls(columns), last=last
         )
         if row[3] is not None and int(row[3]) >= int(row[1]):
             raise CursorError(
@@ -148,27 +157,12 @@ class PostgresSnapshot(JdbcTable):
 
     # --- within ---------------------------------------------------------------------------------
 
-    @cached_property
-    def _catalogue(self) -> dict[str, TableColumn]:
-        return super()._catalogue | {SYSTEM: TableColumn("bigint", False, False)}
-
-    def _warn_without_index(self, columns: tuple[CursorColumn, ...]) -> None:
-        if columns[0].name != SYSTEM:
-            super()._warn_without_index(columns)
+    def _warn_without_index(self, column: CursorColumn) -> None:
+        if column.name != SYSTEM:
+            super()._warn_without_index(column)
             return
         logger.warning(
             "event=no_index source=%s column=%s: each run reads the whole table on the server. A column that is filled "
             "with pg_current_xact_id() can have an index",
             self.name, SYSTEM,
         )  # fmt: skip
-
-    def _ranges(self, window: RowWindow) -> list[str]:
-        """Cut a large window, unless each range would read the whole table."""
-        return [""] if window.columns[0].name == SYSTEM else super()._ranges(window)
-
-    def _as_text(self, columns: tuple[CursorColumn, ...]) -> dict[str, tuple[str, str]]:
-        """Return the columns that are read as exact text; xmin if it is the cursor."""
-        found = super()._as_text(columns)
-        if columns[0].name == SYSTEM:
-            found[SYSTEM] = (self.dialect.exact(self.dialect.cursor(columns[0]), "bigint"), "bigint")
-        return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,11 @@ from scripts.helpers.databases.dialects import (
     PostgreSQL,
     SQLite,
     SQLServer,
+    TableColumn,
 )
+from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
 from scripts.helpers.errors import SourceError
-from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
-from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import Facts, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
@@ -43,20 +43,14 @@ DATABASES: dict[str, Database] = {
     "jdbc:sqlite:": SQLite(),
 }
 MANY = 100_000
-"""A window of more rows is read by several queries; a smaller one costs less in one."""
+"""A window of more rows is read by several queries; a smaller one costs less in one, as each opens a connection."""
 PER_CORE, MAX_PARTITIONS = 2, 128
-"""Ranges are of equal width, not of equal count: more of them even out skew, and cost each an index scan of its own."""
+"""Ranges are of equal width, not of equal count: two a core even out some of that, as one core takes a second short
+range while another is at a long one. Each costs an index scan; 128 are a bound for a cluster of many cores, whose
+connections a database would refuse at once."""
 FETCH_SIZE = 10_000
-"""Rows that a driver takes at a time; some take all at once unless told."""
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """What the catalogue says of a column; `indexed` is None for a view."""
-
-    declared: str
-    indexed: bool | None
-    nullable: bool
+"""Rows that a driver takes at a time. Unless told, PostgreSQL's and MySQL's take all rows of a query into memory at
+once, and Oracle's 10, at a round trip each."""
 
 
 class JdbcTable:
@@ -109,6 +103,7 @@ class JdbcTable:
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
         self._spark, self._parts, self._partitions, self._zone = spark, parts, partitions, named_zone(zone, self.name)
+        # In this order: the caller's properties win over what each database needs by default, but not over the URL.
         self._options = {
             "driver": self._database.driver,
             "fetchsize": str(FETCH_SIZE),
@@ -134,35 +129,37 @@ class JdbcTable:
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
         self._forget()
-        return tuple(self._column(name, strings) for name in names)
+        return tuple(self._queries.column(name, strings) for name in names)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the database, in one query, for its clock, the last cursor value at `low` or past it, and NULLs."""
-        self._warn_without_index(columns)
+        self._warn_without_index(columns[0])
         probe = RowWindow(columns, low, None, descending=descending)
-        past = [] if low is None else [f"({probe.at_or_past(low, self.dialect)})"]
-        last = self._last(columns, past, "MIN" if descending else "MAX")
-        expressions = {f"last_{position}": expression for position, expression in enumerate(last)}
-        row = self._ask(now=self.dialect.now, nulls=self._nulls(columns), **expressions)
+        past = None if low is None else f"({probe.at_or_past(low, self.dialect)})"
+        last = self._queries.last(columns, past, "MIN" if descending else "MAX")
+        row = self._ask(
+            now=self.dialect.now,
+            nulls=self._queries.nulls(columns),
+            **{f"last_{position}": expression for position, expression in enumerate(last)},
+        )
         found = None
         if row[2] is not None:
             found = tuple(self.dialect.value(text, column) for column, text in zip(columns, row[2:], strict=True))
-        now = isoparse(row[0].replace(" ", "T", 1)).astimezone(self._zone)
-        return Facts(now, None if descending else found, found if descending else None, int(row[1]))
+        return Facts(
+            now=isoparse(row[0].replace(" ", "T", 1)).astimezone(self._zone),
+            largest=None if descending else found,
+            smallest=found if descending else None,
+            nulls=int(row[1]),
+        )
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
         self._forget()
-        columns = tuple(self._column(column.name, strings=True) for column in window.columns)
+        columns = tuple(self._queries.column(column.name, strings=True) for column in window.columns)
         check_types(columns, [column.type for column in window.columns])
         ranges = self._ranges(window)
-        texts = self._as_text(columns)
-        hidden = self._hidden(len(texts))
-        shown = [
-            f"{text} AS {self.dialect.quote(name)}" for name, (text, _) in zip(hidden, texts.values(), strict=True)
-        ]
-        predicate = window.predicate(self.dialect)
-        relation = f"(SELECT {', '.join(['t.*', *shown])} FROM {self._table} t WHERE {predicate}) window_rows"
+        texts = self._queries.as_text(columns)
+        relation = self._queries.relation(window, texts)
         with self.typed_errors():
             if len(ranges) == 1:
                 found = self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
@@ -170,9 +167,7 @@ class JdbcTable:
                 options = dict(self._options)
                 found = self._spark.read.jdbc(options.pop("url"), relation, predicates=ranges, properties=options)
         self._check_names(found)
-        casts = dict(zip(texts, zip(hidden, (kind for _, kind in texts.values()), strict=True), strict=True))
-        names = [name for name in found.columns if name not in hidden]
-        return found.selectExpr(*(self._shown(name, casts) for name in [*names, *(set(casts) - set(names))]))
+        return found.selectExpr(*shown(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def typed_errors(self) -> AbstractContextManager[None]:
         """Return what lets the database's errors come out as SourceError, without the driver's text."""
@@ -187,99 +182,63 @@ class JdbcTable:
 
     # --- within ---------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def dialect(self) -> Database:
         """How SQL is written for the table."""
-        return self._database.of_table({name: column.declared for name, column in self._catalogue.items()})
-
-    def _forget(self) -> None:
-        """Ask the catalogue again at the next need: each plan sees the table as it is."""
-        for name in ("_catalogue", "dialect"):
-            self.__dict__.pop(name, None)
+        return self._queries.dialect
 
     @cached_property
-    def _catalogue(self) -> dict[str, TableColumn]:
-        found = {
-            row[0]: TableColumn(row[1], None if row[2] is None else bool(int(row[2])), bool(int(row[3])))
-            for row in self._query(self._database.catalogue(self._parts), CATALOGUE)
-        }
-        if not found:
+    def _queries(self) -> TableQueries:
+        """What can be asked about the table, by its catalogue."""
+        catalogue = {}
+        for name, declared, indexed, nullable in self._query(self._database.catalogue(self._parts), CATALOGUE):
+            catalogue[name] = TableColumn.parse(declared, indexed, nullable)
+        if not catalogue:
             raise SourceError(
                 self.name, "there is no such table, or this user may not see it. Check the name and the schema."
             )
-        return found
+        return TableQueries(self._database, self._parts, {**catalogue, **self._database.system_columns})
+
+    def _forget(self) -> None:
+        """Ask the catalogue again at the next need: each plan sees the table as it is.
+
+        A column that was altered since would be compared as what it was, and its rows passed over.
+        """
+        self.__dict__.pop("_queries", None)
 
     @property
     def _table(self) -> str:
         return self._database.table(self._parts)
 
-    def _column(self, name: str, strings: bool) -> CursorColumn:
-        if name not in self._catalogue:
-            raise missing_column(name, self._catalogue)
-        declared = self._catalogue[name].declared
-        kind, tick = self.dialect.cursor_type(declared) or (None, None)
-        if kind is None or (kind == "string" and not strings):
-            raise unordered(name, declared, as_text=kind is not None)
-        return CursorColumn(name, kind, tick)
-
-    def _warn_without_index(self, columns: tuple[CursorColumn, ...]) -> None:
-        first = columns[0]
-        indexed = self._catalogue[first.name].indexed
-        if indexed is False or (indexed and not self.dialect.serves(first)):
+    def _warn_without_index(self, column: CursorColumn) -> None:
+        if self._queries.lacks_index(column):
             logger.warning(
                 "event=no_index source=%s column=%s: each run reads the whole table several times, however little is "
                 "new. Add an index on it",
-                self.name, first.name,
+                self.name, column.name,
             )  # fmt: skip
-
-    def _nulls(self, columns: tuple[CursorColumn, ...]) -> str:
-        """Write the count of rows with NULL in a cursor column; 0 where the table allows none."""
-        nullable = tuple(column for column in columns if self._catalogue[column.name].nullable)
-        if not nullable:
-            return "0"
-        return (
-            f"(SELECT COUNT(*) FROM {self._table} WHERE {RowWindow(nullable, None, None).null_predicate(self.dialect)})"
-        )
-
-    def _last(self, columns: tuple[CursorColumn, ...], past: list[str], function: str) -> list[str]:
-        """Write the last cursor there is, column by column; each query is one step into an index."""
-        filters = [*past, *(f"{self.dialect.quote(column.name)} IS NOT NULL" for column in columns[1:])]
-        found = []
-        for column in columns:
-            name = self.dialect.cursor(column)
-            source = f"FROM {self._table} WHERE {' AND '.join(filters)}" if filters else f"FROM {self._table}"
-            found.append(self.dialect.outermost(column, function, source))
-            filters = [*filters, f"{name} = (SELECT {function}({name}) {source})"]
-        return found
 
     def _ranges(self, window: RowWindow) -> list[str]:
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
         most = self._partitions or min(MAX_PARTITIONS, PER_CORE * self._spark.sparkContext.defaultParallelism)
-        if most == 1 or (window.high is None and not window.whole) or first.type == "string":
-            return [""]
+        holds_rows = window.high is not None or window.whole
+        if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
+            return ONE_QUERY
         predicate = window.predicate(self.dialect)
         source = f"FROM {self._table} WHERE {predicate}"
+        # Counted no further than it takes to know: counting a billion rows would cost as much as reading them.
         smallest, largest, count = self._ask(
             smallest=self.dialect.outermost(first, "MIN", source),
             largest=self.dialect.outermost(first, "MAX", source),
             counted=f"({self.dialect.count_up_to(MANY + 1, self._table, predicate)})",
         )
         if int(count) <= MANY or smallest is None or smallest == largest:
-            return [""]
+            return ONE_QUERY
         spans = slices(self.dialect.value(smallest, first), self.dialect.value(largest, first), most)
         cuts = [low for low, _ in spans[1:]]
         logger.info("event=parallel_read source=%s column=%s queries=%d", self.name, first.name, len(cuts) + 1)
-        return self._between(first, cuts, with_nulls=window.nulls == "include")
-
-    def _between(self, column: CursorColumn, cuts: list[Cursor], *, with_nulls: bool) -> list[str]:
-        below = [self.dialect.comparison(column, "<", cut) for cut in cuts]
-        above = [self.dialect.comparison(column, ">=", cut) for cut in cuts]
-        if not cuts:
-            return [""]
-        lowest = f"({below[0]} OR {self.dialect.quote(column.name)} IS NULL)" if with_nulls else below[0]
-        inner = [f"{low} AND {high}" for low, high in zip(above, below[1:], strict=False)]
-        return [lowest, *inner, above[-1]]
+        return self._queries.ranges(first, cuts, with_nulls=window.nulls == "include")
 
     def _check_names(self, df: DataFrame) -> None:
         """Refuse names that would end where Spark quotes them and go on as SQL: it does not double quotes."""
@@ -291,31 +250,6 @@ class JdbcTable:
                     f"the name of its column {name!r} holds a quote, which Spark would send as SQL. Read it through a "
                     "view that names the column otherwise.",
                 )
-
-    def _as_text(self, columns: tuple[CursorColumn, ...]) -> dict[str, tuple[str, str]]:
-        """Return the columns that are read as exact text: how it is written, and Spark's type of them."""
-        kinds = {name: self.dialect.read_as_text(column.declared) for name, column in self._catalogue.items()}
-        return {
-            name: (self.dialect.exact(f"t.{self.dialect.quote(name)}", kind), kind)
-            for name, kind in kinds.items()
-            if kind is not None
-        }
-
-    def _hidden(self, count: int) -> list[str]:
-        """Return names that no column has."""
-        prefix = "text_"
-        while any(name.lower().startswith(prefix) for name in self._catalogue):
-            prefix += "_"
-        return [f"{prefix}{number}" for number in range(count)]
-
-    def _shown(self, name: str, casts: Mapping[str, tuple[str, str]]) -> str:
-        quoted = SPARK.quote(name)
-        if name not in casts:
-            return quoted
-        text, kind = casts[name]
-        if kind == "timestamp_ntz" and self._spark.version < "3.4":
-            kind = "timestamp"
-        return f"CAST({SPARK.quote(text)} AS {kind}) AS {quoted}"
 
     def _ask(self, **expressions: str) -> Any:
         (row,) = self._query(self.dialect.as_row(**expressions), tuple(expressions))

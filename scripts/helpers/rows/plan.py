@@ -40,7 +40,7 @@ def plan_window(
     Parameters
     ----------
     source
-        The rows, such as `dataframe_rows.DataFrameRows`.
+        The rows, such as `spark_frames.DataFrameRows`.
     names
         The cursor columns; more than one compare from the first on.
     now
@@ -50,7 +50,7 @@ def plan_window(
     context
         Name of the source inside its job, for messages.
     **options
-        See `row_options.RowOptions`.
+        See `options.RowOptions`.
 
     Raises
     ------

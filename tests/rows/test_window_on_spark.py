@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
-from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.window import RowWindow
+from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 NO_DELAY = timedelta(0)
@@ -44,11 +44,7 @@ def frame(spark: Any, kind: str, values: list[str | None]) -> Any:
 
 
 def plan(df: Any, before: RowWindow | None = None, **options: Any) -> RowWindow:
-    """Plan the window after another one, by way of the real serializer."""
-    state = decode(*encode(before.state_after)) if before else None
-    return plan_window(
-        DataFrameRows(df), ["at"], **({"now": NOW, "delay": NO_DELAY, "state": state, "context": "repairs"} | options)
-    )
+    return plan_after(before, DataFrameRows(df), ["at"], **({"now": NOW, "delay": NO_DELAY} | options))
 
 
 def ids(window: RowWindow, df: Any) -> list[int]:
@@ -108,11 +104,9 @@ def test_window_ends_before_the_next_value_and_takes_all_ties_when_the_largest_r
 @TYPES
 def test_window_takes_the_same_rows_when_it_is_replayed_after_rows_were_added(spark: Any, kind: str) -> None:
     low, middle, high = RISING[kind]
-    stored = decode(*encode(plan(frame(spark, kind, [low, middle])).to_plan()))
+    planned = plan(frame(spark, kind, [low, middle]))
 
-    replayed = RowWindow.from_plan(stored, ["at"], "repairs")
-
-    assert ids(replayed, frame(spark, kind, [low, middle, high])) == [0, 1]
+    assert ids(replayed(planned), frame(spark, kind, [low, middle, high])) == [0, 1]
 
 
 @TYPES

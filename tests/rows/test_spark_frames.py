@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceError
-from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows.date_partitions import DatePartitions
-from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.spark_frames import DataFrameRows, as_source
 from scripts.helpers.rows.window import RowWindow
+from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 
@@ -27,17 +26,12 @@ def table(spark: Any, names: str, *rows: str) -> Any:
 
 
 def plan(source: Any, names: list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
-    """Plan the window after another one, by way of the real serializer."""
-    state = decode(*encode(before.state_after)) if before else None
-    given = {"now": NOW, "delay": timedelta(0), "state": state, "context": "repairs"} | options
-    return plan_window(as_source(source, "repairs"), names, **given)
+    options = {"now": NOW, "delay": timedelta(0)} | options
+    return plan_after(before, as_source(source, "repairs"), names, **options)
 
 
 def ids(source: Any, window: RowWindow) -> list[int]:
-    stored = RowWindow.from_plan(
-        decode(*encode(window.to_plan())), [column.name for column in window.columns], "repairs"
-    )
-    return sorted(row.id for row in as_source(source, "repairs").rows(stored).collect())
+    return sorted(row.id for row in as_source(source, "repairs").rows(replayed(window)).collect())
 
 
 def physical(df: Any) -> str:

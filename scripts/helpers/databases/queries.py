@@ -1,0 +1,180 @@
+"""What is asked about one table, written in the SQL of its database. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scripts.helpers.databases.dialects import Database, TableColumn
+from scripts.helpers.rows.cursors import Cursor, CursorColumn, missing_column, unordered
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.window import RowWindow
+
+Function = Literal["MIN", "MAX"]
+ONE_QUERY = [""]
+"""The ranges of a window that is not cut: one, without a filter of its own."""
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column whose rows are read as exact text, under a name that no column has.
+
+    Attributes
+    ----------
+    name
+        As the table calls it.
+    hidden
+        What its text is called on the way.
+    written
+        The expression for the text, in the database's SQL.
+    kind
+        Spark's type, which the text is cast to.
+    """
+
+    name: str
+    hidden: str
+    written: str
+    kind: str
+
+
+class TableQueries:
+    """The questions about one table, and how its rows are selected.
+
+    Parameters
+    ----------
+    database
+        How SQL is written there.
+    parts
+        The table's name, in parts.
+    catalogue
+        Its columns, by name.
+    """
+
+    def __init__(self, database: Database, parts: Sequence[str], catalogue: Mapping[str, TableColumn]) -> None:
+        self.catalogue = catalogue
+        self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
+        self.table = database.table(parts)
+
+    # --- columns --------------------------------------------------------------------------------
+
+    def column(self, name: str, strings: bool) -> CursorColumn:
+        """Return a cursor column; CursorError for one that is missing or has no exact order."""
+        if name not in self.catalogue:
+            raise missing_column(name, self.catalogue)
+        declared = self.catalogue[name].declared
+        kind, tick = self.dialect.cursor_type(declared) or (None, None)
+        if kind is None or (kind == "string" and not strings):
+            raise unordered(name, declared, as_text=kind is not None)
+        return CursorColumn(name, kind, tick)
+
+    def lacks_index(self, column: CursorColumn) -> bool:
+        """Tell whether no index serves a cursor column; not of a view, where nobody knows."""
+        indexed = self.catalogue[column.name].indexed
+        if indexed is None:
+            return False
+        return not indexed or not self.dialect.serves(column)
+
+    def as_text(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
+        """Return the columns that are read as exact text, since a driver may shift or refuse their values."""
+        written: dict[str, tuple[str, str]] = {}
+        for name, column in self.catalogue.items():
+            kind = self.dialect.read_as_text(column.declared)
+            if kind is not None:
+                written[name] = (self.dialect.exact(f"t.{self.dialect.quote(name)}", kind), kind)
+        for cursor in cursors:
+            # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
+            if cursor.name in self.dialect.system_columns:
+                written[cursor.name] = (self.dialect.exact(self.dialect.cursor(cursor), cursor.type), cursor.type)
+        prefix = self._unused_prefix()
+        found: list[TextColumn] = []
+        for name, (text, kind) in written.items():
+            found.append(TextColumn(name, f"{prefix}{len(found)}", text, kind))
+        return found
+
+    def _unused_prefix(self) -> str:
+        # Whatever the case of letters, as Spark compares names without it: a hidden text would hide a column.
+        prefix = "text_"
+        while any(name.lower().startswith(prefix) for name in self.catalogue):
+            prefix += "_"
+        return prefix
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def nulls(self, columns: tuple[CursorColumn, ...]) -> str:
+        """Write the count of rows with NULL in a cursor column; 0 where the table allows none.
+
+        Where it allows none, no row is read for the count.
+        """
+        nullable = tuple(column for column in columns if self.catalogue[column.name].nullable)
+        if not nullable:
+            return "0"
+        predicate = RowWindow(nullable, None, None).null_predicate(self.dialect)
+        return f"(SELECT COUNT(*) FROM {self.table} WHERE {predicate})"
+
+    def last(self, columns: tuple[CursorColumn, ...], past: str | None, function: Function) -> list[str]:
+        """Write the last cursor there is, column by column; each query is one step into an index.
+
+        The second column is asked for among the rows that have the last value of the first, and so on: MAX of each
+        by itself would be a row that is not there, and an ORDER BY over all of them a sort where no index holds all.
+        """
+        filters = [] if past is None else [past]
+        for column in columns[1:]:
+            filters.append(f"{self.dialect.quote(column.name)} IS NOT NULL")
+        found = []
+        for column in columns:
+            name = self.dialect.cursor(column)
+            source = f"FROM {self.table} WHERE {' AND '.join(filters)}" if filters else f"FROM {self.table}"
+            found.append(self.dialect.outermost(column, function, source))
+            filters = [*filters, f"{name} = (SELECT {function}({name}) {source})"]
+        return found
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> str:
+        """Write the rows of a window as a table that Spark can read from, with the exact texts beside the columns."""
+        selected = ["t.*"]
+        for text in texts:
+            selected.append(f"{text.written} AS {self.dialect.quote(text.hidden)}")
+        predicate = window.predicate(self.dialect)
+        return f"(SELECT {', '.join(selected)} FROM {self.table} t WHERE {predicate}) window_rows"
+
+    def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[str]:
+        """Write the filters of the ranges between cuts; together they take every row, and each row once.
+
+        The outer two have no end of their own, so rows past the smallest and largest value of a moment ago are in
+        one of them. NULL is neither below nor above a cut: such rows go with the lowest.
+        """
+        if not cuts:
+            return ONE_QUERY
+        below = [self.dialect.comparison(column, "<", cut) for cut in cuts]
+        above = [self.dialect.comparison(column, ">=", cut) for cut in cuts]
+        lowest = f"({below[0]} OR {self.dialect.quote(column.name)} IS NULL)" if with_nulls else below[0]
+        inner = [f"{low} AND {high}" for low, high in zip(above[:-1], below[1:], strict=True)]
+        return [lowest, *inner, above[-1]]
+
+
+def shown(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[str]:
+    """Yield what Spark selects of the columns that it has read: the texts cast, under the names of their columns.
+
+    Parameters
+    ----------
+    names
+        The columns as they were read, hidden ones among them.
+    texts
+        Those that were read as text.
+    has_wall_clocks
+        This Spark has TIMESTAMP_NTZ; before 3.4 a column without zone is a timestamp of the session.
+    """
+    by_name = {text.name: text for text in texts}
+    hidden = {text.hidden for text in texts}
+    there = [name for name in names if name not in hidden]
+    beside = [text.name for text in texts if text.name not in there]
+    for name in [*there, *beside]:
+        quoted = SPARK.quote(name)
+        text = by_name.get(name)
+        if text is None:
+            yield quoted
+            continue
+        kind = "timestamp" if text.kind == "timestamp_ntz" and not has_wall_clocks else text.kind
+        yield f"CAST({SPARK.quote(text.hidden)} AS {kind}) AS {quoted}"

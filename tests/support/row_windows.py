@@ -1,0 +1,36 @@
+"""One builder of windows of rows: planned one after the other and replayed, by way of the real serializer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from scripts.helpers.protocol.values import decode, encode
+from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.window import RowWindow
+
+CONTEXT = "repairs"
+JOB_CLOCK = datetime(1999, 1, 1, tzinfo=timezone.utc)
+"""A clock that would give wrong windows: databases have their own."""
+
+
+def plan_after(before: RowWindow | None, source: Any, names: Sequence[str], **options: Any) -> RowWindow:
+    """Plan the window that follows another one, or the first, whose watermark was stored in between."""
+    state = decode(*encode(before.state_after)) if before else None
+    return plan_window(source, names, **({"state": state, "context": CONTEXT} | options))
+
+
+def replayed(window: RowWindow) -> RowWindow:
+    """Return the window that a replay makes of the frozen plan of this one."""
+    return RowWindow.from_plan(decode(*encode(window.to_plan())), [column.name for column in window.columns], CONTEXT)
+
+
+def plan(source: Any, cursor: str | list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
+    """Plan a window of a database's table, without a delay unless one is given."""
+    names = [cursor] if isinstance(cursor, str) else cursor
+    return plan_after(before, source, names, **({"now": JOB_CLOCK, "delay": timedelta(0)} | options))
+
+
+def taken(source: Any, window: RowWindow, column: str = "id") -> list[Any]:
+    return sorted(row[column] for row in source.rows(window).select(column).collect())
