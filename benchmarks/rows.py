@@ -207,7 +207,7 @@ def parquet_by_date(at: Bench) -> list[Goal]:
         rows = spark.read.parquet(f"{folder}/rows")
         low = FIRST_DAY + timedelta(days=DAYS - 1, hours=12)
         state = {"kind": "rows", "cursor_column": CURSOR, "type": "timestamp", "value": low}
-        at.watermarks.set_watermark("by-date", state, context="rows", why="half of the last day is new")
+        at.watermarks.set_watermark("by-date", state, transformation_ctx="rows", why="half of the last day is new")
         source = DataFrameRows(rows, partitions=DatePartitions("import_date=%Y-%m-%d", slack=timedelta(0)))
         read: dict[str, float] = {}
 

@@ -221,7 +221,7 @@ def default_table(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wa
     made = Watermarks()
     made.create_table()
     yield made
-    made._store.client.delete_table(TableName=made.table_name)
+    made.store.client.delete_table(TableName=made.table_name)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows, state_text
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.decisions.adoption import ADOPTED, ADOPTED_BY_HAND
+from scripts.helpers.decisions.decisions import ADOPTED, ADOPTED_BY_HAND
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import AmbiguousHistoryError, PlanConflictError
 
@@ -48,7 +48,7 @@ def adopt(
             marks.latest(job)
     started = runs_in_glue(around, glue_job or job) if run_id is None else []
     with progress(around, f"reading {printable(job)}"):
-        run_id = run_id or marks.latest_started(job, started)
+        run_id = run_id or marks.decisions.latest_started(job, started)
         values = marks.get_watermark_values(job, run_id)
     if not (around.is_json and yes):
         around.shown.print(f"Run {printable(run_id)}" + (" is the one that Glue started last." if glue else ":"))

@@ -23,6 +23,6 @@ def reset(around: Surroundings, job: str, context: str | None, why: str, who: st
         around,
         before,
         after,
-        lambda: around.watermarks.reset(job, context=context, why=why, who=who, expected=before),
+        lambda: around.watermarks.reset(job, transformation_ctx=context, why=why, who=who, expected=before),
         yes=yes,
     )

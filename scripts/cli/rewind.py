@@ -37,13 +37,13 @@ def rewind(
     marks = around.watermarks
     with progress(around, f"reading {printable(job)}"):
         before = marks.latest(job)
-        version = to_version if to_run is None else marks.version_of(before, to_run)
+        version = to_version if to_run is None else marks.lookups.version_of(before, to_run)
         assert version is not None
         after = before.rewound(entry_of(around, job, version, before), previewed(around, why, who), context)
     decide(
         around,
         before,
         after,
-        lambda: marks.rewind(job, to_version=version, context=context, why=why, who=who, expected=before),
+        lambda: marks.rewind(job, to_version=version, transformation_ctx=context, why=why, who=who, expected=before),
         yes=yes,
     )

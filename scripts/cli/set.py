@@ -70,7 +70,7 @@ def set_values(
         around,
         before,
         after,
-        lambda: marks.set_watermark(job, wanted, context=context, why=why, who=who, expected=before),
+        lambda: marks.set_watermark(job, wanted, transformation_ctx=context, why=why, who=who, expected=before),
         yes=yes,
     )
 

@@ -40,6 +40,8 @@ MOVED = {
     "telemetry": "metrics.telemetry",
 }
 """Old module to new one, both below `scripts.helpers`: those that an API page of a version before named."""
+MOVED_APART = {"looked_up": {"Spans": "rows.progress"}}
+"""Names of old modules that are not in the new one but in another."""
 
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -62,6 +64,8 @@ class _Redirect(Loader):
         found = import_module(self.new)
         module.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("__")})
         module.__doc__ = found.__doc__
+        for name, home in MOVED_APART.get(module.__name__.rpartition(".")[2], {}).items():
+            module.__dict__[name] = getattr(import_module(f"{_PACKAGE}.{home}"), name)
 
 
 class _MovedFinder(MetaPathFinder):

@@ -139,7 +139,7 @@ class Backfill:
         RunInProgressError
             Another run works on this slice.
         """
-        self._live = live = self._watermarks.rows_state(self.live_job_id, self.context)
+        self._live = live = self._watermarks.progress.state(self.live_job_id, self.context)
         low, high = (end_that_fits(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
         self._bounds = backfill_bounds(self.context, low, high, endless=bool(live.get("descending")))
         if uncovered(self._bounds, [passed_range(self._live)]):
@@ -149,7 +149,7 @@ class Backfill:
             )
         self.job_id = slice_id(self.live_job_id, self.context, self._live, self._bounds, self._name)
         if not self._has_read(self._head(self.job_id)):
-            self._others(self._watermarks.backfill_record(self.live_job_id, self.context, live))
+            self._others(self._watermarks.progress.backfills(self.live_job_id, self.context, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
         self.is_done = self.run.state(self.context) is not None
         logger.info(
@@ -259,7 +259,7 @@ class Backfill:
     def _check_live(self) -> None:
         """Refuse to go on where the live job was reset or set back: its next runs read these rows themselves."""
         try:
-            now = self._watermarks.rows_state(self.live_job_id, self.context)
+            now = self._watermarks.progress.state(self.live_job_id, self.context)
         except NothingThereError:
             now = {}
         is_other = not now or origin_of(now) != origin_of(self._live)
@@ -280,7 +280,7 @@ class Backfill:
             return stored if stored and after == before else after.to_store(self._live)
 
         verb = "done" if change == self._finished else "begun"
-        self._watermarks.change_watermark(
+        self._watermarks.decisions.change_watermark(
             backfill_record_id(self.live_job_id, self.context, self._live),
             changed,
             context=self.context,

@@ -1,40 +1,51 @@
-"""The `Watermarks` class: the playbook's calls and how a run begins, on top of look-ups and administration."""
+"""The `Watermarks` class: the table as its users see it. The logic is in `protocol`, `decisions` and `rows`."""
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.decisions.administration import Administration
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
-from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.head import Head, Plan
-from scripts.helpers.protocol.names import JOB_ID_RULE, check_run_id, new_token, served_by
-from scripts.helpers.protocol.retention import expire_version
+from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions
+from scripts.helpers.decisions.doctor import Finding
+from scripts.helpers.errors import InvalidValueError, WatermarkError
+from scripts.helpers.protocol.begin import DEFAULT_LEASE, begin_run, commit_at_once
+from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.history import History
+from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
+from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.names import JOB_ID_RULE, check_run_id, needed_context, optional_context
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.protocol.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store, make_client
-from scripts.helpers.protocol.values import as_stored, encode, same_values
+from scripts.helpers.protocol.store import Store, make_client
+from scripts.helpers.protocol.values import encode
+from scripts.helpers.rows.cursor_ranges import ShownRange
+from scripts.helpers.rows.progress import RowsProgress, Spans
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-logger = logging.getLogger(__name__)
+__all__ = ["DEFAULT_LEASE", "Watermarks"]
 
-DEFAULT_LEASE = timedelta(minutes=15)
-MAX_RACES = 30
-RACE_GROWTH, MAX_RACE_PAUSE_SECONDS = 3, 15.0
-"""Pauses between races grow so that fifty writers soon stop disturbing each other."""
+_INTERNAL = {
+    "backfill_record": "progress.backfills",
+    "change_watermark": "decisions.change_watermark",
+    "latest_started": "decisions.latest_started",
+    "rows_state": "progress.state",
+    "state_at": "lookups.state_at",
+    "version_of": "lookups.version_of",
+}
+"""Methods that were public by accident, and the parts that have them. The old names go with the next minor version."""
 
 
 def _utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Watermarks(Administration):
+class Watermarks:
     """The watermarks of all jobs, in one DynamoDB table.
 
     Nothing is sent before the first call. Every read is strongly consistent, every change is one
@@ -54,6 +65,12 @@ class Watermarks(Administration):
         Regular expression that job names must match as a whole.
     retention
         How long log entries and run items are kept once a newer version is there; None: for ever.
+
+    Attributes
+    ----------
+    lookups, decisions, progress
+        The parts that this class hands its calls to: what can be read, what people decide, and what rows
+        contexts have covered. They have calls that are of use inside this package only.
 
     Examples
     --------
@@ -81,11 +98,33 @@ class Watermarks(Administration):
         if retention is not None and retention <= timedelta(0):
             raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
         store = Store(table_name, dynamodb_client or make_client(region_name, endpoint_url))
-        super().__init__(store, clock, job_id_rule)
-        self._retention = retention
+        self.lookups = Lookups(store, clock, job_id_rule)
+        self._changes = Changes(self.lookups, retention)
+        self.decisions = Decisions(self._changes)
+        self.progress = RowsProgress(self.lookups)
 
     def __repr__(self) -> str:
         return f"Watermarks({self.table_name!r})"
+
+    @property
+    def table_name(self) -> str:
+        """The table's name."""
+        return self.store.table_name
+
+    @property
+    def store(self) -> Store:
+        """What calls DynamoDB, for parts of this package that keep their own items in the table."""
+        return self.lookups.store
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """What tells the time."""
+        return self.lookups.clock
+
+    @property
+    def job_id_rule(self) -> str:
+        """What job names match as a whole."""
+        return self.lookups.job_id_rule
 
     # --- the playbook's one-shot ----------------------------------------------------------------
 
@@ -97,7 +136,7 @@ class Watermarks(Administration):
         InvalidIdError, InvalidValueError, ReservedNameError, TooLargeError
             All are ValueErrors that name the key, the limit and the remedy.
         """
-        self._check(job_id)
+        self.lookups.check_job(job_id)
         check_run_id(run_id)
         encode(watermarks)
         return {"jobName": job_id, "runId": run_id, "watermarks": watermarks}
@@ -123,40 +162,7 @@ class Watermarks(Administration):
                 "A watermark item has exactly jobName, runId and a map of watermarks. "
                 "Make it with create_watermark_item."
             )
-        job_id, run_id, new = given["jobName"], check_run_id(given["runId"]), as_stored(given["watermarks"])
-        token = new_token()
-        for race in range(MAX_RACES):
-            before, head = self._read_for_change(job_id)
-            if self._is_repeated(head, run_id, new):
-                break
-            if head.plan is not None:
-                raise PlanConflictError(
-                    job_id, f"plan {head.plan.plan_id} is open; add_watermark would skip it. Run the job that left it."
-                )
-            now = self._clock()
-            claimed = head.claimed(run_id, token=token, now=now, lease=DEFAULT_LEASE)
-            after = claimed.planned(Plan(token, {}, new)).committed(token=token, now=now)
-            current = self._store.swap(before, after)
-            if current and current.identity == after.identity:
-                self._repair_log(after)
-                if self._retention is not None and head.log_entry is not None:
-                    expire_version(self._store, head.log_entry, after, now + self._retention)
-                break
-            self._store.sleep(random.uniform(0, min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS * RACE_GROWTH**race)))
-        else:
-            raise RunInProgressError(job_id, "(several)", self._clock())
-
-    def _is_repeated(self, head: Head, run_id: str, watermarks: dict[str, Any]) -> bool:
-        """Tell whether a run has committed these values already, and nobody has decided otherwise since."""
-        stored = self._store.read(head.job_id, run_id)
-        if stored is None or "version" not in stored:
-            return False
-        found = items.run_from_item(stored)
-        if not same_values(found["watermarks"], watermarks):
-            return False
-        later = items.log_key(found["version"] + 1), items.log_key(head.version + 1)
-        entries = self._store.query(requests.query_between(self.table_name, head.job_id, *later))
-        return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)
+        commit_at_once(self._changes, given["jobName"], check_run_id(given["runId"]), given["watermarks"])
 
     # --- runs -----------------------------------------------------------------------------------
 
@@ -186,24 +192,331 @@ class Watermarks(Administration):
         AmbiguousHistoryError
             Several items of the original class and no head; call `adopt` first.
         """
-        check_run_id(run_id)
-        if lease <= timedelta(0):
-            raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
-        token = new_token()
-        before, head = self._read_to_claim(job_id)
-        while True:
-            after = head.claimed(run_id, token=token, now=self._clock(), lease=lease, take_over=take_over)
-            current = self._store.swap(before, after, min(BUDGET_SECONDS, lease.total_seconds()))
-            if current and current.identity == after.identity:
-                break
-            before, head = (current, current) if current else self._read_to_claim(job_id)
-        run = Run(self._store, after, self._clock, lease, self._retention)
-        try:
-            self._complete_log(after)
-        except WatermarkError:
-            with suppress(WatermarkError):
-                run.abort()
-            raise
-        if not after.watermarks and served_by(job_id) is None:
-            logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
-        return run
+        return begin_run(self._changes, job_id, run_id, lease, take_over)
+
+    # --- look-ups -------------------------------------------------------------------------------
+
+    def get_most_recent_run_id(self, job_id: str) -> str:
+        """Return the run whose watermarks are in force. One strongly consistent read.
+
+        Raises
+        ------
+        UnknownJobError, NoWatermarkError
+            Both are LookupErrors: nothing is known of the job; none of its runs has committed.
+        AmbiguousHistoryError
+            Only several unordered items of the original class are there.
+        """
+        return self.lookups.latest(job_id).run_id
+
+    def get_watermark(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
+        """Return a run's item: ``jobName``, ``runId``, ``watermarks`` and when it was committed.
+
+        Parameters
+        ----------
+        run_id
+            By default the most recent run. Its item has the watermarks that are in force, also those
+            that a person set or went back to; ``runId`` is None where they were set and no run committed.
+
+        Raises
+        ------
+        UnknownJobError, NoWatermarkError, UnknownRunError
+            All are LookupErrors.
+        """
+        return self.lookups.get_watermark(job_id, run_id)
+
+    def get_watermark_values(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
+        """Return only the values of a run's watermarks, with the types they went in with."""
+        values: dict[str, Any] = self.lookups.get_watermark(job_id, run_id)["watermarks"]
+        return values
+
+    def latest(self, job_id: str) -> Head:
+        """Return what is committed for a job and what is open. One strongly consistent read."""
+        return self.lookups.latest(job_id)
+
+    def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> History:
+        """Return the versions of a job in the order of their commits, newest first.
+
+        Parameters
+        ----------
+        limit
+            At most so many, in one request; by default all of them, page by page.
+        before
+            Only versions below this one: the last version of one page starts the next.
+
+        Returns
+        -------
+        History
+            A list of `LogEntry` that shows itself as a table, with `to_pandas`. Each entry has op,
+            version, run, previous run, attempt, metrics, duration, who and why. Empty for a job that
+            never committed.
+
+        Raises
+        ------
+        UnknownJobError, InvalidValueError
+        """
+        return self.lookups.history(job_id, limit, before)
+
+    def list_jobs(self) -> ListedJobs:
+        """Return all jobs of the table by name, with their heads; see `protocol.jobs.list_jobs` for what it costs.
+
+        Returns
+        -------
+        ListedJobs
+            A list of `ListedJob` that shows itself as a table, with `to_pandas`. Backfills and their
+            records are jobs too.
+
+        Raises
+        ------
+        AccessRefusedError
+            The role has no ``dynamodb:Scan``.
+        """
+        return list_jobs(self.store).jobs
+
+    def exists(self, table_name: str | None = None) -> bool:
+        """Tell whether a table exists, by default this one."""
+        return self.store.table_exists(table_name or self.table_name)
+
+    def create_table(self) -> None:
+        """Create the table for local use: keys, billing, TTL and recovery as in terraform/."""
+        self.store.create_table()
+
+    # --- what rows contexts have read -----------------------------------------------------------
+
+    def coverage(self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None) -> Spans:
+        """Return which cursor values of a rows context were read, by live runs and by backfills.
+
+        Returns
+        -------
+        Spans
+            A list of (low, high): half-open and rising, merged, in order. A low of None is below
+            everything, a high of None above. What was read while it was still being written to is
+            covered as well: rows
+            that come late are the matter of `delay` and `lookback`.
+
+        Raises
+        ------
+        UnknownJobError, UnknownContextError
+        """
+        return self.progress.coverage(job_id, needed_context(transformation_ctx, context))
+
+    def gaps(
+        self, job_id: str, transformation_ctx: str | None = None, start: Any = None, *, context: str | None = None
+    ) -> Spans:
+        """Return what a rows context has gone past and never read, for `Backfill` to fill.
+
+        Parameters
+        ----------
+        start
+            Look from here on; by default from the very beginning.
+
+        Returns
+        -------
+        Spans
+            A list of (low, high) as of `coverage`, none of them past the live watermark; empty if
+            nothing is missing. Where a slice is begun and not done, it is a gap of its own.
+        """
+        return self.progress.gaps(job_id, needed_context(transformation_ctx, context), start)
+
+    def unfinished(
+        self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None
+    ) -> dict[str, tuple[str, ShownRange]]:
+        """Return the slices of a rows context that are begun and not done.
+
+        Returns
+        -------
+        dict
+            By the job of the slice: its name and its bounds, to finish it with `Backfill`.
+        """
+        return self.progress.unfinished(job_id, needed_context(transformation_ctx, context))
+
+    # --- decisions of people --------------------------------------------------------------------
+    # Each is one conditional write that is legal from any state. It makes a new version, fences the run that is
+    # at work and drops its plan. Nothing is deleted at targets.
+
+    def rewind(
+        self,
+        job_id: str,
+        *,
+        to_version: int | None = None,
+        to_run: str | None = None,
+        transformation_ctx: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+        context: str | None = None,
+    ) -> Head:
+        """Go back to the watermarks of an earlier version or run; what came after is taken again.
+
+        So are rows past the watermark that a backfill has read: a WARNING names the record of it.
+
+        Parameters
+        ----------
+        to_version, to_run
+            One of the two: a version of the history, or a run that committed.
+        transformation_ctx
+            Only this transformation context; by default the whole job.
+        why, who
+            Kept in the history.
+        expected
+            The job as it was when the decision was made, of `latest`: nothing is decided if any run or
+            decision has changed it since.
+
+        Raises
+        ------
+        UnknownJobError, UnknownRunError, UnknownVersionError
+            There is no such version or run, it never committed, or its log entry expired.
+        StaleError
+            The job is not as expected.
+        InvalidValueError
+            Both or neither of the two are given, or `why` is empty.
+        """
+        name = optional_context(transformation_ctx, context)
+        after = self.decisions.rewind(
+            job_id, to_version=to_version, to_run=to_run, context=name, why=why, who=who, expected=expected
+        )
+        # The decision is made, and the warning is help only: a look-up that fails now must not look like a
+        # rewind that failed.
+        with suppress(WatermarkError):
+            self.progress.warn_of_backfills(after, after.watermarks if name is None else [name])
+        return after
+
+    def reset(
+        self,
+        job_id: str,
+        *,
+        transformation_ctx: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+        context: str | None = None,
+    ) -> Head:
+        """Forget a job's watermarks, or those of one context: the next run takes everything there.
+
+        Versions go on growing, so an idempotent sink takes the coming batches as new ones. With
+        `expected`, StaleError if the job is not any more what `latest` returned.
+        """
+        name = optional_context(transformation_ctx, context)
+        return self.decisions.reset(job_id, context=name, why=why, who=who, expected=expected)
+
+    def set_watermark(
+        self,
+        job_id: str,
+        watermarks: Mapping[str, Any],
+        *,
+        transformation_ctx: str | None = None,
+        why: str,
+        who: str | None = None,
+        imported_run: str | None = None,
+        expected: Head | None = None,
+        context: str | None = None,
+    ) -> Head:
+        """Declare "processed up to here" without running; also for a job that has never run.
+
+        Parameters
+        ----------
+        watermarks
+            All values of the job, or the whole state of one `transformation_ctx`. A rows context keeps what it
+            has covered; what it jumps over is a gap that `gaps` names.
+        imported_run
+            The run of another system that left these watermarks. It is in force from then on, and the
+            version is an IMPORT; PlanConflictError if the job has watermarks already.
+        expected
+            The job as it was when the decision was made, of `latest`; ``Head.first(job_id)`` where
+            there was none. StaleError if it has changed since.
+        """
+        return self.decisions.set_watermark(
+            job_id,
+            watermarks,
+            context=optional_context(transformation_ctx, context),
+            why=why,
+            who=who,
+            imported_run=imported_run,
+            expected=expected,
+            states_to_set=self.progress.states_to_set,
+        )
+
+    def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
+        """Drop the open plan; the next run makes a new one from the committed watermarks.
+
+        What a dead run wrote under the plan's batch id stays at the sink: the next batch has another id.
+        With `expected`, StaleError if the job is not any more what `latest` returned.
+        """
+        return self.decisions.discard_plan(job_id, why=why, who=who, expected=expected)
+
+    def adopt(
+        self,
+        job_id: str,
+        run_id: str | None = None,
+        *,
+        runs: Iterable[Mapping[str, Any]] | None = None,
+        why: str = ADOPTED_BY_HAND,
+        who: str | None = None,
+    ) -> Head:
+        """Declare which item of the original class is the most recent one of a job without a head.
+
+        Parameters
+        ----------
+        run_id
+            The run whose item is right.
+        runs
+            Instead of it, the ``JobRuns`` that Glue's ``get_job_runs`` returns: of the runs that have
+            an item, the one with the latest ``StartedOn`` is taken.
+        why, who
+            Kept in the history.
+
+        Raises
+        ------
+        UnknownRunError
+            There is no such item.
+        PlanConflictError
+            The job has a head already; nothing is left to adopt.
+        InvalidValueError
+            Both or neither of the two are given, or no run of the list has an item.
+        """
+        return self.decisions.adopt(job_id, run_id, runs=runs, why=why, who=who)
+
+    def doctor(
+        self,
+        job_id: str,
+        *,
+        repair: bool = False,
+        after_restore: bool = False,
+        why: str = "after a restore",
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> list[Finding]:
+        """Look for what is wrong with a job; change nothing unless told.
+
+        Parameters
+        ----------
+        repair
+            Write missing log entries that the head still knows, and delete chunks that nothing refers to.
+        after_restore
+            Start a new epoch, so that no batch id of before the restore is used again.
+        why, who
+            Kept in the history, where `after_restore` makes a version.
+        expected
+            The job as `latest` returned it: with `after_restore`, StaleError if it has changed since.
+
+        Returns
+        -------
+        list of Finding
+            What was found, each with its remedy; empty if all is well.
+        """
+        return self.decisions.doctor(
+            job_id, repair=repair, after_restore=after_restore, why=why, who=who, expected=expected
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a method that is of one of the parts now."""
+            if name not in _INTERNAL:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warnings.warn(
+                f"Watermarks.{name} is watermarks.{_INTERNAL[name]} now. The old name goes with the next minor "
+                "version.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return reduce(getattr, _INTERNAL[name].split("."), self)

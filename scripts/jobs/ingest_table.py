@@ -164,7 +164,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
 def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options: Any) -> Backfill:
     """Return the slice of a backfill that the arguments name, not yet begun."""
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
-    state = watermarks.rows_state(job_id, arguments.context)
+    state = watermarks.progress.state(job_id, arguments.context)
     columns = columns_of(state)
     low, high = (bound_of(columns, arguments, name) for name in ("backfill_from", "backfill_to"))
     return Backfill(

@@ -70,7 +70,7 @@ def read_facts(
     try:
         entries, is_whole = _entries(watermarks, job.job_id, since, most)
         states = {
-            name: watermarks.state_at(job.head, name) if isinstance(state, Spilled) else state
+            name: watermarks.lookups.state_at(job.head, name) if isinstance(state, Spilled) else state
             for name, state in job.head.watermarks.items()
         }
     except OF_ONE_JOB as error:
@@ -98,7 +98,7 @@ def _entries(watermarks: Watermarks, job_id: str, since: datetime | None, most: 
 
 def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -> Sequence[RunRecord]:
     """Read which of the newest job runs ended without success; none where `JobRuns` is not used."""
-    found = RunStore(watermarks._store).newest_runs(job_id, MOST_JOB_RUNS)
+    found = RunStore(watermarks.store).newest_runs(job_id, MOST_JOB_RUNS)
     return [
         run for run in found if run.is_over and run.state != "SUCCEEDED" and (since is None or run.started_on >= since)
     ]

@@ -37,13 +37,13 @@ def declare(
     state["value"] = list(value) if isinstance(value, tuple) else value
     if read is not None:
         state = with_coverage(state, None, read, "o1")
-    watermarks.set_watermark(job, state, context=CONTEXT, why="loaded by hand")
+    watermarks.set_watermark(job, state, transformation_ctx=CONTEXT, why="loaded by hand")
 
 
 def begin(watermarks: Watermarks, low: int, high: int, name: str = "backfill", leave: bool = True) -> str:
     """Plan a slice and end without a word; return its job. With `leave` the run lets go of it."""
     source = ListedRows((CursorColumn("id", "bigint"),), [(number,) for number in range(40)])
-    slice_of = Backfill(watermarks, JOB, low=low, high=high, name=name, clock=watermarks._clock)
+    slice_of = Backfill(watermarks, JOB, low=low, high=high, name=name, clock=watermarks.clock)
     slice_of.__enter__()
     slice_of.rows(source, "id")
     slice_of.job.freeze()
@@ -249,7 +249,7 @@ def test_run_of_a_slice_can_commit_nothing_when_it_is_abandoned(
 
 def test_slice_is_a_gap_when_it_ended_before_it_could_read(run: Command, watermarks: Watermarks) -> None:
     declare(watermarks, 30)
-    slice_of = Backfill(watermarks, JOB, low=0, high=10, clock=watermarks._clock)
+    slice_of = Backfill(watermarks, JOB, low=0, high=10, clock=watermarks.clock)
     with pytest.raises(ZeroDivisionError), slice_of:
         slice_of.rows(ListedRows((CursorColumn("id", "bigint"),), [(1,)]), "id")
         raise ZeroDivisionError

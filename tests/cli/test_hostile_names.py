@@ -35,7 +35,7 @@ def evil(watermarks: Watermarks) -> Watermarks:
         claim=Claim(EVIL, EVIL, 1, NOW - timedelta(hours=1), NOW - timedelta(hours=2)),
         plan=Plan(EVIL, {EVIL: {**state, "low": None, "high": EVIL}}, {}),
     )
-    watermarks._store.put(items.head_to_item(spoilt), if_new=False)
+    watermarks.store.put(items.head_to_item(spoilt), if_new=False)
     return watermarks
 
 

@@ -80,7 +80,7 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
 
 @pytest.mark.parametrize("segments", [1, 4])
 def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixed: Watermarks, segments: int) -> None:
-    found = list_jobs(mixed._store, segments=segments)
+    found = list_jobs(mixed.store, segments=segments)
 
     assert {job.job_id: job.problem for job in found.jobs} == {
         "damaged": "its head is not readable; see doctor",
@@ -96,7 +96,7 @@ def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixe
 
 
 def test_heads_are_those_of_the_table_when_listed(mixed: Watermarks) -> None:
-    heads = {job.job_id: job.head for job in list_jobs(mixed._store).jobs}
+    heads = {job.job_id: job.head for job in list_jobs(mixed.store).jobs}
 
     assert heads["parking"] == mixed.latest("parking")
     assert heads["repairs"] == mixed.latest("repairs")
@@ -116,14 +116,14 @@ def test_list_ends_and_says_so_when_its_requests_are_limited() -> None:
 def test_progress_grows_to_the_whole_when_pages_are_told_of(mixed: Watermarks) -> None:
     told: list[tuple[int, ListCost]] = []
 
-    found = list_jobs(mixed._store, segments=1, on_page=lambda jobs, cost: told.append((jobs, cost)))
+    found = list_jobs(mixed.store, segments=1, on_page=lambda jobs, cost: told.append((jobs, cost)))
 
     assert [jobs for jobs, _ in told] == sorted(jobs for jobs, _ in told)
     assert told[-1][0] == len(found.jobs)
 
 
 def test_empty_table_gives_no_job_when_listed(watermarks: Watermarks) -> None:
-    found = list_jobs(watermarks._store)
+    found = list_jobs(watermarks.store)
 
     assert (list(found.jobs), found.is_whole) == ([], True)
 
@@ -131,17 +131,17 @@ def test_empty_table_gives_no_job_when_listed(watermarks: Watermarks) -> None:
 @pytest.mark.parametrize("segments", [0, True, 1.5])
 def test_segments_are_refused_when_they_are_no_number_above_0(watermarks: Watermarks, segments: Any) -> None:
     with pytest.raises(InvalidValueError, match="segments is"):
-        list_jobs(watermarks._store, segments=segments)
+        list_jobs(watermarks.store, segments=segments)
 
 
 def test_scan_is_strongly_consistent_and_asks_for_its_cost_when_sent(
     watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[dict[str, Any]] = []
-    scan: Callable[..., Any] = watermarks._store.client.scan
-    monkeypatch.setattr(watermarks._store.client, "scan", lambda **given: sent.append(given) or scan(**given))
+    scan: Callable[..., Any] = watermarks.store.client.scan
+    monkeypatch.setattr(watermarks.store.client, "scan", lambda **given: sent.append(given) or scan(**given))
 
-    list_jobs(watermarks._store, segments=1)
+    list_jobs(watermarks.store, segments=1)
 
     assert sent[0]["ConsistentRead"] is True
     assert sent[0]["ReturnConsumedCapacity"] == "TOTAL"

@@ -329,7 +329,7 @@ def test_plan_counts_rows_when_a_source_is_asked_through_spark(
 def gappy(watermarks: Watermarks, clock: Clock) -> Watermarks:
     """Return a table with a rows context that has read up to 10, and was set to 30."""
     commit(watermarks, "loans", "jr_1", {"rows": rows_state(10, "bigint")})
-    watermarks.set_watermark("loans", rows_state(30, "bigint"), context="rows", why="loaded by hand")
+    watermarks.set_watermark("loans", rows_state(30, "bigint"), transformation_ctx="rows", why="loaded by hand")
     return watermarks
 
 

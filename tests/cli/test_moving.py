@@ -41,7 +41,7 @@ def source(dynamodb: Any) -> Watermarks:
     watermarks.create_table()
     commit(watermarks, "repairs", "jr_1", {"repairs": rows_state(NOW), "blob": b"\x00\xff", "none": None, "yes": True})
     commit(watermarks, "repairs", "jr_2", {"repairs": rows_state(NOW), "large": "x" * 70_000}, rows_collected=3)
-    watermarks.reset("repairs", context="large", why="too large", who="sam")
+    watermarks.reset("repairs", transformation_ctx="large", why="too large", who="sam")
     commit(watermarks, "repairs", "jr_3", {"large": "y" * 90_000})
     leave_open(watermarks, "parking", "jr_1", NOW, NOW)
     put_legacy(dynamodb, watermarks.table_name, "old", "jr_1")
@@ -58,7 +58,7 @@ def target(make_watermarks: Make) -> Watermarks:
 def exported(source: Watermarks) -> bytes:
     """Return an export of the whole source."""
     file = io.BytesIO()
-    export_jobs(source._store, ["old", "parking", "repairs"], file, NOW)
+    export_jobs(source.store, ["old", "parking", "repairs"], file, NOW)
     return file.getvalue()
 
 
@@ -157,19 +157,19 @@ def test_runs_of_jobs_stay_where_they_are_when_jobs_are_moved(
     there = put_runs(target, "repairs")
 
     with path.open("wb") as file:
-        summary = export_jobs(origin._store, ["repairs"], file, NOW)
-    plan = plan_import(target._store, path)
-    import_jobs(target._store, plan, ORDER)
+        summary = export_jobs(origin.store, ["repairs"], file, NOW)
+    plan = plan_import(target.store, path)
+    import_jobs(target.store, plan, ORDER)
     commit(origin, "repairs", "jr_2", {"n": 2})
     kept = put_runs(origin, "repairs")
-    import_jobs(origin._store, plan_import(origin._store, path, replace=True), ORDER)
+    import_jobs(origin.store, plan_import(origin.store, path, replace=True), ORDER)
 
     assert (summary.items, plan.steps) == (len(moved), {"repairs": "new"})
     assert set(stored(target)) == moved | set(there)
     assert set(kept) <= set(stored(origin))
     with pytest.raises(UnknownJobError):
         put_runs(origin, "runs only")
-        export_jobs(origin._store, ["runs only"], io.BytesIO(), NOW)
+        export_jobs(origin.store, ["runs only"], io.BytesIO(), NOW)
 
 
 def test_runs_of_jobs_are_left_out_when_a_file_holds_them(source: Watermarks, target: Watermarks, file: Path) -> None:
@@ -179,9 +179,9 @@ def test_runs_of_jobs_are_left_out_when_a_file_holds_them(source: Watermarks, ta
     file.write_bytes(signed([*header(lines, items=count + 1), line]))
 
     for step in ("new", "same"):
-        plan = plan_import(target._store, file)
+        plan = plan_import(target.store, file)
         assert plan.steps["repairs"] == step
-        import_jobs(target._store, plan, ORDER)
+        import_jobs(target.store, plan, ORDER)
 
     assert stored(target) == stored(source)
 
@@ -201,7 +201,7 @@ def test_import_goes_on_when_an_earlier_one_died_half_way(
     monkeypatch.setattr("scripts.helpers.decisions.transfer.JOBS_AT_ONCE", 1)
     monkeypatch.setattr(Store, "put", dying)
     with pytest.raises(KeyboardInterrupt):
-        import_jobs(target._store, plan_import(target._store, file), ORDER)
+        import_jobs(target.store, plan_import(target.store, file), ORDER)
     monkeypatch.setattr(Store, "put", put)
 
     done = document(run(target, "import", str(file), "--why", "moving", "--yes", "--output", "json"))
@@ -221,7 +221,7 @@ def test_job_cannot_begin_when_its_import_died_half_way(
         return item[items.RANGE_KEY]["S"] == items.HEAD_KEY or put(self, item, **options)
 
     monkeypatch.setattr(Store, "put", no_head)
-    import_jobs(target._store, plan_import(target._store, file), ORDER)
+    import_jobs(target.store, plan_import(target.store, file), ORDER)
 
     with pytest.raises(CorruptItemError, match="it is gone"):
         target.begin("repairs", "jr_9")
@@ -382,11 +382,11 @@ def test_nothing_is_written_when_an_item_is_of_a_newer_format(run: Command, empt
 
 
 def test_nothing_is_written_when_the_file_changes_after_the_check(target: Watermarks, file: Path) -> None:
-    plan = plan_import(target._store, file)
+    plan = plan_import(target.store, file)
     file.write_bytes(b"".join(lines_of(file)).replace(b"jr_2", b"jr_7"))
 
     with pytest.raises(Exception, match="the file has changed since it was checked"):
-        import_jobs(target._store, plan, ORDER)
+        import_jobs(target.store, plan, ORDER)
 
     assert not [key for job, key in stored(target) if key == items.HEAD_KEY]
 

@@ -26,7 +26,7 @@ def exported(watermarks: Watermarks, folder: Path, *jobs: str) -> Path:
     """Return a file with an export of some jobs."""
     path = folder / "jobs.jsonl"
     with path.open("wb") as file:
-        export_jobs(watermarks._store, jobs, file, NOW)
+        export_jobs(watermarks.store, jobs, file, NOW)
     return path
 
 
@@ -44,9 +44,9 @@ def test_log_is_that_of_the_new_job_when_the_replaced_one_was_at_its_version(
         commit(target, "repairs", f"jr_other_{number}", {"seen": -number})
     path = exported(watermarks, tmp_path, "repairs")
 
-    import_jobs(target._store, plan_import(target._store, path, replace=True), ORDER)
+    import_jobs(target.store, plan_import(target.store, path, replace=True), ORDER)
 
-    log = target._store.read_log("repairs", 3)
+    log = target.store.read_log("repairs", 3)
     assert log is not None
     assert (log.change.op, log.watermarks) == ("SET", {"seen": 2})
     assert target.rewind("repairs", to_version=3, why="a test").watermarks == {"seen": 2}
@@ -59,7 +59,7 @@ def test_chunks_expire_no_more_when_a_job_is_replaced_by_its_own_past(make_water
     commit(kept, "repairs", "jr_2", {"large": "y" * 70_000})
     assert [key for key, item in stored(kept).items() if "data" in item and items.TTL_ATTRIBUTE in item]
 
-    import_jobs(kept._store, plan_import(kept._store, path, replace=True), ORDER)
+    import_jobs(kept.store, plan_import(kept.store, path, replace=True), ORDER)
 
     assert kept.get_watermark_values("repairs") == {"large": "x" * 70_000}
     assert not [key for key, item in stored(kept).items() if "data" in item and items.TTL_ATTRIBUTE in item]
@@ -71,7 +71,7 @@ def test_job_is_there_already_when_an_item_of_its_history_has_gone(
     for number in (1, 2):
         commit(watermarks, "repairs", f"jr_{number}", {"seen": number})
     path = exported(watermarks, tmp_path, "repairs")
-    import_jobs(target._store, plan_import(target._store, path), ORDER)
+    import_jobs(target.store, plan_import(target.store, path), ORDER)
     dynamodb.delete_item(TableName=target.table_name, Key=items.key("repairs", "jr_1"))
 
     done = document(run(target, "import", str(path), "--yes", "--output", "json"))
@@ -85,7 +85,7 @@ def test_epoch_is_started_when_a_plain_import_is_repeated_for_a_copy(
     commit(watermarks, "repairs", "jr_1", {"seen": 1})
     leave_open(watermarks, "repairs", "jr_2", NOW, NOW)
     path = exported(watermarks, tmp_path, "repairs")
-    import_jobs(target._store, plan_import(target._store, path), ORDER)
+    import_jobs(target.store, plan_import(target.store, path), ORDER)
 
     done = run(target, "import", str(path), "--new-epoch", "--why", "a copy", "--yes")
 
@@ -171,7 +171,7 @@ def test_items_of_job_runs_are_counted_when_they_are_left_out(
     commit(watermarks, "repairs", "jr_1", {"seen": 1})
     put_runs(watermarks, "repairs")
     put_runs(watermarks, "never committed")
-    watermarks._store.put(items.key("nightly", items.TRIGGER_KEY) | {"state": {"S": "WAITING"}})
+    watermarks.store.put(items.key("nightly", items.TRIGGER_KEY) | {"state": {"S": "WAITING"}})
 
     done = run(watermarks, "export", "--all", "--file", str(tmp_path / "jobs"))
 
@@ -201,11 +201,11 @@ def test_jobs_before_are_counted_when_the_file_changes_half_way(
     for name in ("a", "b"):
         commit(watermarks, name, "jr_1", {"seen": 1})
     path = exported(watermarks, tmp_path, "a", "b")
-    plan = plan_import(target._store, path)
+    plan = plan_import(target.store, path)
     plan.exported.jobs["b"].clear()
     monkeypatch.setattr("scripts.helpers.decisions.transfer.JOBS_AT_ONCE", 1)
 
     with pytest.raises(ExportFileError, match="1 jobs before it were imported"):
-        import_jobs(target._store, plan, ORDER)
+        import_jobs(target.store, plan, ORDER)
 
-    assert Store(target.table_name, target._store.client).read_head("a") is not None
+    assert Store(target.table_name, target.store.client).read_head("a") is not None

@@ -41,7 +41,7 @@ def page_world(dynamodb: Any, s3: Any, endpoint: str, tmp_path: Path, monkeypatc
     for value, read in ((10, [((), (10,))]), (30, None)):
         state: Any = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": value}
         state = with_coverage(state, None, read, "o1") if read else state
-        lending.set_watermark("loans", state, context="rows", why="loaded by hand")
+        lending.set_watermark("loans", state, transformation_ctx="rows", why="loaded by hand")
     return build_world(dynamodb, s3, TABLE)
 
 

@@ -65,7 +65,7 @@ def slow(dynamodb: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
     glue.create_job(Name="slow", Role="r", Command={"Name": "glueetl"})
     folder = tmp_path_factory.mktemp("slow")
     with (folder / "exported.jsonl").open("wb") as file:
-        export_jobs(made._store, ["loans"], file, NOW)
+        export_jobs(made.store, ["loans"], file, NOW)
     return made, endpoint, folder
 
 

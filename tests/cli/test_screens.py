@@ -56,7 +56,7 @@ def gappy(dynamodb: Any) -> Watermarks:
     made.create_table()
     state = rows_state(10, "bigint")
     commit(made, "loans", "jr_1", {"rows": with_coverage(state, None, [((), (10,))], "o1")})
-    made.set_watermark("loans", rows_state(30, "bigint"), context="rows", why="loaded by hand", who="sam")
+    made.set_watermark("loans", rows_state(30, "bigint"), transformation_ctx="rows", why="loaded by hand", who="sam")
     source = ListedRows((CursorColumn("last_modified", "bigint"),), [(12,)])
     with (
         pytest.raises(ZeroDivisionError),
@@ -123,7 +123,7 @@ def changing(make_watermarks: Any) -> Watermarks:
     clock = Clock()
     made: Watermarks = make_watermarks("changing", clock=clock)
     if made.exists():
-        made._store.client.delete_table(TableName="changing")
+        made.store.client.delete_table(TableName="changing")
     made.create_table()
     for number in (1, 2):
         clock.now = NOW.replace(day=number)
@@ -167,7 +167,7 @@ def test_screen_is_the_one_kept_when_a_decision_is_asked_about(
     for run_id in ("jr_1", "jr_2"):
         put_legacy(dynamodb, "changing", "old", run_id)
     with (tmp_path / "jobs.jsonl").open("wb") as file:
-        export_jobs(changing._store, ["repairs"], file, NOW)
+        export_jobs(changing.store, ["repairs"], file, NOW)
     commit_rows(changing, "repairs", "jr_3", NOW.replace(day=3), 100)
 
     given = ["--table", "changing", *arguments, "--why", "a column was missing", "--who", "sam"]

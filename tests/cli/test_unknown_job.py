@@ -91,7 +91,7 @@ def test_names_of_glue_are_offered_when_glue_has_no_such_job(
         there.create_table()
         for run_id in ("jr_1", "jr_2"):
             item = items.key("old", run_id) | {"watermarks": {"M": {"n": {"N": "1"}}}}
-            there._store.client.put_item(TableName="far", Item=item)
+            there.store.client.put_item(TableName="far", Item=item)
 
     done = run("far", *arguments, "--region", "eu-north-1")
 
@@ -103,7 +103,7 @@ def test_names_of_glue_are_offered_when_glue_has_no_such_job(
 def test_jobs_are_known_when_they_are_only_defined_or_of_the_original_class(
     run: Command, world: Watermarks, watermarks: Watermarks
 ) -> None:
-    watermarks._store.put(items.key("defined", items.JOB_RECORD_KEY) | {"token": {"S": "t"}})
+    watermarks.store.put(items.key("defined", items.JOB_RECORD_KEY) | {"token": {"S": "t"}})
 
     legacy, defined = run(world, "runs", "libraries"), run(watermarks, "show", "defined")
 

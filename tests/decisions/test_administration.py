@@ -18,11 +18,11 @@ WHY = {"why": "bad rows in May", "who": "duty officer"}
 DECISIONS: dict[str, Callable[[Watermarks, str], Head]] = {
     "rewind-version": lambda w, job: w.rewind(job, to_version=1, **WHY),
     "rewind-run": lambda w, job: w.rewind(job, to_run="r1", **WHY),
-    "rewind-context": lambda w, job: w.rewind(job, to_version=1, context="repairs", **WHY),
+    "rewind-context": lambda w, job: w.rewind(job, to_version=1, transformation_ctx="repairs", **WHY),
     "reset": lambda w, job: w.reset(job, **WHY),
-    "reset-context": lambda w, job: w.reset(job, context="repairs", **WHY),
+    "reset-context": lambda w, job: w.reset(job, transformation_ctx="repairs", **WHY),
     "set": lambda w, job: w.set_watermark(job, {"repairs": {"n": 7}}, **WHY),
-    "set-context": lambda w, job: w.set_watermark(job, {"n": 7}, context="repairs", **WHY),
+    "set-context": lambda w, job: w.set_watermark(job, {"n": 7}, transformation_ctx="repairs", **WHY),
     "discard": lambda w, job: w.discard_plan(job, **WHY),
 }
 OPS = {"rewind": "REWIND", "reset": "RESET", "set": "SET", "discard": "DISCARD"}
@@ -159,7 +159,7 @@ def test_versions_never_go_down_when_decisions_follow_each_other(two: Watermarks
 
     for name in names:
         if name == "reset-context":
-            two.set_watermark(job_id, {"n": 0}, context="repairs", **WHY)
+            two.set_watermark(job_id, {"n": 0}, transformation_ctx="repairs", **WHY)
         found.append(DECISIONS[name](two, job_id).version)
 
     assert found == sorted(set(found))
@@ -200,7 +200,7 @@ def test_context_is_dropped_when_a_rewind_goes_to_before_its_first_run(watermark
     commit(watermarks, job_id, "r1", {"repairs": {"n": 1}})
     commit(watermarks, job_id, "r2", marks(2))
 
-    head = watermarks.rewind(job_id, to_version=1, context="parking", **WHY)
+    head = watermarks.rewind(job_id, to_version=1, transformation_ctx="parking", **WHY)
 
     assert head.watermarks == {"repairs": {"n": 2}}
 
@@ -209,7 +209,7 @@ def test_context_is_dropped_when_a_rewind_goes_to_before_its_first_run(watermark
 def test_first_run_starts_at_the_declared_values_when_they_were_set_before_it(
     watermarks: Watermarks, job_id: str, context: str | None, expected: dict[str, Any]
 ) -> None:
-    head = watermarks.set_watermark(job_id, {"n": 7}, context=context, **WHY)
+    head = watermarks.set_watermark(job_id, {"n": 7}, transformation_ctx=context, **WHY)
 
     run = watermarks.begin(job_id, "r1")
 

@@ -89,13 +89,17 @@ REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
     ),
     "run-reserved": (lambda w, job: w.rewind(job, to_run="~latest", **WHY), InvalidIdError, "Run id '~latest'"),
     "rewind-context": (
-        lambda w, job: w.rewind(job, to_version=1, context="trees", **WHY),
+        lambda w, job: w.rewind(job, to_version=1, transformation_ctx="trees", **WHY),
         InvalidValueError,
         "Neither version 1 nor the present one has a context 'trees'.",
     ),
-    "context-name": (lambda w, job: w.rewind(job, to_version=1, context="", **WHY), InvalidIdError, "Context ''"),
+    "context-name": (
+        lambda w, job: w.rewind(job, to_version=1, transformation_ctx="", **WHY),
+        InvalidIdError,
+        "Context ''",
+    ),
     "reset-context": (
-        lambda w, job: w.reset(job, context="trees", **WHY),
+        lambda w, job: w.reset(job, transformation_ctx="trees", **WHY),
         InvalidValueError,
         "has no context 'trees' to reset",
     ),
@@ -115,12 +119,12 @@ REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
         "'runId' is a reserved name",
     ),
     "set-reserved-context": (
-        lambda w, job: w.set_watermark(job, {"n": 1}, context="watermarks", **WHY),
+        lambda w, job: w.set_watermark(job, {"n": 1}, transformation_ctx="watermarks", **WHY),
         ReservedNameError,
         "'watermarks' is a reserved name",
     ),
     "set-large": (
-        lambda w, job: w.set_watermark(job, {"n": "x" * 66_000}, context="repairs", **WHY),
+        lambda w, job: w.set_watermark(job, {"n": "x" * 66_000}, transformation_ctx="repairs", **WHY),
         TooLargeError,
         "and the limit is 65,536",
     ),

@@ -23,11 +23,11 @@ from tests.support.faults import Faults, Wire, log_write
 def test_nothing_is_found_when_a_job_is_healthy(
     watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, repair: bool
 ) -> None:
-    kept = Watermarks(watermarks.table_name, watermarks._store.client, clock=clock, retention=timedelta(days=30))
+    kept = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=30))
     for number in range(4):
         commit(kept, job_id, f"r{number}", parking=large(number), repairs={"n": number}, trees=large(100))
-    kept.rewind(job_id, to_version=2, context="parking", why="a test")
-    kept.set_watermark(job_id, {"n": 9}, context="repairs", why="a test")
+    kept.rewind(job_id, to_version=2, transformation_ctx="parking", why="a test")
+    kept.set_watermark(job_id, {"n": 9}, transformation_ctx="repairs", why="a test")
     run = kept.begin(job_id, "r5")
     run.freeze({"parking": large(5)}, {**run.watermarks, "parking": large(6)})
     before = stored()
@@ -41,7 +41,7 @@ def test_nothing_is_found_when_a_job_is_healthy(
 def test_nothing_is_found_when_expired_items_are_deleted_in_any_order(
     watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored, delete: Callable[[str], None]
 ) -> None:
-    kept = Watermarks(watermarks.table_name, watermarks._store.client, clock=clock, retention=timedelta(days=30))
+    kept = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=30))
     for number in range(5):
         commit(kept, job_id, f"r{number}", parking=large(number))
     clock.move(days=31)

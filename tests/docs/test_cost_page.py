@@ -100,7 +100,7 @@ def test_requests_are_as_many_as_the_page_says_when_rows_are_loaded(
     told = re.search(r"reads the table (\w+) times and writes it (\w+) times", text_of("cost.md"))
     numbers = {"three": 3, "five": 5}
     costs = Costs(endpoint, clock, tmp_path)
-    wire = Wire(costs.watermarks._store.client)
+    wire = Wire(costs.watermarks.store.client)
     for _ in range(2):
         costs.run("requests", costs.rows)
     wire.clear()

@@ -26,7 +26,7 @@ def now() -> datetime:
 def over(client: Any, table_name: str) -> Watermarks:
     """Return the table over a client of its own; nothing sleeps."""
     made = Watermarks(table_name, client, clock=now)
-    made._store.sleep = lambda seconds: None
+    made.store.sleep = lambda seconds: None
     return made
 
 

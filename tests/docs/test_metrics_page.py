@@ -26,7 +26,7 @@ def late_table(make_watermarks: Any, endpoint: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WATERMARKS_TABLE", made.table_name)
     state = {"kind": "rows", "cursor_column": "at", "type": "timestamp"}
     state["value"] = datetime.now(timezone.utc) - timedelta(days=4)  # type: ignore[assignment]
-    made.set_watermark("repairs", state, context="repairs", why="a test")
+    made.set_watermark("repairs", state, transformation_ctx="repairs", why="a test")
     (tmp_path / "landing").mkdir()
     found = re.search(r'^\{"parking.*$', text_of("metrics.md"), re.MULTILINE)
     assert found is not None

@@ -36,5 +36,5 @@ def test_jobs_move_as_told_when_the_page_is_followed(
 
     assert found == 4
     assert names["taken"].count == 1
-    state = watermarks.rows_state("repairs", "repairs")
+    state = watermarks.progress.state("repairs", "repairs")
     assert state["value"] == datetime(2026, 3, 1, tzinfo=timezone.utc)

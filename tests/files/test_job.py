@@ -230,7 +230,7 @@ def test_rewind_brings_back_the_older_list_when_versions_expire(
     third = landing.land(300, "third/")
     landing.run()
 
-    landing.watermarks.rewind(job_id, to_version=1, context=context, **WHY)
+    landing.watermarks.rewind(job_id, to_version=1, transformation_ctx=context, **WHY)
 
     assert keys_of_state(landing) == first
     assert landing.run() == [*second, *third]

@@ -38,7 +38,7 @@ def test_example_takes_each_file_once_when_it_runs_again(
         put(name)
         exec(compile(block, "glue.md", "exec"), {})
 
-    table._store.client.delete_table(TableName=table.table_name)
+    table.store.client.delete_table(TableName=table.table_name)
     assert sorted(row["id"] for row in spark.read.parquet(raw).collect()) == ["a", "b"]
 
 

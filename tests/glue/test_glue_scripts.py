@@ -87,7 +87,7 @@ def moved(on_glue: Run, endpoint: str, tmp_path: Path) -> Iterator[Run]:
         on_glue(str(twin), *args)
 
     yield run
-    table._store.client.delete_table(TableName=table.table_name)
+    table.store.client.delete_table(TableName=table.table_name)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def here(spark: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         runpy.run_path(str(twin), run_name="__main__")
 
     yield run
-    table._store.client.delete_table(TableName=table.table_name)
+    table.store.client.delete_table(TableName=table.table_name)
 
 
 @pytest.fixture

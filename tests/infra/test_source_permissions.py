@@ -121,7 +121,7 @@ def tell(guard: GuardedServer, *names: str) -> str:
 def test_folder_is_not_listed_when_the_policy_is_of_another(
     guard: GuardedServer, landing_bucket: str, prefix: str
 ) -> None:
-    watermarks_of(guard, "root").set_watermark("parking-listed", {"n": 1}, context="files", why="a test")
+    watermarks_of(guard, "root").set_watermark("parking-listed", {"n": 1}, transformation_ctx="files", why="a test")
     before = watermarks_of(guard, "root").latest("parking-listed")
 
     with pytest.raises(AccessRefusedError, match=f"^AWS refuses s3:ListBucket on 's3://{landing_bucket}/{prefix}'"):

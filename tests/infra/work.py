@@ -34,7 +34,7 @@ Work = Callable[[Watermarks], None]
 
 def store_of(marks: Watermarks) -> Store:
     """Return the items as a role sees them."""
-    return marks._store
+    return marks.store
 
 
 def as_job(marks: Watermarks) -> None:
@@ -53,7 +53,7 @@ def as_job(marks: Watermarks) -> None:
 
 def as_backfill(marks: Watermarks) -> None:
     """Read an old range beside the live job."""
-    marks.set_watermark(ROWS, STATE, context="rows", why="start from here")
+    marks.set_watermark(ROWS, STATE, transformation_ctx="rows", why="start from here")
     with Backfill(marks, ROWS, low=0, high=5) as backfill:
         backfill.rows(ListedRows((CursorColumn("id", "bigint"),), [(number,) for number in range(8)]), "id")
     assert marks.gaps(ROWS, "rows")

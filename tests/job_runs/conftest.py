@@ -83,7 +83,7 @@ def stored(table: Watermarks) -> Callable[[], Any]:
     """Return a reader of all items of the table."""
 
     def read() -> Any:
-        found = table._store.client.scan(TableName=table.table_name, ConsistentRead=True)["Items"]
+        found = table.store.client.scan(TableName=table.table_name, ConsistentRead=True)["Items"]
         return sorted(found, key=lambda item: (item["jobName"]["S"], item["runId"]["S"]))
 
     return read

@@ -57,7 +57,7 @@ def put_waiting(jobs: Jobs, name: str, count: int, since: Any) -> None:
 
 
 def watermarks_of(jobs: Jobs) -> Watermarks:
-    store = jobs.scheduler.records._store
+    store = jobs.scheduler.records.store
     return Watermarks(store.table_name, store.client)
 
 

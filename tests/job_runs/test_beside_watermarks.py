@@ -31,7 +31,7 @@ def with_runs(parked: Jobs) -> Jobs:
 
 def put_legacy(table: Watermarks, run_id: str) -> None:
     item = {"jobName": {"S": "parking"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "808"}}}}
-    table._store.client.put_item(TableName=table.table_name, Item=item)
+    table.store.client.put_item(TableName=table.table_name, Item=item)
 
 
 def last_item(table: Watermarks) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def last_item(table: Watermarks) -> dict[str, Any]:
         "TableName": table.table_name, "Limit": 1, "ScanIndexForward": False,
         "KeyConditionExpression": "jobName = :j", "ExpressionAttributeValues": {":j": {"S": "parking"}},
     }  # fmt: skip
-    (item,) = table._store.client.query(**query)["Items"]
+    (item,) = table.store.client.query(**query)["Items"]
     found: dict[str, Any] = item
     return found
 

@@ -205,7 +205,7 @@ def settings_of(jobs: Jobs, name: str, run_id: str, **options: Any) -> dict[str,
 
 def shared_by(jobs: Jobs) -> engines.Shared:
     """Return what launchers of jobs get from who starts them."""
-    store = jobs.scheduler.records._store
+    store = jobs.scheduler.records.store
     return engines.Shared(store.table_name, REGION, store.client.meta.endpoint_url, 60, None)
 
 

@@ -68,9 +68,9 @@ def test_slots_are_never_overrun_when_many_start_at_once(
 
     def start(_: int) -> str:
         jobs = make_parked()
-        jobs.scheduler.records._store.client = Watermarks(
+        jobs.scheduler.records.store.client = Watermarks(
             table.table_name, region_name=REGION, endpoint_url=moto_process
-        )._store.client
+        ).store.client
         ready.wait()
         try:
             return jobs.start("parking")
@@ -150,7 +150,7 @@ def test_stop_wins_when_the_launcher_beats_in_every_pause(parked: Jobs, monkeypa
 
     def beat(_: float = 0) -> None:
         run = parked.record("parking", run_id)
-        replace(records._store, run.to_item(), run.renewed(parked.scheduler.clock(), timedelta(hours=1)).to_item())
+        replace(records.store, run.to_item(), run.renewed(parked.scheduler.clock(), timedelta(hours=1)).to_item())
 
     def overtaken(self: Store, *arguments: Any, **more: Any) -> Any:
         if late.pop() if late else False:
@@ -158,7 +158,7 @@ def test_stop_wins_when_the_launcher_beats_in_every_pause(parked: Jobs, monkeypa
         return replace(self, *arguments, **more)
 
     monkeypatch.setattr(Store, "replace", overtaken)
-    monkeypatch.setattr(records._store, "sleep", beat)
+    monkeypatch.setattr(records.store, "sleep", beat)
     parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
 
     assert (parked.record("parking", run_id).state, late) == ("STOPPING", [])
@@ -270,7 +270,7 @@ def test_thousand_runs_come_once_each_and_newest_first_when_read_in_pages(
         runs.append(parked.scheduler.new_run(ids.new_id(moment), "parking", {"Command": COMMAND}, {}, moment))
     for first in range(0, 1_000, 25):
         writes = [{"PutRequest": {"Item": run.to_item()}} for run in runs[first : first + 25]]
-        dynamodb = table._store.client
+        dynamodb = table.store.client
         assert not dynamodb.batch_write_item(RequestItems={table.table_name: writes})["UnprocessedItems"]
     made = [run.run_id for run in runs]
 

@@ -300,7 +300,7 @@ def test_retry_is_refused_when_the_run_is_not_over(parked: Jobs, stored: Callabl
 def test_errors_of_the_table_have_glue_s_names_when_it_is_not_there(
     make_jobs: Callable[..., Jobs], table: Watermarks
 ) -> None:
-    jobs = JobRuns(Watermarks("nowhere", table._store.client))
+    jobs = JobRuns(Watermarks("nowhere", table.store.client))
 
     with pytest.raises(jobs.exceptions.InternalServiceException, match="There is no DynamoDB table 'nowhere'"):
         jobs.get_job_runs(JobName="parking")

@@ -53,7 +53,7 @@ class World:
 
     def declare(self, value: int) -> None:
         self.last_id = max(self.last_id, value - 1)
-        self.watermarks.set_watermark(JOB, STATE | {"value": value}, context=CONTEXT, why="start from here")
+        self.watermarks.set_watermark(JOB, STATE | {"value": value}, transformation_ctx=CONTEXT, why="start from here")
 
     def live(self, rows: int = 0) -> int:
         self.last_id += rows
@@ -133,7 +133,7 @@ def test_coverage_goes_back_when_the_job_is_rewound(world: World) -> None:
     world.live(3)
     world.live(4)
 
-    world.watermarks.rewind(JOB, to_version=1, context=CONTEXT, why="a test")
+    world.watermarks.rewind(JOB, to_version=1, transformation_ctx=CONTEXT, why="a test")
 
     assert (world.coverage, world.gaps) == ([(None, 4)], [])
 
@@ -142,7 +142,7 @@ def test_coverage_is_forgotten_with_its_backfills_when_the_job_is_reset(world: W
     world.declare(10)
     world.fill(None, 10)
 
-    world.watermarks.reset(JOB, context=CONTEXT, why="the target was lost")
+    world.watermarks.reset(JOB, transformation_ctx=CONTEXT, why="the target was lost")
     world.declare(10)
 
     assert (world.coverage, world.gaps) == ([], [(None, 10)])
@@ -152,7 +152,7 @@ def test_coverage_is_forgotten_with_its_backfills_when_the_job_is_reset(world: W
 def test_everything_below_counts_as_covered_when_the_state_is_from_before_coverage_was_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.decisions.administration.kept", lambda values, *_: dict(values))
+    monkeypatch.setattr("scripts.helpers.rows.progress.with_coverage_kept", lambda values, *_: dict(values))
     world.declare(10)
     monkeypatch.undo()
 
@@ -165,7 +165,7 @@ def test_values_above_are_covered_when_the_cursor_descends(world: World) -> None
     with IncrementalJob(world.watermarks, JOB, clock=world.clock) as job:
         job.rows_since(world.spark.range(5, 10), "id", transformation_ctx=CONTEXT, descending=True)
     state = STATE | {"value": 1, "descending": True}
-    world.watermarks.set_watermark(JOB, state, context=CONTEXT, why="a jump down")
+    world.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a jump down")
 
     assert (world.coverage, world.gaps) == ([(5, None)], [(2, 5)])
 
@@ -331,7 +331,7 @@ def test_instants_tile_when_bounds_of_times_are_cut(world: World) -> None:
         "INTERVAL 1 HOUR)) AS at"
     )
     state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": start + timedelta(days=1)}
-    world.watermarks.set_watermark(JOB, state, context=CONTEXT, why="a test")
+    world.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a test")
     (gap,) = world.watermarks.gaps(JOB, CONTEXT, start=start)
 
     taken = []
@@ -356,10 +356,10 @@ class Listed:
 
     def declare(self, value: Any, **more: Any) -> None:
         state = STATE | {"type": self.source.cursors[0].type, "value": value} | more
-        self.watermarks.set_watermark(JOB, state, context=CONTEXT, why="start from here")
+        self.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="start from here")
 
     def backfill(self, low: Any, high: Any, **options: Any) -> Backfill:
-        options = {"transformation_ctx": CONTEXT, "clock": self.watermarks._clock} | options
+        options = {"transformation_ctx": CONTEXT, "clock": self.watermarks.clock} | options
         return Backfill(self.watermarks, JOB, low=low, high=high, **options)
 
     def take(self, backfill: Backfill, **options: Any) -> None:
@@ -373,7 +373,7 @@ class Listed:
                 raise KilledError
 
     def live(self, **options: Any) -> None:
-        with IncrementalJob(self.watermarks, JOB, clock=self.watermarks._clock) as job:
+        with IncrementalJob(self.watermarks, JOB, clock=self.watermarks.clock) as job:
             rows: Any = job.rows_since(self.source, "id", transformation_ctx=CONTEXT, **options)
             self.sink[str(job.batch_id)] = rows
 
@@ -508,10 +508,10 @@ def test_record_holds_as_many_slices_as_there_can_be_when_none_touch(listed: Lis
     for _ in range(2 * MAX_SLICES - 1):
         ends.append(ends[-1] + random.randrange(1, 2**40))
     listed.declare(2**62)
-    state = listed.watermarks.rows_state(JOB, CONTEXT)
+    state = listed.watermarks.progress.state(JOB, CONTEXT)
     many = BackfillRecord([((low,), (high,)) for low, high in zip(ends[::2], ends[1::2], strict=True)])
     record = many.to_store(state)
-    listed.watermarks.change_watermark(
+    listed.watermarks.decisions.change_watermark(
         backfill_record_id(JOB, CONTEXT, state), lambda _: record, context=CONTEXT, why="a test"
     )
 
@@ -524,7 +524,7 @@ def test_record_holds_as_many_slices_as_there_can_be_when_none_touch(listed: Lis
 def test_coverage_stays_when_a_value_is_set_over_a_state_too_large_for_its_item(listed: Listed) -> None:
     every = [(number,) for number in sorted(Random(1).sample(range(2**62), 40_000))]
     large = with_coverage(STATE | {"value": 2**62}, None, zip(every[::2], every[1::2], strict=True), "o1")
-    listed.watermarks.change_watermark(JOB, lambda _: large, context=CONTEXT, why="a test")
+    listed.watermarks.decisions.change_watermark(JOB, lambda _: large, context=CONTEXT, why="a test")
     assert isinstance(listed.watermarks.latest(JOB).watermarks[CONTEXT], Spilled)
 
     listed.declare(2**62 + 5, descending=False)
@@ -607,7 +607,7 @@ def test_delay_is_refused_when_it_reaches_before_all_times(watermarks: Watermark
 
 
 def reset_live(listed: Listed) -> None:
-    listed.watermarks.reset(JOB, context=CONTEXT, why="the target was lost")
+    listed.watermarks.reset(JOB, transformation_ctx=CONTEXT, why="the target was lost")
 
 
 def declare_anew(listed: Listed) -> None:
@@ -669,7 +669,7 @@ def test_rewind_warns_of_rows_that_come_again_when_a_backfill_has_read_them(
     listed.declare(5)
     listed.declare(15)
     listed.fill(5, 10)
-    record = backfill_record_id(JOB, CONTEXT, watermarks.rows_state(JOB, CONTEXT))
+    record = backfill_record_id(JOB, CONTEXT, watermarks.progress.state(JOB, CONTEXT))
 
     watermarks.rewind(JOB, to_version=2, why="nothing comes again")
     assert "backfilled_again" not in caplog.text
@@ -717,7 +717,7 @@ def test_gap_without_an_end_is_filled_when_there_is_no_row(watermarks: Watermark
 def test_everything_above_counts_as_covered_when_a_descending_state_is_from_before_coverage_was_kept(
     watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.decisions.administration.kept", lambda values, *_: dict(values))
+    monkeypatch.setattr("scripts.helpers.rows.progress.with_coverage_kept", lambda values, *_: dict(values))
     listed = Listed(watermarks)
     listed.declare(5, descending=True)
     monkeypatch.undo()
@@ -730,7 +730,7 @@ def test_everything_above_counts_as_covered_when_a_descending_state_is_from_befo
 
 def test_record_stays_as_it_is_when_a_slice_that_is_done_runs_again(listed: Listed) -> None:
     listed.fill(0, 10)
-    record = backfill_record_id(JOB, CONTEXT, listed.watermarks.rows_state(JOB, CONTEXT))
+    record = backfill_record_id(JOB, CONTEXT, listed.watermarks.progress.state(JOB, CONTEXT))
     versions = len(listed.watermarks.history(record))
 
     listed.fill(0, 10)
@@ -764,8 +764,8 @@ def test_log_does_not_say_that_everything_is_read_when_a_slice_begins(
 def test_state_is_refused_when_somebody_altered_its_value(
     watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch, ask: str
 ) -> None:
-    monkeypatch.setattr("scripts.helpers.decisions.administration.kept", lambda values, *_: dict(values))
-    watermarks.set_watermark(JOB, STATE | {"value": "x"}, context=CONTEXT, why="a test")
+    monkeypatch.setattr("scripts.helpers.rows.progress.with_coverage_kept", lambda values, *_: dict(values))
+    watermarks.set_watermark(JOB, STATE | {"value": "x"}, transformation_ctx=CONTEXT, why="a test")
 
     with pytest.raises(CursorError, match=r"Reset the watermark by hand\."):
         getattr(watermarks, ask)(JOB, CONTEXT)
@@ -839,7 +839,7 @@ def test_context_is_unknown_when_it_is_not_of_rows(world: World, ask: str) -> No
 
 
 def test_slice_takes_its_rows_when_they_are_of_pandas(watermarks: Watermarks, clock: Any, tmp_path: Path) -> None:
-    watermarks.set_watermark(JOB, STATE | {"value": 9}, context=CONTEXT, why="start from here")
+    watermarks.set_watermark(JOB, STATE | {"value": 9}, transformation_ctx=CONTEXT, why="start from here")
     frame = pd.DataFrame({"id": range(1, 10)})
 
     with Backfill(watermarks, JOB, transformation_ctx=CONTEXT, low=3, high=6, clock=clock) as backfill:
@@ -857,7 +857,7 @@ def test_backfill_is_refused_when_it_is_used_outside_the_with_statement(world: W
 
 def test_log_has_names_and_no_value_when_a_slice_is_read(world: World, caplog: pytest.LogCaptureFixture) -> None:
     state = STATE | {"value": 987_654_321}
-    world.watermarks.set_watermark(JOB, state, context=CONTEXT, why="a test")
+    world.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a test")
 
     with caplog.at_level("INFO", "scripts"), world.backfill(987_654_123, 987_654_125) as backfill:
         backfill.rows(world.spark.range(987_654_120, 987_654_130), "id")

@@ -116,8 +116,8 @@ def test_outcome_is_unknown_when_the_answer_to_the_commit_is_lost(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, endpoint: str
 ) -> None:
     client, written = boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT), io.StringIO()
-    hooked, faults = Watermarks(watermarks.table_name, client, clock=watermarks._clock), Faults(client)
-    hooked._store.sleep = lambda _: None
+    hooked, faults = Watermarks(watermarks.table_name, client, clock=watermarks.clock), Faults(client)
+    hooked.store.sleep = lambda _: None
 
     with pytest.raises(CommitUnknownError, match="did not say whether run 'jr_1' of job 'parking' was committed"):
         with start("jr_1", watermarks=hooked, reporters=[told, EmbeddedMetrics(written)]) as job:
@@ -248,10 +248,12 @@ def test_run_is_refused_before_it_begins_when_its_clock_has_no_zone(
 def test_run_is_committed_all_the_same_when_its_clock_fails_at_the_end(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, clock: Clock, caplog: Any
 ) -> None:
-    with start("jr_1") as job:
+    of_table = datetime.fromisoformat("2026-03-16T16:00:00+00:00")
+    timed = Watermarks(watermarks.table_name, watermarks.store.client, clock=lambda: of_table)
+
+    with start("jr_1", watermarks=timed) as job:
         job.new_files(f"{tmp_path}/")
         clock.now = clock.now.replace(tzinfo=None)
-        job._watermarks._clock = job.run._clock = lambda: datetime.fromisoformat("2026-03-16T16:00:00+00:00")
         outcome = job.commit()
 
     assert (outcome, watermarks.latest("parking").version, told.reports) == ("done", 1, [])

@@ -681,9 +681,9 @@ def test_one_context_is_read_again_when_it_alone_is_rewound_or_reset(world: Worl
     world.grow()
     world.run()
 
-    world.watermarks.rewind(JOB, to_version=1, context="rows", why="a column was missing")
+    world.watermarks.rewind(JOB, to_version=1, transformation_ctx="rows", why="a column was missing")
     rewound = world.run()
-    world.watermarks.reset(JOB, context="files", why="the target was lost")
+    world.watermarks.reset(JOB, transformation_ctx="files", why="the target was lost")
     reset = world.run()
 
     assert rewound == ([2], [])
@@ -695,7 +695,7 @@ def test_what_was_processed_is_declared_when_a_watermark_is_set_without_running(
         world.grow()
     state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 3}
 
-    world.watermarks.set_watermark(JOB, state, context="rows", why="loaded by hand up to 2")
+    world.watermarks.set_watermark(JOB, state, transformation_ctx="rows", why="loaded by hand up to 2")
 
     assert world.run()[0] == [3]
 

@@ -268,7 +268,7 @@ def test_range_follows_the_history_when_a_rewind_came_between(ran: World) -> Non
 
 
 def test_range_is_that_of_the_commit_when_one_context_was_rewound_or_set_after_it(ran: World) -> None:
-    ran.watermarks.rewind(JOB, to_version=1, context="rows", why="a column was missing")
+    ran.watermarks.rewind(JOB, to_version=1, transformation_ctx="rows", why="a column was missing")
 
     assert ran.between("jr_a", "jr_b") == taken(3, 4)
 

@@ -80,7 +80,7 @@ class Actors:
     def _actor(self, name: str, retention: timedelta | None) -> Watermarks:
         client: Any = self.model
         watermarks = Watermarks("table", client, clock=lambda: self.clock(name), retention=retention)
-        watermarks._store.sleep = lambda seconds: None
+        watermarks.store.sleep = lambda seconds: None
         return watermarks
 
     def clock(self, actor: str) -> datetime:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers.protocol import items, requests, retention, values
+from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Plan
-from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store
 
@@ -36,7 +36,7 @@ def noreplay(patch: pytest.MonkeyPatch) -> None:
 
 def norollfwd(patch: pytest.MonkeyPatch) -> None:
     """The log entry that a dead run did not write is never written."""
-    patch.setattr(Lookups, "_complete_log", lambda self, head: None)
+    patch.setattr(Changes, "complete_log", lambda self, head: None)
 
 
 def nofence_noversion(patch: pytest.MonkeyPatch) -> None:

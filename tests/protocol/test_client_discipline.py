@@ -41,7 +41,7 @@ class World:
         self.client, self.timer = client, Timer()
         self.wire, self.faults = Wire(client), Faults(client)
         self.watermarks = Watermarks(table_name, client, clock=clock)
-        self.watermarks._store.timer, self.watermarks._store.sleep = self.timer, self.timer.sleep
+        self.watermarks.store.timer, self.watermarks.store.sleep = self.timer, self.timer.sleep
 
     def slow_down(self, seconds: float) -> None:
         """Let every request take so long from now on."""
@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[type[WatermarkError], Callable[[World, Any], Any]]] = {
 def test_default_client_has_explicit_limits_when_none_is_given(endpoint: str) -> None:
     made = Watermarks("some-table", region_name=REGION, endpoint_url=endpoint)
 
-    config = made._store.client.meta.config
+    config = made.store.client.meta.config
     assert (config.connect_timeout, config.read_timeout) == (3, 5)
     assert config.retries == {"mode": "standard", "total_max_attempts": 3}
 

@@ -50,10 +50,14 @@ VALUES = {"value": 2}
 OPERATIONS = {
     "rewind-to-version": Operation(lambda marks: marks.rewind(JOB, to_version=1, **WHY), value=3),
     "rewind-to-run": Operation(lambda marks: marks.rewind(JOB, to_run="r-0", **WHY), value=3),
-    "rewind-context": Operation(lambda marks: marks.rewind(JOB, to_version=1, context=CONTEXT, **WHY), value=3),
+    "rewind-context": Operation(
+        lambda marks: marks.rewind(JOB, to_version=1, transformation_ctx=CONTEXT, **WHY), value=3
+    ),
     "reset": Operation(lambda marks: marks.reset(JOB, **WHY), value=0),
     "set": Operation(lambda marks: marks.set_watermark(JOB, {CONTEXT: VALUES}, **WHY), value=2),
-    "set-context": Operation(lambda marks: marks.set_watermark(JOB, VALUES, context=CONTEXT, **WHY), value=2),
+    "set-context": Operation(
+        lambda marks: marks.set_watermark(JOB, VALUES, transformation_ctx=CONTEXT, **WHY), value=2
+    ),
     "set-for-a-new-job": Operation(
         lambda marks: marks.set_watermark(JOB, {CONTEXT: VALUES}, **WHY), "nothing", value=2
     ),
@@ -87,7 +91,7 @@ class World:
         self.client, self.clock, self.spilled = FakeDynamoDB("table"), Clock(), spilled
         self.source, self.sink = Source(), Sink()
         self.watermarks = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
-        self.watermarks._store.sleep = lambda seconds: None
+        self.watermarks.store.sleep = lambda seconds: None
         if state == "legacy":
             for run_id, value in ((LEGACY, "4"), ("jr_other", "1")):
                 values = {CONTEXT: {"M": {"value": {"N": value}}}}

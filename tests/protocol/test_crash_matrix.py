@@ -84,7 +84,7 @@ class World:
 
     def process(self) -> Watermarks:
         made = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
-        made._store.sleep = lambda seconds: None
+        made.store.sleep = lambda seconds: None
         return made
 
     def run(self, run_id: str, **options: Any) -> None:

@@ -75,7 +75,7 @@ class World:
             if claim:
                 with pytest.raises(RunInProgressError):
                     self.watermarks.begin(JOB, "r-new")
-            later = Watermarks(self.watermarks.table_name, self.watermarks._store.client, clock=in_an_hour)
+            later = Watermarks(self.watermarks.table_name, self.watermarks.store.client, clock=in_an_hour)
             self.go_on(later, "r-new")
 
 
@@ -112,7 +112,7 @@ def test_every_row_arrives_once_when_a_process_is_killed(
 
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     check_delivery(world.watermarks, JOB, world.source, world.sink)
-    check_table(world.watermarks, world.watermarks._store.client, JOB)
+    check_table(world.watermarks, world.watermarks.store.client, JOB)
 
 
 @pytest.mark.parametrize(("pad_bytes", "expected"), [(0, INLINE_REQUESTS), (SPILL_BYTES, SPILLED_REQUESTS)])

@@ -34,7 +34,7 @@ def test_number_is_trimmed_when_ministack_stores_it(
 ) -> None:
     """The Developer Guide says so of DynamoDB ("Supported data types"); moto returns what it was given."""
     table = make_table(ministack)
-    client = table._store.client
+    client = table.store.client
     key = {"jobName": {"S": "parking"}, "runId": {"S": "r1"}}
 
     client.put_item(TableName=table.table_name, Item=key | {"n": {"N": sent}})

@@ -71,10 +71,10 @@ def run_jobs(watermarks: Watermarks, clock: Clock) -> None:
 def administrate(watermarks: Watermarks) -> None:
     """Call everything that a person decides."""
     watermarks.rewind(JOB, to_run="r3", **WHY)
-    watermarks.rewind(JOB, to_version=2, context="files", **WHY)
+    watermarks.rewind(JOB, to_version=2, transformation_ctx="files", **WHY)
     watermarks.set_watermark(JOB, {"n": 8}, **WHY)
-    watermarks.set_watermark(JOB, {"n": 8}, context="files", **WHY)
-    watermarks.reset(JOB, context="files", **WHY)
+    watermarks.set_watermark(JOB, {"n": 8}, transformation_ctx="files", **WHY)
+    watermarks.reset(JOB, transformation_ctx="files", **WHY)
     watermarks.begin(JOB, "r7").freeze({"files": SPILLED}, {"n": 9})
     watermarks.discard_plan(JOB, **WHY)
     watermarks.reset(JOB, **WHY)

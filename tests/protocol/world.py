@@ -37,7 +37,7 @@ class World(Runs):
             return "REWIND", marks, state.run_id
 
         call = self._decide("rewind", change, trouble, lambda: self.actors[actor].rewind(
-            JOB, to_version=version, context=context, why="a test"
+            JOB, to_version=version, transformation_ctx=context, why="a test"
         ), UnknownVersionError, NoWatermarkError, InvalidValueError)  # fmt: skip
         if isinstance(call.error, UnknownVersionError) and not call.intent.disturbed:
             assert version not in old or log_key(version) in self.model.swept
@@ -53,7 +53,7 @@ class World(Runs):
             "reset",
             change,
             trouble,
-            lambda: self.actors[actor].reset(JOB, context=context, why="a test"),
+            lambda: self.actors[actor].reset(JOB, transformation_ctx=context, why="a test"),
             InvalidValueError,
         )
         if isinstance(call.error, InvalidValueError) and not call.intent.disturbed:
@@ -67,7 +67,7 @@ class World(Runs):
             return "SET", {**state.watermarks, context: new} if context else given, state.run_id
 
         self._decide("set", change, trouble, lambda: self.actors[actor].set_watermark(
-            JOB, given, context=context, why="a test"
+            JOB, given, transformation_ctx=context, why="a test"
         ), may_be_new=True)  # fmt: skip
 
     def discard(self, actor: str, trouble: Trouble | None = None) -> None:

@@ -181,7 +181,7 @@ def test_job_runs_without_success_are_named_when_there_are_records(watermarks: W
     commit(watermarks, "repairs", "jr_1", {"n": rows_state(clock.now)})
     started = RunRecord("repairs", "jr_" + "0" * 64, "STARTING", clock.now, clock.now, {})
     failed = started.to("FAILED", clock.now, error="the bucket is gone <b>")
-    store = RunStore(watermarks._store)
+    store = RunStore(watermarks.store)
     store.write_run(None, started)
     store.write_run(started, failed)
 

@@ -53,7 +53,7 @@ def fill(watermarks: Watermarks, clock: Clock) -> None:
     commit(watermarks, "with-gap", "jr_1", {"repairs": state})
     watermarks.set_watermark(
         "with-gap", {key: rows_state(clock.now)[key] for key in ("kind", "cursor_column", "type", "value")},
-        context="repairs", why="the archive comes later", who="duty officer",
+        transformation_ctx="repairs", why="the archive comes later", who="duty officer",
     )  # fmt: skip
     commit(watermarks, MARKUP_JOB, "jr_1", {MARKUP_CONTEXT: rows_state(clock.now)})
     numbers = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": SECRET}

@@ -484,7 +484,7 @@ def test_names_stay_within_the_limit_and_differ_when_the_live_job_has_a_long_one
 @pytest.mark.parametrize("job", ["parking", "landing/" + "x" * 247], ids=["short", "long"])
 def test_names_that_are_derived_keep_no_rule_when_the_live_job_keeps_it(job: str) -> None:
     watermarks = Watermarks("table", FakeDynamoDB("table"), job_id_rule="parking|landing/x{247}")  # type: ignore[arg-type]
-    watermarks.set_watermark(job, state(10), context="repairs", why="a test")
+    watermarks.set_watermark(job, state(10), transformation_ctx="repairs", why="a test")
 
     with Backfill(watermarks, job, transformation_ctx="repairs", low=3, high=7) as backfill:
         rows: Any = backfill.rows(ListedRows(ID, [(number,) for number in range(10)]), "id")

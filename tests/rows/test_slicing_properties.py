@@ -40,7 +40,7 @@ class Backfills(RuleBasedStateMachine):
 
     def process(self) -> Watermarks:
         made = Watermarks("table", self.client, clock=lambda: NOW)  # type: ignore[arg-type]
-        made._store.sleep = lambda seconds: None
+        made.store.sleep = lambda seconds: None
         return made
 
     def attempt(self, fault: tuple[int, str] | None, work: Callable[[], None]) -> bool:
@@ -107,7 +107,7 @@ class Backfills(RuleBasedStateMachine):
     def jump(self, by: int) -> None:
         value = min((self.value or 0) + by, len(self.source.listed))
         state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": value}
-        self.process().set_watermark(JOB, state, context=CONTEXT, why="a jump")
+        self.process().set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a jump")
 
     @precondition(lambda self: (self.value or 0) > 0)
     @rule(data=st.data(), fault=FAULTS)

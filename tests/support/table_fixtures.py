@@ -58,7 +58,7 @@ def pauses() -> list[float]:
 def hooked(watermarks: Watermarks, client: Any, clock: Clock, pauses: list[float]) -> Watermarks:
     """Return `Watermarks` over the same table through `client`."""
     made = Watermarks(watermarks.table_name, client, clock=clock)
-    made._store.sleep = pauses.append
+    made.store.sleep = pauses.append
     return made
 
 

@@ -29,8 +29,8 @@ def large(seed: int) -> dict[str, Any]:
 @pytest.fixture
 def kept(hooked: Watermarks, clock: Clock) -> Watermarks:
     """Return `Watermarks` that keep old versions for 30 days."""
-    made = Watermarks(hooked.table_name, hooked._store.client, clock=clock, retention=KEPT)
-    made._store.sleep = hooked._store.sleep
+    made = Watermarks(hooked.table_name, hooked.store.client, clock=clock, retention=KEPT)
+    made.store.sleep = hooked.store.sleep
     return made
 
 

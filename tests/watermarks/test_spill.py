@@ -226,7 +226,7 @@ def test_only_the_named_context_is_copied_when_one_context_is_rewound(
     commit(watermarks, job_id, "r2", {}, {"a": large(3), "b": large(4)})
     before = chunks(stored)
 
-    watermarks.rewind(job_id, to_version=1, context="a", **WHY)
+    watermarks.rewind(job_id, to_version=1, transformation_ctx="a", **WHY)
 
     assert same_values(watermarks.get_watermark_values(job_id), {"a": large(1), "b": large(4)})
     assert len(chunks(stored)) == len(before) + 2

@@ -7,16 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError, UnknownRunError, UnplacedRunError
-from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
-from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import check_run_id, split_name
+from scripts.helpers.watermarks import Watermarks
 
 PAGE = 100
 
 
 def last_success(
-    watermarks: Lookups, job_id: str, run_id: str, job_runs: Iterable[Mapping[str, Any]] = ()
+    watermarks: Watermarks, job_id: str, run_id: str, job_runs: Iterable[Mapping[str, Any]] = ()
 ) -> LogEntry | None:
     """Return the version that the last successful run at or before this one made.
 
@@ -38,7 +37,7 @@ def last_success(
     Raises
     ------
     UnknownJobError, AmbiguousHistoryError
-        As `Lookups.latest`.
+        As `Watermarks.latest`.
     UnplacedRunError
         The run never committed and nothing tells when it started, or what was there then has expired.
     InvalidValueError
@@ -62,7 +61,7 @@ def last_success(
     return None
 
 
-def _commit_of(watermarks: Lookups, head: Head, run_id: str) -> LogEntry | None:
+def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
     """Find the last commit of a run by its item, without reading the history where that is long."""
     if head.last is None or head.last.run_id != run_id:
         try:
@@ -80,7 +79,7 @@ def _commit_of(watermarks: Lookups, head: Head, run_id: str) -> LogEntry | None:
     return None
 
 
-def _history(watermarks: Lookups, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
+def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
     """Yield the versions of a job, newest first, page by page; one page is one request, the first may be one entry."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
@@ -88,13 +87,13 @@ def _history(watermarks: Lookups, job_id: str, below: int | None = None) -> Iter
         below, page = entries[-1].version, PAGE
 
 
-def _started(watermarks: Lookups, head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
+def _started(watermarks: Watermarks, head: Head, run_id: str, job_runs: Iterable[Mapping[str, Any]]) -> datetime | None:
     if head.claim is not None and head.claim.run_id == run_id:
         return head.claim.since
     own_name, _ = split_name(head.job_id)
-    record = watermarks._store.read(own_name, items.run_record_key(run_id))
-    if record is not None:
-        return items.start_of_run(record)
+    began = watermarks.lookups.start_of_job_run(own_name, run_id)
+    if began is not None:
+        return began
     for job_run in job_runs:
         if job_run.get("Id") == run_id and job_run.get("StartedOn") is not None:
             started = job_run["StartedOn"]

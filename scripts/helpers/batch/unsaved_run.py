@@ -14,8 +14,8 @@ from scripts.helpers.batch.last_success import last_success
 from scripts.helpers.batch.modes import Mode
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunClosedError, UnknownJobError
 from scripts.helpers.protocol.head import Head, LogEntry, Plan
-from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import BatchId, check_run_id
+from scripts.helpers.watermarks import Watermarks
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class UnsavedRun:
     fence = 0
 
     def __init__(
-        self, watermarks: Lookups, job_id: str, run_id: str, mode: Mode, job_runs: Iterable[Mapping[str, Any]] = ()
+        self, watermarks: Watermarks, job_id: str, run_id: str, mode: Mode, job_runs: Iterable[Mapping[str, Any]] = ()
     ) -> None:
         self.job_id, self.run_id, self.mode = job_id, check_run_id(run_id), mode
         self.plan: Plan | None = None
@@ -96,13 +96,13 @@ class UnsavedRun:
 
     def state(self, context: str) -> Any:
         """Return the watermark that a context is read from; None for the very beginning."""
-        return self._watermarks.state_at(self._at, context) if self._at else None
+        return self._watermarks.lookups.state_at(self._at, context) if self._at else None
 
     def until(self, context: str) -> Any:
         """Return the watermark that a range ends with; None where the range has nothing of the context."""
         if self._until is None or self.until_version == self.version:
             return None
-        return self._watermarks.state_at(self._until, context)
+        return self._watermarks.lookups.state_at(self._until, context)
 
     def planned(self, context: str) -> None:
         """Return None: no plan is ever inherited."""

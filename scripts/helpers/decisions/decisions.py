@@ -1,29 +1,32 @@
-"""How a decision about a job is made: one conditional write, taken again if others write meanwhile."""
+"""Decisions of people about a job: rewind, reset, set, discard, adopt and restore. Each is kept in the history."""
 
 from __future__ import annotations
 
 import getpass
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from scripts.helpers.decisions.doctor import Finding, examine
 from scripts.helpers.errors import (
     InvalidValueError,
     NoWatermarkError,
+    PlanConflictError,
     StaleError,
     UnknownJobError,
+    UnknownRunError,
     UnknownVersionError,
     WatermarkError,
 )
-from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
 from scripts.helpers.protocol.head import Head, LogEntry, Order
-from scripts.helpers.protocol.lookups import Lookups
-from scripts.helpers.protocol.names import check_context, new_token
-from scripts.helpers.protocol.retention import expire_version
+from scripts.helpers.protocol.names import check_context, check_run_id, new_token
 from scripts.helpers.protocol.store import BACKOFF_SECONDS
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 
@@ -34,11 +37,127 @@ ATTEMPTS = 10
 RACES, MAX_PAUSE_SECONDS = 10, 5.0
 """A change that many make at once pauses after each `ATTEMPTS`, longer every time."""
 
+ADOPTED = "it has a committed state already; there is nothing to adopt."
+ADOPTED_BY_HAND = "adopted by hand"
 
-class Decisions(Lookups):
-    """The part of `Watermarks` that writes decisions, whoever makes them."""
+StatesToSet = Callable[[Head, Mapping[str, Any], str], Mapping[str, Any]]
+"""Makes of the states that a person sets those to store, from the head that they replace and the decision's token."""
 
-    _retention: timedelta | None = None
+
+def _as_given(head: Head, states: Mapping[str, Any], token: str) -> Mapping[str, Any]:
+    return states
+
+
+class Decisions:
+    """Changes to a job that no run makes.
+
+    Every decision is one conditional write that is legal from any state. It makes a new version, fences
+    the run that is at work and drops its plan: what a person decided must not be undone by a commit
+    that was prepared before.
+    """
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes, self._lookups = changes, changes.lookups
+        self._store = changes.lookups.store
+
+    def rewind(
+        self,
+        job_id: str,
+        *,
+        to_version: int | None = None,
+        to_run: str | None = None,
+        context: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> Head:
+        """Go back to the watermarks of an earlier version or run; see `Watermarks.rewind`."""
+        if (to_version is None) == (to_run is None):
+            raise InvalidValueError("A rewind takes one of to_version and to_run.")
+        if to_version is not None and (type(to_version) is not int or to_version < 1):
+            raise InvalidValueError(
+                f"A rewind goes to version 1 or later, not {to_version!r}. To forget everything call reset."
+            )
+        order = self._order(who, why)
+        _check_context(context)
+
+        def change(head: Head) -> Head:
+            version = to_version if to_run is None else self._lookups.version_of(head, to_run)
+            assert version is not None
+            entry = self._entry(head, version)
+            if context is not None and context not in entry.watermarks and context not in head.watermarks:
+                raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
+            return head.rewound(self._copied(head, entry, context), order, context)
+
+        return self._decide(job_id, change, expected=expected)
+
+    def reset(
+        self,
+        job_id: str,
+        *,
+        context: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> Head:
+        """Forget a job's watermarks, or those of one context; see `Watermarks.reset`."""
+        order = self._order(who, why)
+        _check_context(context)
+
+        def change(head: Head) -> Head:
+            if context is not None and context not in head.watermarks:
+                raise InvalidValueError(f"Job {job_id!r} has no context {context!r} to reset.")
+            return head.reset(order, context)
+
+        return self._decide(job_id, change, expected=expected)
+
+    def set_watermark(
+        self,
+        job_id: str,
+        watermarks: Mapping[str, Any],
+        *,
+        context: str | None = None,
+        why: str,
+        who: str | None = None,
+        imported_run: str | None = None,
+        expected: Head | None = None,
+        states_to_set: StatesToSet = _as_given,
+    ) -> Head:
+        """Declare "processed up to here" without running; see `Watermarks.set_watermark`.
+
+        Parameters
+        ----------
+        states_to_set
+            Called for each head that the decision is tried on, so that what it takes from the present
+            states is that of the head which is replaced, not of one that a run has left behind meanwhile.
+        """
+        order = self._order(who, why)
+        _check_context(context)
+        if imported_run is not None:
+            order = replace(order, imported_run=check_run_id(imported_run))
+        if not isinstance(watermarks, Mapping):
+            raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
+        chunks: dict[str, list[bytes]] = {}
+        values = as_stored(take_blobs(watermarks, job_id, new_token(), chunks))
+        if chunks:
+            before, head = self._changes.read_for_change(job_id)
+            check_expected(head, expected)
+            self._write_chunks(head, chunks, is_new=before is None)
+
+        def change(head: Head) -> Head:
+            if imported_run is not None and head.watermarks:
+                raise PlanConflictError(job_id, "it has watermarks already. Import into a new job, or reset it first.")
+            states = states_to_set(head, values if context is None else {context: values}, order.token)
+            if head.last is None:
+                return head.declared(states if context is None else states[context], order, context)
+            return self._declared(head, states if context is None else {**head.watermarks, **states}, order)
+
+        return self._decide(job_id, change, may_be_new=True, expected=expected)
+
+    def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
+        """Drop the open plan; see `Watermarks.discard_plan`."""
+        order = self._order(who, why)
+        return self._decide(job_id, lambda head: head.discarded(order), expected=expected)
 
     def change_watermark(
         self,
@@ -65,10 +184,10 @@ class Decisions(Lookups):
             Others kept writing; nothing was changed.
         """
         order = self._order(who, why)
-        self._check_context(context)
+        check_context(context)
 
         def changed(head: Head) -> Head:
-            before = self._state_of(head, context)
+            before = self._lookups.state_at(head, context)
             state = as_stored(change(before), limit=MAX_SPILL_BYTES)
             if isinstance(before, Mapping) and same_values(dict(before), state):
                 return head
@@ -80,14 +199,79 @@ class Decisions(Lookups):
             self._store.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, BACKOFF_SECONDS * 2**race)))
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
+    def doctor(
+        self,
+        job_id: str,
+        *,
+        repair: bool = False,
+        after_restore: bool = False,
+        why: str = "after a restore",
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> list[Finding]:
+        """Look for what is wrong with a job; change nothing unless told. See `Watermarks.doctor`."""
+        self._lookups.check_job(job_id)
+        if after_restore:
+            order = self._order(who, why)
+            self._decide(job_id, lambda head: head.restored(order), expected=expected)
+        return examine(self._store, job_id, self._lookups.clock(), repair)
+
+    # --- items of the original class --------------------------------------------------------------
+
+    def latest_started(self, job_id: str, runs: Iterable[Mapping[str, Any]]) -> str:
+        """Return which of Glue's ``JobRuns`` has an item of the original class and started last.
+
+        Raises
+        ------
+        PlanConflictError
+            The job has a head already, so its latest run is known.
+        InvalidValueError
+            No run of the list has an item.
+        """
+        self._lookups.check_job(job_id)
+        return _latest_started(job_id, runs, self._to_adopt(job_id))
+
+    def adopt(
+        self,
+        job_id: str,
+        run_id: str | None = None,
+        *,
+        runs: Iterable[Mapping[str, Any]] | None = None,
+        why: str = ADOPTED_BY_HAND,
+        who: str | None = None,
+    ) -> Head:
+        """Declare which item of the original class is the most recent one; see `Watermarks.adopt`."""
+        self._lookups.check_job(job_id)
+        if (run_id is None) == (runs is None):
+            raise InvalidValueError("adopt takes one of run_id and runs.")
+        if run_id is not None:
+            check_run_id(run_id)
+        order = self._order(who, why)
+        found = self._to_adopt(job_id)
+        run_id = run_id or _latest_started(job_id, runs or (), found)
+        if run_id not in found:
+            raise UnknownRunError(job_id, run_id)
+        head = self._lookups.head_of_legacy(found[run_id], len(found)).explained(order)
+        current = self._store.swap(None, head)
+        if current is None or current.identity != head.identity:
+            raise PlanConflictError(job_id, ADOPTED)
+        self._changes.write_log(head)
+        return head
+
+    def _to_adopt(self, job_id: str) -> dict[str, items.Item]:
+        """Return the items of the original class by run id; PlanConflictError if the job has a head."""
+        head = self._store.read_head(job_id)
+        found: dict[str, items.Item] = {}
+        if head is None:
+            head, found = self._lookups.without_head(job_id)
+        if head is not None:
+            raise PlanConflictError(job_id, ADOPTED)
+        return found
+
     # --- within ---------------------------------------------------------------------------------
 
     def _order(self, who: str | None, why: str) -> Order:
-        return make_order(who, why, self._clock())
-
-    def _check_context(self, context: str | None) -> None:
-        if context is not None:
-            check_context(context)
+        return make_order(who, why, self._lookups.clock())
 
     def _decide(
         self,
@@ -102,10 +286,10 @@ class Decisions(Lookups):
         A run that commits in between is taken into account, or refuses the decision.
         """
         for _ in range(ATTEMPTS):
-            before, head = self._read_for_change(job_id)
+            before, head = self._changes.read_for_change(job_id)
             check_expected(head, expected)
             if before is None and not may_be_new:
-                raise UnknownJobError(job_id, self.table_name)
+                raise UnknownJobError(job_id, self._store.table_name)
             after = change(head)
             if after is head:
                 return head
@@ -117,20 +301,25 @@ class Decisions(Lookups):
 
     def _declared(self, head: Head, watermarks: Mapping[str, Any], order: Order) -> Head:
         """Set all watermarks by hand; what is too large for the head is written in chunks."""
-        fitting, chunks = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
+        in_head, chunks = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
         if chunks:
-            if head.last is None:
-                self._store.swap(None, head)  # Chunks without a head would be taken for a damaged job.
-            self._store.write_chunks(head.job_id, chunks)
-        return head.declared(fitting, order)
+            self._write_chunks(head, chunks, is_new=head.last is None)
+        return head.declared(in_head, order)
+
+    def _write_chunks(self, head: Head, chunks: Mapping[str, list[bytes]], *, is_new: bool) -> None:
+        """Write chunks before the head refers to them."""
+        if is_new:
+            # Chunks without a head would be taken for a damaged job. Who else made a head meanwhile does not
+            # matter: there is one then.
+            self._store.swap(None, head)
+        self._store.write_chunks(head.job_id, chunks)
 
     def _tidy_up(self, before: Head, after: Head) -> None:
         """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""
         try:
-            self._repair_log(after)
+            self._changes.write_log(after)
             self._delete_unused(before, after)
-            if self._retention is not None and before.log_entry is not None:
-                expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
+            self._changes.expire_before(before, after)
         except WatermarkError as error:
             logger.warning("event=log_deferred job=%s version=%d error=%s", after.job_id, after.version, error)
 
@@ -138,6 +327,8 @@ class Decisions(Lookups):
         """Delete the chunks of a plan that is gone."""
         if before.plan is None:
             return
+        # A plan repeats the states that it does not change. Their chunks are in force after the decision, or
+        # those of the version before it, to which a person may go back.
         kept = {*references(after.watermarks), *references(before.watermarks)}
         for reference in {*references(before.plan.contexts), *references(before.plan.next)} - kept:
             self._store.delete_chunks(before.job_id, reference)
@@ -168,6 +359,22 @@ class Decisions(Lookups):
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)
+
+
+def _check_context(context: str | None) -> None:
+    if context is not None:
+        check_context(context)
+
+
+def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
+    """Return which of some runs has an item and started last."""
+    started = {run["Id"]: run["StartedOn"] for run in runs if run.get("Id") in found and "StartedOn" in run}
+    if not started:
+        known = (
+            f"Its items are of runs {', '.join(sorted(found)[:10])}." if found else "It has no items; check the name."
+        )
+        raise InvalidValueError(f"None of the runs given has an item of job {job_id!r}. {known}")
+    return str(max(started, key=started.__getitem__))
 
 
 def make_order(who: str | None, why: str, at: datetime) -> Order:

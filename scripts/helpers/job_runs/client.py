@@ -75,7 +75,7 @@ class JobRuns:
         if queue_time <= timedelta(0) or (keep is not None and keep <= timedelta(0)):
             raise InvalidValueError("queue_time and keep must be above 0.")
         watermarks = table if isinstance(table, Watermarks) else Watermarks(table)
-        store = watermarks._store
+        store = watermarks.store
         shared = Shared(
             store.table_name,
             store.client.meta.region_name,
@@ -85,7 +85,7 @@ class JobRuns:
         )
         launching = Launching(engine, shared) if engine is not None else None
         scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
-        self._service = RunsService(scheduler, engine, watermarks._job_id_rule)
+        self._service = RunsService(scheduler, engine, watermarks.job_id_rule)
 
     def __getattr__(self, name: str) -> Any:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""

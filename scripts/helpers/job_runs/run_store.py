@@ -25,31 +25,31 @@ class RunStore:
     """The records of the Job Runs API in one table. Every read is strongly consistent."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
 
     def job(self, name: str) -> JobRecord | None:
         """Read a job's record; None before its definition."""
-        item = self._store.read(name, items.JOB_RECORD_KEY)
+        item = self.store.read(name, items.JOB_RECORD_KEY)
         return JobRecord.from_item(item) if item else None
 
     def run(self, job_name: str, run_id: str) -> RunRecord | None:
         """Read a run's record."""
-        item = self._store.read(job_name, items.run_record_key(run_id))
+        item = self.store.read(job_name, items.run_record_key(run_id))
         return RunRecord.from_item(item) if item else None
 
     def trigger(self, name: str) -> TriggerRecord | None:
         """Read a trigger."""
-        item = self._store.read(name, items.TRIGGER_KEY)
+        item = self.store.read(name, items.TRIGGER_KEY)
         return TriggerRecord.from_item(item) if item else None
 
     def newest_runs(self, job_name: str, limit: int, after: str | None = None) -> list[RunRecord]:
         """Read the runs of a job, the newest first; those older than the run `after` if it is given."""
         first, last = items.run_record_key(""), items.run_record_key("~")
-        request = requests.query_between(self._store.table_name, job_name, first, last)
+        request = requests.query_between(self.store.table_name, job_name, first, last)
         request |= {"ScanIndexForward": False, "Limit": limit}
         if after is not None:
             request["ExclusiveStartKey"] = items.key(job_name, items.run_record_key(after))
-        return [RunRecord.from_item(item) for item in itertools.islice(self._store.query(request), limit)]
+        return [RunRecord.from_item(item) for item in itertools.islice(self.store.query(request), limit)]
 
     def write_job(self, before: JobRecord | None, after: JobRecord) -> bool:
         """Write a job's record in place of `before`. False: it has changed since."""
@@ -57,7 +57,7 @@ class RunStore:
 
     def write_run(self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS) -> RunRecord | None:
         """Write a run's record in place of `before`; return the record as it is now."""
-        item = self._store.replace(before.to_item() if before else None, after.to_item(), budget)
+        item = self.store.replace(before.to_item() if before else None, after.to_item(), budget)
         return RunRecord.from_item(item) if item else None
 
     def write_trigger(self, before: TriggerRecord | None, after: TriggerRecord) -> bool:
@@ -66,7 +66,7 @@ class RunStore:
 
     def delete_trigger(self, name: str) -> None:
         """Delete a trigger; it may be gone already."""
-        self._store.delete(name, items.TRIGGER_KEY)
+        self.store.delete(name, items.TRIGGER_KEY)
 
     def change_job(
         self, name: str, change: Callable[[JobRecord | None], JobRecord | None]
@@ -105,8 +105,8 @@ class RunStore:
     def pause(self, race: int) -> None:
         """Wait a little, longer after each lost race."""
         most = min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS / 4 * RACE_GROWTH**race)
-        self._store.sleep(random.uniform(0, most))
+        self.store.sleep(random.uniform(0, most))
 
     def _write(self, before: Any, after: items.Item) -> bool:
-        current = self._store.replace(before, after)
+        current = self.store.replace(before, after)
         return current is not None and current[items.TOKEN] == after[items.TOKEN]

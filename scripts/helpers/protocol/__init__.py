@@ -10,7 +10,7 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.protocol.head import Change, Head, LogEntry, Plan
-    from scripts.helpers.protocol.history import History, Spans
+    from scripts.helpers.protocol.history import History
     from scripts.helpers.protocol.jobs import ListedJob, ListedJobs
     from scripts.helpers.protocol.names import BatchId
     from scripts.helpers.protocol.run import Run
@@ -25,13 +25,12 @@ __all__ = [
     "LogEntry",
     "Plan",
     "Run",
-    "Spans",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "head": ["Change", "Head", "LogEntry", "Plan"],
-        "history": ["History", "Spans"],
+        "history": ["History"],
         "jobs": ["ListedJob", "ListedJobs"],
         "names": ["BatchId"],
         "run": ["Run"],

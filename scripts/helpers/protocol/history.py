@@ -1,4 +1,4 @@
-"""What look-ups of a job return: lists that show themselves as tables, without values of watermarks. Pure."""
+"""The history of a job: a list of versions that shows itself as a table, without values of watermarks. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.display.units import id_text
 from scripts.helpers.protocol.head import LogEntry
-from scripts.helpers.rows.cursor_ranges import ShownRange
 
 ROWS = ("rows_collected", "rows_written", "rows")
 FILES = ("files_read", "files")
@@ -55,24 +54,6 @@ class History(Table[LogEntry]):
         taken = {column.heading for column in fixed}
         names = sorted({name for entry in self for name, count in entry.change.metrics.items() if _is_count(count)})
         return *fixed, *(Column(f"metric.{name}" if name in taken else name, _metric(name)) for name in names)
-
-
-class Spans(Table[ShownRange]):
-    """Ranges of cursor values, half-open and in order, as `gaps` and `coverage` return them.
-
-    Who asks for them asks for values, so they are shown.
-    """
-
-    columns = (
-        Column("low", lambda span: "the very beginning" if span[0] is None else span[0]),
-        Column("high (not included)", lambda span: "the very end" if span[1] is None else span[1]),
-    )
-
-    __repr__ = list.__repr__
-
-    def all_columns(self) -> Sequence[Column]:
-        """Return the bounds as they are; an end that is open is None."""
-        return Column("low", lambda span: span[0]), Column("high", lambda span: span[1])
 
 
 def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:

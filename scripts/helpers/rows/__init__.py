@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scripts.helpers.rows.missing import missing_keys
     from scripts.helpers.rows.options import RowOptions
     from scripts.helpers.rows.pandas_frames import PandasRows
+    from scripts.helpers.rows.progress import RowsProgress, Spans
     from scripts.helpers.rows.slicing import slices
     from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.rows.spark_frames import DataFrameRows
@@ -27,6 +28,8 @@ __all__ = [
     "RowOptions",
     "RowSource",
     "RowWindow",
+    "RowsProgress",
+    "Spans",
     "missing_keys",
     "slices",
 ]
@@ -38,6 +41,7 @@ __getattr__, __dir__ = lazy(
         "missing": ["missing_keys"],
         "options": ["RowOptions"],
         "pandas_frames": ["PandasRows"],
+        "progress": ["RowsProgress", "Spans"],
         "slicing": ["slices"],
         "sources": ["RowSource"],
         "spark_frames": ["DataFrameRows"],

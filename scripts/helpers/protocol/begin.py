@@ -1,0 +1,96 @@
+"""How a run begins, and the playbook's commit in one call."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.head import Head, Plan
+from scripts.helpers.protocol.names import check_run_id, new_token, served_by
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.store import BACKOFF_SECONDS, BUDGET_SECONDS
+from scripts.helpers.protocol.values import as_stored, same_values
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_LEASE = timedelta(minutes=15)
+MAX_RACES = 30
+RACE_GROWTH, MAX_RACE_PAUSE_SECONDS = 3, 15.0
+"""Pauses between races grow so that fifty writers soon stop disturbing each other."""
+
+
+def begin_run(
+    changes: Changes, job_id: str, run_id: str, lease: timedelta = DEFAULT_LEASE, take_over: bool = False
+) -> Run:
+    """Take a job for a run, together with the plan that a dead run may have left; see `Watermarks.begin`."""
+    check_run_id(run_id)
+    if lease <= timedelta(0):
+        raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
+    lookups = changes.lookups
+    store, clock = lookups.store, lookups.clock
+    token = new_token()
+    before, head = changes.read_to_claim(job_id)
+    while True:
+        after = head.claimed(run_id, token=token, now=clock(), lease=lease, take_over=take_over)
+        current = store.swap(before, after, min(BUDGET_SECONDS, lease.total_seconds()))
+        if current and current.identity == after.identity:
+            break
+        before, head = (current, current) if current else changes.read_to_claim(job_id)
+    run = Run(store, after, clock, lease, changes.retention)
+    try:
+        changes.complete_log(after)
+    except WatermarkError:
+        with suppress(WatermarkError):
+            run.abort()
+        raise
+    if not after.watermarks and served_by(job_id) is None:
+        logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
+    return run
+
+
+def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mapping[str, Any]) -> None:
+    """Begin, freeze and commit in one conditional write; see `Watermarks.add_watermark`."""
+    lookups = changes.lookups
+    store, clock = lookups.store, lookups.clock
+    new = as_stored(watermarks)
+    token = new_token()
+    for race in range(MAX_RACES):
+        before, head = changes.read_for_change(job_id)
+        if _is_repeated(changes, head, run_id, new):
+            return
+        if head.plan is not None:
+            raise PlanConflictError(
+                job_id, f"plan {head.plan.plan_id} is open; add_watermark would skip it. Run the job that left it."
+            )
+        now = clock()
+        claimed = head.claimed(run_id, token=token, now=now, lease=DEFAULT_LEASE)
+        after = claimed.planned(Plan(token, {}, new)).committed(token=token, now=now)
+        current = store.swap(before, after)
+        if current and current.identity == after.identity:
+            changes.write_log(after)
+            changes.expire_before(head, after)
+            return
+        store.sleep(random.uniform(0, min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS * RACE_GROWTH**race)))
+    raise RunInProgressError(job_id, "(several)", clock())
+
+
+def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str, Any]) -> bool:
+    """Tell whether a run has committed these values already, and nobody has decided otherwise since."""
+    store = changes.lookups.store
+    stored = store.read(head.job_id, run_id)
+    if stored is None or "version" not in stored:
+        return False
+    found = items.run_from_item(stored)
+    if not same_values(found["watermarks"], watermarks):
+        return False
+    # After a rewind or a reset the same item is meant anew: it has to become a version again.
+    later = items.log_key(found["version"] + 1), items.log_key(head.version + 1)
+    entries = store.query(requests.query_between(store.table_name, head.job_id, *later))
+    return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)
