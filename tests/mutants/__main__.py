@@ -59,10 +59,10 @@ class Copy:
     def judge(self, mutant: Mutant) -> Result:
         """Run the tests that cover a mutant."""
         path, began = self.folder / mutant.path, time.monotonic()
-        original = path.read_bytes()
+        original, tests = path.read_bytes(), covering_tests(self.folder, mutant.path)
         path.write_bytes(mutant.applied(original))
         try:
-            code, told = self.test(covering_tests(ROOT, mutant.path))
+            code, told = self.test(tests)
         finally:
             path.write_bytes(original)
         seconds = time.monotonic() - began
