@@ -42,12 +42,12 @@ class Surroundings:
     @cached_property
     def out(self) -> Console:
         """Where answers go."""
-        return _console(sys.stdout)
+        return console_on(sys.stdout)
 
     @cached_property
     def err(self) -> Console:
         """Where questions, progress and errors go."""
-        return _console(sys.stderr)
+        return console_on(sys.stderr)
 
     @property
     def shown(self) -> Console:
@@ -80,9 +80,10 @@ class Surroundings:
         return Watermarks(self.table, self.store.client, clock=self.now)
 
 
-def _console(stream: Any) -> Console:
+def console_on(stream: Any) -> Console:
     """Make a console; rich leaves colours out where NO_COLOR is set, and where nobody looks."""
     is_terminal = stream.isatty()
+    # A file or a pipe has no width. rich would take 80 columns and cut lines that a program wants whole.
     wide = None if is_terminal or "COLUMNS" in os.environ else ENDLESS
     return Console(file=stream, width=wide, highlight=False, markup=False, emoji=False, soft_wrap=not is_terminal)
 
@@ -92,4 +93,5 @@ def is_asked() -> bool:
     try:
         return sys.stdin.isatty()
     except (ValueError, io.UnsupportedOperation):
+        # A stream that is closed, or a stand-in without a descriptor: nobody is there.
         return False

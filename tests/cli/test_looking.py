@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import time
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from rich.console import Console
 
 from scripts.cli import surroundings
@@ -91,12 +93,24 @@ def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing(
 
 
 def test_text_of_progress_is_no_markup_when_a_job_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AtOnce:
+        """A timer whose time is over when it starts."""
+
+        def __init__(self, interval: float, function: Callable[[], None]) -> None:
+            self.start = function
+
+        def cancel(self) -> None:
+            """Come too late."""
+
+        join = cancel
+
     out = io.StringIO()
-    around = surroundings.Surroundings(progress_after=0)
+    around = surroundings.Surroundings()
     monkeypatch.setitem(around.__dict__, "err", Console(file=out, force_terminal=True, width=80))
+    monkeypatch.setattr("scripts.cli.progress.threading.Timer", AtOnce)
 
     with progress(around, "asking the source of [red]"):
-        time.sleep(0.3)
+        pass
 
     assert "asking the source of [red]" in out.getvalue()
 
@@ -265,9 +279,11 @@ def test_plan_cuts_as_the_job_does_when_its_options_are_given(
     land(s3, bucket, f"{today}old.csv")
     with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
         job.new_files(f"s3://{bucket}/in/")
-    land(s3, bucket, *(f"{today}{name}" for name in ("_SUCCESS", "a.csv", "b.csv")))
-    time.sleep(1.1)  # S3 tells times in whole seconds, and the oldest go first.
-    land(s3, bucket, f"{before}late.csv")
+    land(s3, bucket, *(f"{today}{name}" for name in ("_SUCCESS", "a.csv", "b.csv")), f"{before}late.csv")
+    # The oldest go first, and S3 tells times in whole seconds.
+    objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys
+    for name in ("_SUCCESS", "a.csv", "b.csv"):
+        objects[f"{today}{name}"].last_modified -= timedelta(minutes=1)
 
     (context,) = document(run(watermarks, "plan", "files", *options, "--output", "json"))["contexts"]
 

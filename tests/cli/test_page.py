@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import Path
@@ -15,7 +14,7 @@ from scripts.cli.main import cli
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, build_world
-from tests.cli.terminal import WRITE_SCREENS
+from tests.cli.terminal import writes_screens
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "command-line.md"
@@ -55,11 +54,11 @@ def test_output_is_that_of_the_page_when_its_commands_are_run_in_order(page_worl
             if output != expected:
                 wrong.append((command, expected, output))
         text = text.replace(block, shown, 1)
-    if os.environ.get(WRITE_SCREENS):
+    if writes_screens():
         PAGE.write_text(text)
 
     assert len(BLOCK.findall(text)) > 10
-    assert wrong == [] or os.environ.get(WRITE_SCREENS)
+    assert wrong == [] or writes_screens()
 
 
 def output_of(command: str) -> str:

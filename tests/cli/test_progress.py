@@ -76,7 +76,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     def console(stream: Any) -> Console:
         return Console(file=stream, width=100, force_terminal=True, color_system=None, highlight=False, markup=False)
 
-    monkeypatch.setattr(surroundings, "_console", console)
+    monkeypatch.setattr(surroundings, "console_on", console)
 
 
 def test_every_command_is_tried_when_there_are_some() -> None:

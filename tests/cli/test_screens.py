@@ -1,8 +1,13 @@
-"""What people see: the real command in a pseudo-terminal, its screens kept in screens/."""
+"""What people see: the command in a pseudo-terminal, its screens kept in screens/.
+
+Most are called in this process, as starting a Python for each is what took the time of these tests. A process of its
+own has one of each kind: a screen, a question and its answer, an error, colours left out, and what ends it.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +25,7 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between, denied
 from tests.cli.stories import NOW, commit, commit_rows, leave_open, put_legacy, rows_state
-from tests.cli.terminal import check_screen, in_terminal
+from tests.cli.terminal import WRITE_SCREENS, Seen, check_screen, in_own_process, in_terminal
 from tests.conftest import REPOSITORY, Clock
 from tests.support.listed_rows import ListedRows
 
@@ -103,6 +108,17 @@ def test_help_fits_when_the_terminal_has_40_columns(endpoint: str) -> None:
     check_screen("help-40", seen)
 
 
+@pytest.mark.parametrize(
+    ("name", "columns"), [("show", 80), ("jobs-40", 40), ("unknown-40", 40)], ids=["wide", "narrow", "error"]
+)
+def test_screen_is_the_same_when_the_command_has_a_process_of_its_own(
+    world: Watermarks, endpoint: str, name: str, columns: int
+) -> None:
+    given = LOOKS[name.removesuffix("-40")]
+
+    check_screen(name, in_own_process(endpoint, "--table", world.table_name, *given, columns=columns))
+
+
 def test_colours_are_there_when_a_terminal_shows_them(world: Watermarks, endpoint: str) -> None:
     seen = in_terminal(endpoint, "--table", world.table_name, "jobs", "repairs")
 
@@ -111,7 +127,7 @@ def test_colours_are_there_when_a_terminal_shows_them(world: Watermarks, endpoin
 
 def test_no_colour_is_sent_when_no_color_is_set(world: Watermarks, endpoint: str) -> None:
     coloured = in_terminal(endpoint, "--table", world.table_name, "jobs", "repairs")
-    plain = in_terminal(endpoint, "--table", world.table_name, "jobs", "repairs", environment={"NO_COLOR": "1"})
+    plain = in_own_process(endpoint, "--table", world.table_name, "jobs", "repairs", environment={"NO_COLOR": "1"})
 
     assert "\x1b[3" not in plain.raw
     assert plain.screen == coloured.screen
@@ -136,7 +152,7 @@ REWIND = ["--table", "changing", "rewind", "repairs", "--to-version", "1", "--wh
 
 
 def test_decision_is_taken_when_the_question_is_answered_with_yes(changing: Watermarks, endpoint: str) -> None:
-    seen = in_terminal(endpoint, *REWIND, answers=[(QUESTION, "y")])
+    seen = in_own_process(endpoint, *REWIND, answers=[(QUESTION, "y")])
 
     check_screen("rewind-yes", seen)
     assert changing.history("repairs")[0].change.why == "a column was missing"
@@ -192,8 +208,8 @@ def test_missing_permission_is_named_when_a_terminal_has_40_columns(world: Water
 
 
 def test_progress_is_shown_and_gone_when_it_takes_long(world: Watermarks, endpoint: str) -> None:
-    with between(endpoint, {}, seconds=1.0) as url:
-        seen = in_terminal(url, "--table", world.table_name, "--progress-after", "0.2", "jobs", "--limit", "1")
+    with between(endpoint, {}, seconds=0.3) as url:
+        seen = in_terminal(url, "--table", world.table_name, "--progress-after", "0", "jobs", "--limit", "1")
 
     assert "listing jobs" in seen.raw
     assert "listing jobs" not in seen.screen
@@ -203,6 +219,8 @@ def test_page_is_served_until_interrupted_when_asked_for(world: Watermarks, endp
     child = pexpect.spawn(
         sys.executable, ["-m", "scripts.cli", "--table", world.table_name, "serve", "--port", "0"],
         cwd=str(REPOSITORY), env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, encoding="utf-8", timeout=90,
+        # `make test &` has its tests, and so what they start, ignore Ctrl-C; a shell in a terminal does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     child.expect(r"http://127\.0\.0\.1:\d+/?")
 
@@ -239,3 +257,11 @@ def test_no_progress_and_no_colour_are_sent_when_output_is_not_a_terminal(world:
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert "parking-permits" in done.stdout
+
+
+def test_screens_are_not_written_anew_when_nothing_would_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WRITE_SCREENS, "1")
+    monkeypatch.setenv("CI", "true")
+
+    with pytest.raises(AssertionError, match="is set in CI"):
+        check_screen("help-40", Seen("", "", 0))
