@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +59,50 @@ def test_pages_grow_again_when_short_histories_follow_long_ones() -> None:
     list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
 
     assert client.requests < 150
+
+
+@pytest.mark.parametrize(
+    ("data_bytes", "second_limit"),
+    [(5 * 4_096, 32), (6 * 4_096 - 1, 32), (6 * 4_096, 16), (8 * 4_096 - 1, 16), (8 * 4_096, 4)],
+    ids=["six-units", "six-still", "seven", "eight-still", "nine"],
+)
+def test_next_page_is_sized_by_the_units_read_in_vain_when_items_are_large(data_bytes: int, second_limit: int) -> None:
+    """The first page has eight heads, and beside each an item that has been read for nothing."""
+    data = {"data": {"B": bytes(data_bytes)}}
+    jobs = {f"job-{number:02d}": [*job_items(f"job-{number:02d}", 0), data | items.key(f"job-{number:02d}", "#")]
+            for number in range(20)}  # fmt: skip
+    client, limits = ScannedTable(jobs), list[int]()
+    scan = client.scan
+    client.scan = lambda **given: limits.append(given["Limit"]) or scan(**given)  # type: ignore[method-assign, func-returns-value]
+
+    found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
+
+    assert limits[:2] == [16, second_limit]
+    assert len(found.jobs) == 20
+
+
+def test_other_segments_end_when_one_of_them_fails() -> None:
+    """Without that, a role that may not scan would be refused only after the rest of the table was read."""
+
+    class Refused:
+        """Refuses one segment; the other one has pages for ten seconds."""
+
+        meta = SimpleNamespace(region_name="eu-west-2", method_to_api_mapping={})
+
+        def scan(self, **given: Any) -> dict[str, Any]:
+            if given["Segment"] == 0:
+                raise ZeroDivisionError
+            pages.append(given["Segment"])
+            time.sleep(0.01)
+            page: dict[str, Any] = {"Items": [], "Count": 0, "ScannedCount": 0}
+            return page if len(pages) == 1_000 else page | {"LastEvaluatedKey": items.key("job", "jr_1")}
+
+    pages: list[int] = []
+
+    with pytest.raises(ZeroDivisionError):
+        list_jobs(Store("table", Refused()), segments=2)  # type: ignore[arg-type]
+
+    assert len(pages) < 1_000
 
 
 @pytest.fixture

@@ -67,6 +67,14 @@ def test_open_plan_is_as_old_as_its_freeze_when_runs_have_begun_since() -> None:
     assert open_plan_age(head(), NOW) is None
 
 
+def test_open_plan_is_of_no_age_when_nothing_says_how_old_it_is() -> None:
+    undated, later = Plan("p", {}, {}), Plan("p", {}, {}, NOW + HOUR)
+
+    assert open_plan_age(replace(head(committed=None), plan=undated), NOW) == timedelta(0)
+    assert open_plan_age(replace(head(committed=None), plan=later), NOW) == timedelta(0)
+    assert open_plan_age(replace(head(committed=None), plan=replace(later, at=NOW - HOUR)), NOW) == HOUR
+
+
 @pytest.mark.parametrize(
     ("committed", "status"),
     [(timedelta(minutes=59), "fresh"), (HOUR, "warn"), (DAY - HOUR, "warn"), (DAY, "error"), (None, "never")],

@@ -11,9 +11,11 @@ import pytest
 
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
-from scripts.report.page import make_entry, render, render_job
+from scripts.report.page import live_page, make_entry, render, render_job
+from tests.conftest import Clock
 from tests.report.shown import Details, Overview, parsed
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
@@ -391,6 +393,31 @@ def test_details_are_packed_beside_the_overview_when_they_are_not_live(overview:
     assert list(found) == list(overview.jobs)
     assert found["repairs"].facts["Version"] == "1,003"
     assert "Watermark" not in found["repairs"].tables["The sources of the job"][0]
+
+
+def test_lines_begin_with_the_first_cursor_when_older_versions_had_none() -> None:
+    older = replace(ENTRIES_OF_JOB[2], watermarks={"scans": {"kind": "files"}})
+    facts = replace(FACTS, entries=[*ENTRIES_OF_JOB[:2], older])
+
+    overview = Overview(render([make_entry(facts, 20)], "council", NOW))
+    shown = overview.details()["repairs"]
+
+    (small,) = overview.sparks["repairs"]
+    assert small.startswith("40,")
+    assert shown.lines["Lag"][0].startswith("282,")
+    oldest = shown.tables["The figures of the charts, newest period first"][-1]
+    assert (oldest["Versions"], oldest["Highest lag"]) == ("1", "")
+
+
+def test_details_are_not_worked_out_when_the_overview_is_live(
+    watermarks: Watermarks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watermarks.begin("repairs", "jr_1") as run:
+        run.freeze({"seen": {}}, {"seen": 1})
+        run.commit()
+    monkeypatch.setattr("scripts.report.page.render_job", None)
+
+    assert list(Overview(live_page(watermarks, clock.now)).jobs) == ["repairs"]
 
 
 # --- charts -------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""What a run that saves nothing says when it begins: its log is where somebody looks who wonders what it took."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+
+def commit(watermarks: Watermarks, run_id: str) -> None:
+    with watermarks.begin("repairs", run_id) as run:
+        run.freeze({"seen": {}}, {"seen": run_id})
+        run.commit()
+
+
+def said(caplog: pytest.LogCaptureFixture, watermarks: Watermarks, **options: str) -> list[str]:
+    """Begin a run that saves nothing; return its events of note, without the values after them."""
+    caplog.clear()
+    with caplog.at_level("INFO", logger="scripts"), IncrementalJob(watermarks, "repairs", "jr_9", **options):  # type: ignore[arg-type]
+        pass
+    texts = [record.getMessage() for record in caplog.records]
+    return [
+        name for text in texts for name in ("first_run", "bookmark_disabled", "not_saving") if f"event={name}" in text
+    ]
+
+
+def test_first_run_is_said_when_a_paused_job_has_no_watermark(
+    watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = said(caplog, watermarks, mode="pause")
+    commit(watermarks, "jr_1")
+    between = said(caplog, watermarks, mode="pause")
+    watermarks.reset("repairs", why="again")
+    after = said(caplog, watermarks, mode="pause")
+
+    assert before == after == ["first_run", "not_saving"]
+    assert between == ["not_saving"]
+
+
+def test_first_run_is_not_said_when_the_bookmark_is_disabled_or_a_range_is_read(
+    watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    disabled = said(caplog, watermarks, mode="disable")
+    commit(watermarks, "jr_1")
+    commit(watermarks, "jr_2")
+    ranged = said(caplog, watermarks, mode="pause", from_run="jr_1", to_run="jr_2")
+
+    assert disabled == ["bookmark_disabled", "not_saving"]
+    assert ranged == ["not_saving"]
+
+
+def test_range_is_no_first_run_when_it_starts_before_all_watermarks(
+    watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watermarks.begin("repairs", "jr_1") as run:
+        run.freeze({"seen": {}}, {})
+        run.commit()
+    commit(watermarks, "jr_2")
+
+    assert said(caplog, watermarks, mode="pause", from_run="jr_1", to_run="jr_2") == ["not_saving"]

@@ -1,0 +1,92 @@
+"""What is shown to differ between two versions: in cells, as a person reads them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.stories import NOW, Command, commit, document, rows_state
+
+
+def moved(before: Any, after: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"rows": rows_state(before, "bigint")}, {"rows": rows_state(after, "bigint")}
+
+
+def files(*counts: int) -> dict[str, Any]:
+    return {"kind": "files", "listed": NOW, "segments": [{"count": count} for count in counts]}
+
+
+def cells_of(lines: list[str]) -> dict[str, str]:
+    """Return the one row of a table by its headings; a column that is left out has a hyphen."""
+    names, row = lines
+    places = [(found.group(), found.start()) for found in re.finditer(r"\S+(?: \S+)*", names)]
+    ends = [start for _, start in places[1:]] + [len(row)]
+    shown = {name: row[start:end].strip() for (name, start), end in zip(places, ends, strict=True)}
+    return {name: shown.get(name, "-") for name in ("watermark", "before", "after", "moved by")}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        (*moved(10, 1_030), ["rows", "last_modified 10", "last_modified 1030", "+1,020"]),
+        (*moved(1_030, 10), ["rows", "last_modified 1030", "last_modified 10", "-1,020"]),
+        (*moved(NOW, NOW + timedelta(hours=2)),
+         ["rows", "last_modified 2026-03-16 15:45:00Z", "last_modified 2026-03-16 17:45:00Z", "2 h"]),
+        (*moved(True, 3), ["rows", "last_modified true", "last_modified 3", "-"]),
+        (*moved(1, NOW), ["rows", "last_modified 1", "last_modified 2026-03-16 15:45:00Z", "-"]),
+        ({"in": files(3)}, {"in": files(2_000, 5)},
+         ["in", "3 files known, listed 2026-03-16 15:45:00Z", "2,005 files known, listed 2026-03-16 15:45:00Z",
+          "+2,002 files"]),
+        ({"in": files(3)}, {"in": rows_state(4)},
+         ["in", "3 files known, listed 2026-03-16 15:45:00Z", "last_modified 4", "-"]),
+        ({"seen": 5}, {"seen": 8}, ["seen", "5", "8", "-"]),
+        ({"seen": 5}, {"rows": rows_state(8), "seen": 5}, ["rows", "-", "last_modified 8", "-"]),
+        ({"rows": rows_state(8)}, {}, ["rows", "last_modified 8", "-", "-"]),
+    ],
+    ids=["up", "down", "time", "truth", "kinds-of-value", "files", "kinds", "value", "new", "gone"],
+)  # fmt: skip
+def test_cells_say_what_moved_and_by_how_much_when_versions_differ(
+    run: Command, watermarks: Watermarks, before: dict[str, Any], after: dict[str, Any], shown: list[str]
+) -> None:
+    commit(watermarks, "loans", "jr_1", before)
+    commit(watermarks, "loans", "jr_2", after)
+
+    lines = run(watermarks, "diff", "loans").stdout.splitlines()
+
+    assert cells_of(lines[2:]) == dict(zip(("watermark", "before", "after", "moved by"), shown, strict=True))
+
+
+def test_states_are_shown_in_full_when_they_read_the_same_in_short(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "loans", "jr_1", {"rows": rows_state(10, "int")})
+    commit(watermarks, "loans", "jr_2", {"rows": rows_state(10, "bigint")})
+
+    shown = run(watermarks, "diff", "loans").stdout
+
+    assert '"type": "int"' in shown
+    assert '"type": "bigint"' in shown
+
+
+def test_watermark_of_none_is_there_when_the_other_version_has_none_at_all(
+    run: Command, watermarks: Watermarks
+) -> None:
+    commit(watermarks, "loans", "jr_1", {"b": 1, "a": 1})
+    commit(watermarks, "loans", "jr_2", {"b": 2, "a": 1, "seen": None})
+
+    found = document(run(watermarks, "diff", "loans", "--output", "json"))
+
+    assert found["changes"] == [
+        {"watermark": "b", "from": 1, "to": 2},
+        {"watermark": "seen", "from": None, "to": None},
+    ]
+
+
+def test_job_with_one_version_differs_in_nothing_when_compared(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "loans", "jr_1", {"seen": 1})
+
+    found = document(run(watermarks, "diff", "loans", "--output", "json"))
+
+    assert (found["from"]["version"], found["to"]["version"], found["changes"]) == (1, 1, [])

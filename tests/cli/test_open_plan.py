@@ -1,0 +1,66 @@
+"""`watermarks plan` of a job whose plan is open: each kind of part, for programs and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.stories import NOW, Command, document
+
+PARTS: dict[str, Any] = {
+    "letters": {"kind": "rows", "cursor_column": "id", "low": 5, "high": None},
+    "own": "all of it",
+    "scans": {"kind": "files", "count": 1_001, "bytes": 2_000_000},
+    "tickets": {"kind": "rows", "cursor_column": ["at", "id"], "low": None, "high": [NOW, None]},
+}
+
+
+@pytest.fixture
+def planned(watermarks: Watermarks) -> Watermarks:
+    """Return a table with a job that never committed and has a plan of four parts."""
+    watermarks.begin("repairs", "jr_1").freeze(PARTS, {"seen": 1})
+    return watermarks
+
+
+def test_parts_of_an_open_plan_have_their_facts_when_asked_for_json(run: Command, planned: Watermarks) -> None:
+    found = document(run(planned, "plan", "repairs", "--output", "json"))
+
+    assert (found["job"], found["state"], found["replay"], found["version"]) == ("repairs", "at work", True, 1)
+    assert found["contexts"] == [
+        {"context": "letters", "kind": "rows", "cursor_column": "id", "low": 5, "high": None},
+        {"context": "own", "kind": "other"},
+        {"context": "scans", "kind": "files", "files": 1_001, "bytes": 2_000_000},
+        {
+            "context": "tickets",
+            "kind": "rows",
+            "cursor_column": ["at", "id"],
+            "low": None,
+            "high": ["2026-03-16T15:45:00.000000+00:00", None],
+        },
+    ]
+
+
+def test_parts_of_an_open_plan_are_told_in_words_when_shown(run: Command, planned: Watermarks) -> None:
+    lines = run(planned, "plan", "repairs").stdout.splitlines()
+
+    assert lines[0].startswith("The next run of repairs would replay the open plan ")
+    assert lines[0].endswith(", as version 1:")
+    assert lines[1] == "Run jr_1 is at work; the next one waits for it."
+    assert [" ".join(line.split()) for line in lines[3:]] == [
+        "letters rows id from 5 to before the first row there will be",
+        "own other all of it",
+        "scans files 1,001 files, 2.0 MB",
+        "tickets rows ['at', 'id'] from the beginning to before (2026-03-16 15:45:00Z, any)",
+    ]
+
+
+def test_one_part_is_shown_when_its_context_is_named(run: Command, planned: Watermarks) -> None:
+    (found,) = document(run(planned, "plan", "repairs", "--context", "own", "--output", "json"))["contexts"]
+
+    assert found["context"] == "own"
+
+
+def test_context_is_refused_when_neither_state_nor_plan_has_it(run: Command, planned: Watermarks) -> None:
+    assert run(planned, "plan", "repairs", "--context", "seen").exit_code != 0
