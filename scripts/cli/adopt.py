@@ -44,6 +44,7 @@ def adopt(
     with progress(around, f"reading {printable(job)}"):
         if around.store.read_head(job) is not None:
             raise PlanConflictError(job, ADOPTED)
+        # Several items are what this command is for. Without any, the job is unknown, and Glue need not be asked.
         with suppress(AmbiguousHistoryError):
             marks.latest(job)
     started = runs_in_glue(around, glue_job or job) if run_id is None else []

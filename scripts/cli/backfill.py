@@ -83,14 +83,19 @@ def backfill(
             raise click.UsageError("--abandon needs --why.")
         _abandon(around, job, context, abandon, why=why, who=who, yes=yes)
         return
-    if arguments and (missing := [option for option in NEEDED if not _is_given(option, arguments)]):
+    missing = [option for option in NEEDED if not _is_given(option, arguments)]
+    if arguments and missing:
         raise click.UsageError(f"{' and '.join(missing)} of the job that reads is missing. Give it after --.")
     with progress(around, f"looking for gaps of {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
         begun = _begun(around, job, name)
+        # A slice that is begun owns its rows though they are not read yet, so it is a gap and is not offered twice.
         taken = {one.bounds for one in begun}
-        gaps = [gap for gap in around.watermarks.gaps(job, name, bound_given(state, start)) if gap not in taken]
-    work = _Work(around, job, name, state, begun, [piece for gap in gaps for piece in _cut(gap, number)], arguments)
+        planned: list[ShownRange] = []
+        for gap in around.watermarks.gaps(job, name, bound_given(state, start)):
+            if gap not in taken:
+                planned += _cut(gap, number)
+    work = _Work(around, job, name, state, begun, planned, arguments)
     if around.is_json:
         work.emit()
     elif arguments:
@@ -197,28 +202,29 @@ class _Work:
             err.print("No gap is left to read.")
 
     def emit(self) -> None:
-        def with_command(facts: dict[str, Any], bounds: ShownRange, name: str | None = None) -> dict[str, Any]:
-            return facts | {"command": self._command(bounds, name)} if self.arguments else facts
-
         now = self.around.now()
-        emit(
-            {
-                "job": self.job,
-                "context": self.context,
-                "begun": [with_command(one.as_json(now), one.bounds, one.name) for one in self.begun],
-                "slices": [with_command({"low": low, "high": high}, (low, high)) for low, high in self.planned],
-            }
-        )
+        begun = [one.as_json(now) for one in self.begun]
+        planned: list[dict[str, Any]] = [{"low": low, "high": high} for low, high in self.planned]
+        # Without arguments it is not known where a command would read and write.
+        if self.arguments:
+            for facts, one in zip(begun, self.begun, strict=True):
+                facts["command"] = self._command(one.bounds, one.name)
+            for facts, bounds in zip(planned, self.planned, strict=True):
+                facts["command"] = self._command(bounds)
+        emit({"job": self.job, "context": self.context, "begun": begun, "slices": planned})
 
     def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:
         """Return the command that reads one slice."""
         job_name, namespace = split_name(self.job)
         types = types_of(self.state)
         words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={self.around.table}", f"--context={self.context}"]
-        words += [f"--BOOKMARK_CONTEXT={namespace}"] if namespace else []
+        if namespace:
+            words.append(f"--BOOKMARK_CONTEXT={namespace}")
         words += [f"--cursor-column={column}" for column in as_list(self.state.get("cursor_column"))]
-        words += ["--strings"] if "string" in types else []
-        words += [f"--backfill-name={name}"] if name not in (None, DEFAULT_NAME) else []
+        if "string" in types:
+            words.append("--strings")
+        if name not in (None, DEFAULT_NAME):
+            words.append(f"--backfill-name={name}")
         for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
             values = [value for value in as_list(bound) if value is not None]
             words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]

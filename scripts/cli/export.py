@@ -57,6 +57,7 @@ def export(
             around.store, wanted, target, around.now(), lambda count: steps.at(count, len(wanted), "jobs"),
             listed=not names,
         )  # fmt: skip
+    # A trigger without a job has items under a name of its own, which is not among the jobs that were exported.
     done.left_out += triggers
     if done.at_work:
         names_at_work = ", ".join(map(printable, done.at_work[:SHOWN]))
@@ -76,6 +77,7 @@ def _target(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    # A file that was cut off half-way would be taken for a whole one later, by its name.
     partial = Path(f"{path}.part")
     try:
         with partial.open("wb") as file:

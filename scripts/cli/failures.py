@@ -57,6 +57,7 @@ def told(around: Surroundings) -> Iterator[None]:
         report(around, name, str(error), hint)
         sys.exit(code)
     except OSError as error:
+        # Whoever reads our output has enough, as `head` has. click ends the command without a word then.
         if isinstance(error, BrokenPipeError):
             raise
         report(around, type(error).__name__, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), None)
@@ -114,6 +115,7 @@ def _unknown(around: Surroundings, job_id: str) -> str:
 
 
 def _listed(around: Surroundings) -> JobList | None:
+    # This is help beside another error: a failure here must not take that one's place.
     try:
         with progress(around, "looking for names") as steps:
             return list_jobs(around.store, max_requests=LOOKED_AT, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
@@ -146,6 +148,7 @@ def _near(names: Iterable[str], wanted: str) -> str:
     """Ask whether names were meant that look like the one given; nothing where none does."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
+    # difflib finds the three nearest, alike or not: those that are clearly less alike than the best only distract.
     likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
     close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
     return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?" if close else ""
@@ -156,6 +159,7 @@ def _refused(error: AccessRefusedError) -> str:
     action, resource = error.action, error.resource
     if action.startswith("dynamodb:"):
         resource = f"table {resource}"
+    # AWS itself knows the ARN, as of an index, where we know the name of the table only.
     denied = _DENIED.search(str(error.__cause__))
     if denied:
         action, resource = denied[1], denied[2]
@@ -182,11 +186,14 @@ def _of_aws(around: Surroundings, error: ClientError | BotoCoreError) -> tuple[s
             return code, f"Missing in the role's policy: {missing}.", BAD_SET_UP
         if code in _EXPIRED:
             return code, _credentials(around, ""), BAD_SET_UP
+        # Services have many names for throttling (Throttling, ThrottlingException, RequestThrottled).
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return code, None, TRY_LATER if status >= 500 or "Throttl" in code else FAILED
-    if "Credential" in type(error).__name__ or "Token" in type(error).__name__ or "Region" in type(error).__name__:
-        return type(error).__name__, _credentials(around, str(error)), BAD_SET_UP
-    return type(error).__name__, None, TRY_LATER
+    # botocore's errors of credentials, SSO tokens and regions have no base class in common, only their names.
+    name = type(error).__name__
+    if "Credential" in name or "Token" in name or "Region" in name:
+        return name, _credentials(around, str(error)), BAD_SET_UP
+    return name, None, TRY_LATER
 
 
 def _quoted(name: str) -> str:

@@ -24,6 +24,7 @@ from scripts.helpers.metrics.freshness import (
     RANK,
     Freshness,
     Measure,
+    Status,
     Threshold,
     age,
     lag,
@@ -38,6 +39,8 @@ from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 MISSING = "not in the table; check the name in the thresholds"
+Judged = tuple[ListedJob, Freshness | None]
+"""A job with what its threshold says of it; None where the job cannot be read."""
 STYLES = {"fresh": "green", "warn": "yellow", "never": "yellow", "error": "red"}
 
 
@@ -62,7 +65,7 @@ def freshness(
     warn: timedelta | None,
     error: timedelta | None,
     measure: Measure,
-    fail_on: str,
+    fail_on: Status,
     metrics: bool,
 ) -> None:
     """Tell which jobs are late. The exit code is 1 if one is, 0 if none is.
@@ -78,30 +81,42 @@ def freshness(
     if not given and not metrics:
         raise InvalidValueError("No threshold is given. Give --warn, --error or --thresholds FILE.")
     now = around.now()
-    heads = [job for job in found_jobs(around, names) if names or job.job_id in given or served_by(job.job_id) is None]
-    if not names:
-        heads += [ListedJob(name, None, MISSING) for name in _named(given) if name not in {job.job_id for job in heads}]
+    jobs = found_jobs(around, names) if names else _all_jobs(around, given)
     if metrics:
-        _report([job.head for job in heads if job.head], now)
-    judged = [
-        (job, threshold.judge(job.head, now) if job.head else None)
-        for job in heads
-        if (threshold := threshold_of(job.job_id, given)) is not None
-    ]
-    late = [
-        job
-        for job, found in judged
-        if found is None or RANK[found.status] >= RANK["warn" if fail_on == "warn" else "error"]
-    ]
-    judged.sort(key=lambda one: (-(RANK[one[1].status] if one[1] else RANK["error"]), one[0].job_id))
+        _report([job.head for job in jobs if job.head], now)
+    judged: list[Judged] = []
+    for job in jobs:
+        threshold = threshold_of(job.job_id, given)
+        if threshold is not None:
+            judged.append((job, threshold.judge(job.head, now) if job.head else None))
+    late = sum(_rank(one) >= RANK[fail_on] for one in judged)
+    judged.sort(key=lambda one: (-_rank(one), one[0].job_id))
     if around.is_json:
-        emit({"table": around.table, "late": len(late), "jobs": [_facts(job, found) for job, found in judged]})
+        emit({"table": around.table, "late": late, "jobs": [_facts(job, found) for job, found in judged]})
     elif not metrics:
-        _show(around, judged, len(late))
-        if unknown := [job.job_id for job in heads if names and job.problem == UNKNOWN]:
+        _show(around, judged, late)
+        unknown = [job.job_id for job in jobs if job.problem == UNKNOWN]
+        if unknown:
             offer_near(around, unknown)
     if late:
         raise click.exceptions.Exit(FAILED)
+
+
+def _all_jobs(around: Surroundings, given: Mapping[str, Threshold]) -> list[ListedJob]:
+    """Read all jobs of the table, and add those that have a threshold of their own and are not there.
+
+    The jobs of a backfill's slices are left out unless a threshold names them: they end with the backfill, and
+    their age says nothing.
+    """
+    jobs = [job for job in found_jobs(around) if job.job_id in given or served_by(job.job_id) is None]
+    there = {job.job_id for job in jobs}
+    return jobs + [ListedJob(name, None, MISSING) for name in _named(given) if name not in there]
+
+
+def _rank(judged: Judged) -> int:
+    """Return how bad it is; a job that cannot be read is as bad as one that is late."""
+    _, found = judged
+    return RANK["error"] if found is None else RANK[found.status]
 
 
 def _read(file: Path) -> dict[str, Threshold]:
@@ -144,7 +159,7 @@ def _measured(job: ListedJob, found: Freshness) -> Measure:
     return found.threshold.measure if has_lag else "age"
 
 
-def _show(around: Surroundings, judged: list[tuple[ListedJob, Freshness | None]], late: int) -> None:
+def _show(around: Surroundings, judged: list[Judged], late: int) -> None:
     rows: list[list[Cell]] = []
     for job, found in judged:
         if found is None:

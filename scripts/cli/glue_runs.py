@@ -37,6 +37,7 @@ def names_in_glue(around: Surroundings) -> list[str]:
     """Return the names of jobs in Glue (glue:ListJobs), of very many only the first."""
     client, found, asked = around.client("glue"), list[str](), dict[str, Any]()
     with progress(around, "listing jobs in Glue") as steps:
+        # Names are only to find one that is alike: an account with more of them is not read to its end for that.
         for _ in range(PAGES_OF_NAMES):
             answer = client.list_jobs(MaxResults=NAMES, **asked)
             found += answer["JobNames"]

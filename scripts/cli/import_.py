@@ -117,6 +117,7 @@ def _source(path: str) -> Iterator[Path]:
     if path != STANDARD:
         yield Path(path)
         return
+    # The file is read twice, to check it before anything is written; standard input can be read once.
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as spool:
         shutil.copyfileobj(sys.stdin.buffer, spool)
         spool.flush()

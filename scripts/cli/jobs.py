@@ -74,20 +74,21 @@ def _show(
     everything: bool,
 ) -> None:
     now = around.now()
-    shown = [job for job in found if job.job_id.startswith(prefix)]
-    derived = 0 if everything else sum(served_by(job.job_id) is not None for job in shown)
-    if derived:
-        shown = [job for job in shown if served_by(job.job_id) is None]
+    fitting = [job for job in found if job.job_id.startswith(prefix)]
+    derived = 0
+    if not everything:
+        own = [job for job in fitting if served_by(job.job_id) is None]
+        # Counted before --stale: it says how many --all would add, whatever their age.
+        derived, fitting = len(fitting) - len(own), own
     if stale is not None:
-        shown = [job for job in shown if _age(job, now) >= stale]
-    shown.sort(key=lambda job: _order(job, sort, now))
-    left = shown[limit:] if limit is not None else []
-    shown = shown[:limit]
+        fitting = [job for job in fitting if _age(job, now) >= stale]
+    fitting.sort(key=lambda job: _order(job, sort, now))
+    shown = fitting[:limit]
+    left = len(fitting) - len(shown)
     if around.is_json:
         facts = [_facts(job, now) for job in shown]
-        emit(
-            {"table": around.table, "jobs": facts, "more": len(left), "backfills": derived, "cost": cost and vars(cost)}
-        )
+        told = None if cost is None else vars(cost)
+        emit({"table": around.table, "jobs": facts, "more": left, "backfills": derived, "cost": told})
         return
     if shown:
         show_rows(around.out, HEADINGS, [_row(job, now) for job in shown], right=("failed",))
@@ -97,7 +98,7 @@ def _show(
         if job.problem:
             show_folded(around.out, Text(f"{printable(job.job_id)}: {printable(job.problem)}", "red"))
     if left:
-        around.out.print(f"… and {len(left):,} more; see --limit", style="dim")
+        around.out.print(f"… and {left:,} more; see --limit", style="dim")
     if derived:
         around.out.print(f"{derived:,} jobs of backfills are not shown; see --all", style="dim")
     if cost is None:
@@ -131,6 +132,7 @@ def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob
             except (NewerFormatError, AmbiguousHistoryError, CorruptItemError) as error:
                 found.append(ListedJob(name, None, str(error)))
             steps.at(len(found))
+    # With one name that is right, the answer is the list, and the exit code says that a name was wrong.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
     return found, None
@@ -149,6 +151,7 @@ def _order(job: ListedJob, sort: str, now: datetime) -> tuple[Any, ...]:
         return (_state(job, now), job.job_id)
     if sort == "name":
         return (job.job_id,)
+    # Not `lag or age`: a lag of nothing is a lag, and false.
     found = lag(job.head, now) if job.head else None
     behind = _age(job, now) if found is None else found
     return (-behind.total_seconds(), job.job_id)

@@ -15,7 +15,7 @@ from scripts.cli.commands import Duration, command, context_option, job_argument
 from scripts.cli.contexts import file_bookmark, file_options
 from scripts.cli.documents import emit, state_of
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, count_of, planned_text, show_rows
+from scripts.cli.screen import Cell, bound_text, count_of, planned_text, show_rows, window_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
@@ -86,16 +86,23 @@ def plan(
     them; of rows is told from where they are read. With --source Spark counts them.
     """
     head = read_job(around, job)
-    if context is not None and context not in {*head.watermarks, *(head.plan.contexts if head.plan else ())}:
+    # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
+    known = {*head.watermarks, *(head.plan.contexts if head.plan else ())}
+    if context is not None and context not in known:
         raise UnknownContextError(job, context, sorted(head.watermarks))
+    parts: dict[str, dict[str, Any]] = {}
     if head.plan is not None:
-        parts = {name: _frozen(part) for name, part in sorted(head.plan.contexts.items()) if context in (None, name)}
+        for name, part in sorted(head.plan.contexts.items()):
+            if context in (None, name):
+                parts[name] = _frozen(part)
     else:
+        # Of files, lookback is of the folders that a layout names; without one it is of rows, see `source`.
         options = {
             "include": include, "exclude": exclude, "min_size": min_size, "versioned": versioned,
             "ledger_uri": ledger_uri, "max_files": max_files, "max_bytes": max_bytes, "settle": settle,
             "ready_marker": ready_marker, "layout": layout, "lookback": source["lookback"] if layout else None,
         }  # fmt: skip
+        # What was not given is left out, so that the class takes its own defaults, as in the job.
         given = {name: value for name, value in options.items() if value}
         parts = _ahead(around, job, head, context, given, source)
     _show(around, head, parts)
@@ -106,8 +113,10 @@ def _frozen(part: Any) -> dict[str, Any]:
     if isinstance(part, Mapping) and part.get("kind") == "files":
         return {"kind": "files", "files": part["count"], "bytes": part["bytes"], "text": planned_text(part)}
     if isinstance(part, Mapping) and part.get("kind") == "rows":
-        bounds = {"low": part.get("low"), "high": part.get("high")}
-        return {"kind": "rows", "cursor_column": part.get("cursor_column"), **bounds, "text": planned_text(part)}
+        return {
+            "kind": "rows", "cursor_column": part.get("cursor_column"), "low": part.get("low"),
+            "high": part.get("high"), "text": planned_text(part),
+        }  # fmt: skip
     return {"kind": "other", "text": planned_text(part)}
 
 
@@ -145,8 +154,10 @@ def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dic
     bookmark = bookmark_of(state["source"], state=state, context=name, mode=state["mode"], saves=False, **given)
     delta = bookmark.new_files()
     text = f"{count_of(delta.count, 'file')}, {size_text(delta.bytes)}"
-    text += f"; {delta.gone:,} known ones are gone" if delta.gone else ""
-    text += "; more are left for the batch after it" if delta.has_more else ""
+    if delta.gone:
+        text += f"; {delta.gone:,} known ones are gone"
+    if delta.has_more:
+        text += "; more are left for the batch after it"
     first = delta.table.slice(0, LISTED).column("key").to_pylist()
     return {
         "kind": "files", "source": state["source"], "files": delta.count, "bytes": delta.bytes, "gone": delta.gone,
@@ -157,15 +168,18 @@ def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dic
 def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> dict[str, Any]:
     """Say from where rows are read; with a source also up to where, and how many they are."""
     columns, low = as_list(state.get("cursor_column")), state.get("value")
-    said = {"kind": "rows", "cursor_column": columns if len(columns) > 1 else columns[0], "low": low}
-    start = bound_text(low, "the beginning")
+    named = ", ".join(columns)
+    high, count = None, None
     if source["source"] is None:
-        text = f"rows of {', '.join(columns)} from {start} on; ask the source with --source"
-        return {**said, "high": None, "rows": None, "text": text}
-    low, high, count = _asked(around, name, state, source)
-    text = f"{count_of(count, 'row')} of {', '.join(columns)} from {bound_text(low, 'the beginning')}"
-    text += f" to before {bound_text(high, 'the first row there will be')}"
-    return {**said, "low": low, "high": high, "rows": count, "text": text}
+        text = f"rows of {named} from {bound_text(low, 'the beginning')} on; ask the source with --source"
+    else:
+        # With lookback and delay, the run reads from and to other bounds than the state has.
+        low, high, count = _asked(around, name, state, source)
+        text = f"{count_of(count, 'row')} of {named} {window_text(low, high)}"
+    return {
+        "kind": "rows", "cursor_column": columns if len(columns) > 1 else columns[0], "low": low, "high": high,
+        "rows": count, "text": text,
+    }  # fmt: skip
 
 
 def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> tuple[Any, Any, int]:
@@ -198,7 +212,9 @@ def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: di
 
 def _bound(bound: Sequence[Any] | None) -> Any:
     """Return one end of a window as a state holds it."""
-    return None if bound is None else bound[0] if len(bound) == 1 else list(bound)
+    if bound is None:
+        return None
+    return bound[0] if len(bound) == 1 else list(bound)
 
 
 def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -215,7 +231,7 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
     now = around.now()
     state, is_replay = state_of(head, now), head.plan is not None
     if around.is_json:
-        contexts = [{"context": name, **_without(part, "text")} for name, part in parts.items()]
+        contexts = [{"context": name, **_facts(part)} for name, part in parts.items()]
         emit(
             {"job": head.job_id, "state": state, "replay": is_replay, "version": head.version + 1, "contexts": contexts}
         )
@@ -237,5 +253,6 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
             around.out.print(f"  … and {part['files'] - LISTED:,} more", style="dim")
 
 
-def _without(part: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key != name}
+def _facts(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part for programs: without the words for people."""
+    return {name: value for name, value in part.items() if name != "text"}

@@ -36,12 +36,14 @@ def progress(around: Surroundings, text: str, total: int | None = None) -> Itera
         transient=True,
         disable=not around.err.is_terminal,
     )
+    # Most answers come within a moment, and a bar that flashes up would only disturb.
     late = threading.Timer(around.progress_after, shown.start)
     late.daemon = True
     late.start()
     try:
         yield Steps(shown, text, total)
     finally:
+        # The timer may be starting the bar just now: it has to be there before it can be taken away.
         late.cancel()
         late.join()
         shown.stop()

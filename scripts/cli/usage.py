@@ -50,6 +50,7 @@ def _said(is_json: bool) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
+        # Both levels of the group pass this way, and the first has made it JSON already.
         if not is_json or isinstance(error, _AsJson):
             raise
         raise _AsJson(error) from error

@@ -37,6 +37,7 @@ BUCKET = "demo-bucket"
 FLIGHTS, WEATHER = "flights", "weather"
 MODULES = {FLIGHTS: "scripts.jobs.ingest_files", WEATHER: "scripts.jobs.ingest_table"}
 LEASE_SECONDS = 15
+"""Short, as the demo waits for the lease of the run that it kills."""
 RUN_LIMIT_SECONDS = 300
 LATE_FILE = "2013-01-17"
 
@@ -144,14 +145,21 @@ class Demo:
         planned = re.search(r"event=planned .*", log)
         plan = "refused" if ended == str(TRY_LATER) else "—"
         if planned:
-            facts = dict(re.findall(r"(\w+)=(\S+)", planned.group()))
-            plan = f"{facts['files']} files" if "files" in facts else f"window of {facts['column']}"
-            if facts["files" if "files" in facts else "empty"] in ("0", "True"):
-                plan = "nothing new"
-            plan += " (replay)" if facts["replay"] == "True" else ""
+            plan = plan_text(dict(re.findall(r"(\w+)=(\S+)", planned.group())))
         numbers = [f"{report[name]:,}" if name in report else "—" for name in ("rows_written", "bytes_read", "seconds")]
         self.rows.append([title, job, plan, *numbers, str(report.get("version", "—")), ended])
         show_runs(self.rows[-1:])
+
+
+def plan_text(facts: dict[str, str]) -> str:
+    """Say what a run planned, by the facts of its log."""
+    if "files" in facts:
+        is_empty, text = facts["files"] == "0", f"{facts['files']} files"
+    else:
+        is_empty, text = facts["empty"] == "True", f"window of {facts['column']}"
+    if is_empty:
+        text = "nothing new"
+    return f"{text} (replay)" if facts["replay"] == "True" else text
 
 
 def show_runs(rows: list[list[str]]) -> None:

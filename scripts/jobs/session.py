@@ -211,12 +211,14 @@ def _run_batch(
         "version": job.run.version,
         "seconds": round(time.monotonic() - started, 1),
     }
+    # A job may report anything, and only counts are surely no values of the source.
     counts = {name: value for name, value in job.metrics.items() if isinstance(value, int)}
     sys.stdout.write(json.dumps(report | counts) + "\n")
     if has_more and not job.mode.saves:
         logger.warning(
             "event=more_left job=%s mode=%s: nothing is saved, so no batch follows this one", job.job_id, job.mode.name
         )
+    # What is not saved is found again: such batches would follow each other without end.
     return has_more and job.mode.saves
 
 
@@ -233,6 +235,7 @@ def stoppable() -> Iterator[None]:
         return
 
     def stop(number: int, frame: object) -> None:
+        # A second one would break off the release of the lease, and the next run would wait for its end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(STOPPED)
 

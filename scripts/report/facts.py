@@ -68,6 +68,7 @@ class JobFacts:
             return "unreadable"
         if self.owner is not None:
             return "running"
+        # Also where the dead run's claim is still there: what matters is that the next run replays the plan.
         if head.plan is not None:
             return "waiting"
         if head.claim is not None:
@@ -127,8 +128,10 @@ class JobFacts:
         found = []
         for entry in reversed(self.entries):
             at = entry.change.at
+            # The same rule as for the job now, applied to what it had then.
             lag = freshness.lag(Head("", "", 0, 0, entry.watermarks), at)
             found.append((at, None if lag is None else at - lag))
+        # By time and not by version: clocks of runs differ, and periods are filled in the order of time.
         return sorted(found, key=itemgetter(0))
 
     def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:

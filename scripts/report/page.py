@@ -87,9 +87,11 @@ def build_report(
         All jobs were asked for, and the role has no ``dynamodb:Scan``: name the jobs.
     """
     now = _aware(now or datetime.now(timezone.utc), "now")
-    since = since and _aware(since, "since")
+    if since is not None:
+        since = _aware(since, "since")
     chosen = choose(watermarks, jobs)
     most = max(MOST_ROWS // max(len(chosen), 1), LEAST_ROWS)
+    # The histories of 500 jobs need not be in memory at once: each is packed in the thread that has read it.
     with ThreadPoolExecutor(READERS) as pool:
         entries = pool.map(lambda job: make_entry(read_facts(watermarks, job, now, since), most, values), chosen)
         return render(list(entries), watermarks.table_name, now, since)
@@ -99,6 +101,7 @@ def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed:
     """Work out what the page shows of a job; the versions themselves are not kept."""
     spark = in_periods(facts, SPARK_PERIODS)
     details = pack(render_job(facts, most_rows, values)) if packed else ""
+    # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
     small = JobFacts(facts.job_id, facts.now, facts.head, facts.problem, (), facts.is_whole, facts.gaps)
     return Entry(small, len(facts.entries), facts.failed, _spark(spark), details)
 
@@ -132,10 +135,17 @@ def attention(entry: Entry) -> tuple[int, float, str]:
     """Return the order of the overview: what needs a person first, then what is furthest behind."""
     facts = entry.facts
     rank = list(STATES).index(facts.state)
+    # In these states nothing waits for a person, so what went wrong before decides.
     if facts.state in ("idle", "running", "new"):
-        rank = len(STATES) + (0 if facts.failed_since else 1 if facts.gap_count else 2)
+        rank = len(STATES) + 2
+        if facts.gap_count:
+            rank = len(STATES) + 1
+        if facts.failed_since:
+            rank = len(STATES)
+    # Not `lag or age`: a lag of nothing is a lag, and false.
     behind = facts.age if facts.lag is None else facts.lag
-    behind = timedelta(0) if behind is None else behind
+    if behind is None:
+        behind = timedelta(0)
     return rank, -behind.total_seconds(), facts.job_id
 
 
@@ -157,6 +167,7 @@ def asset(name: str) -> Markup:
 
 def pack(text: str) -> str:
     """Return a text compressed, in characters that need no escaping in HTML."""
+    # Without a time, so that the same facts give the same page.
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
@@ -192,6 +203,7 @@ def _charts(found: Periods) -> Iterable[dict[str, Any]]:
     drawn = charts.area("c-lag", name, f"{words}.", lags)
     yield {"name": name, "words": words, "top": duration_text(timedelta(seconds=highest)), "svg": drawn}
     for title, kind, text in (("Rows", "rows", count_text), ("Files", "files", count_text)):
+        # A job counts what it likes, so a count may be below 0, and a bar may not.
         amounts = [max(getattr(period, kind), 0) for period in periods]
         if any(amounts):
             words = f"{text(sum(amounts))} in all, most in one period {text(max(amounts))}"
@@ -212,6 +224,7 @@ def _spark(found: Periods | None) -> Markup:
 
 def _width(span: ShownRange) -> str:
     """Return how long a gap of times is; nothing for one without end, or of other values."""
+    # Of a compound cursor the first column says how long; the others only tell ties apart.
     low, high = (end[0] if isinstance(end, tuple) else end for end in span)
     if isinstance(low, date) and isinstance(high, date):
         return duration_text(high - low)

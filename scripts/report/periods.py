@@ -43,10 +43,13 @@ def in_periods(facts: JobFacts, most: int = MOST) -> Periods | None:
         return None
     first = min(entry.change.at for entry in facts.entries)
     length = _length(facts.now - first, most)
+    # Periods begin where the clock says so (at full hours, on Mondays), and not at the first version: otherwise
+    # all bars would move with each version that a limit leaves out.
     start = _EPOCH + (first - _EPOCH) // length * length
     count = max((facts.now - start) // length + 1, 1)
     periods = [Period(start + number * length) for number in range(count)]
     for entry in facts.entries:
+        # A version may be newer than `now`: it was made while others were read, or by a clock that is ahead.
         period = periods[min(max((entry.change.at - start) // length, 0), count - 1)]
         period.versions += 1
         period.failed += entry.failed
@@ -54,14 +57,17 @@ def in_periods(facts: JobFacts, most: int = MOST) -> Periods | None:
         period.files += counted(entry, FILES) or 0
         period.bytes += counted(entry, BYTES) or 0
     periods[-1].failed += facts.failed_since
-    measure = "lag" if facts.lag is not None else "age"
-    marks = facts.cursors if measure == "lag" else [(at, at) for at, _ in facts.cursors]
+    measure, marks = "lag", facts.cursors
+    if facts.lag is None:
+        # The age is the lag of a job that has read up to the time of each of its versions.
+        measure, marks = "age", [(at, at) for at, _ in facts.cursors]
     _add_lags(periods, length, marks, facts.now)
     return Periods(length, periods, measure)
 
 
 def _length(span: timedelta, most: int) -> timedelta:
     for minutes in _MINUTES:
+        # One less than `most`: the first period begins before the first version, so one more may be needed.
         if span / timedelta(minutes=minutes) <= most - 1:
             return timedelta(minutes=minutes)
     return timedelta(minutes=_MINUTES[-1])
@@ -80,6 +86,7 @@ def _add_lags(
         found = []
         while position < len(cursors) and cursors[position][0] <= end:
             at, following = cursors[position]
+            # Right before a version is made the lag is highest, and right after it the new one counts.
             found += [at - mark for mark in (cursor, following) if mark is not None]
             cursor, position = following, position + 1
         if cursor is not None:

@@ -36,6 +36,7 @@ def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob
     """Return the jobs to show: those asked for, in that order, or all of the table without the slices of backfills."""
     if jobs is None:
         listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
+        # One item of the original class is no head, and yet the next run takes it over: it is a job like others.
         return [job if job.head else look_up(watermarks, job.job_id, job.problem) for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
 
@@ -89,8 +90,10 @@ def _entries(watermarks: Watermarks, job_id: str, since: datetime | None, most: 
         page = watermarks.history(job_id, most - len(found), found[-1].version if found else None)
         recent = [entry for entry in page if since is None or entry.change.at >= since]
         found += recent
+        # Versions come newest first, so an entry from before `since` ends it: all after it are older still.
         if len(recent) < len(page):
             return found, False
+        # Old versions expire, so version 1 may be gone and an empty page the end.
         if not page or page[-1].version == 1:
             return found, True
     return found, False

@@ -74,6 +74,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _is_ours(self) -> bool:
         """Tell whether the request names this machine in its Host header, and was not sent for another site's page."""
+        # Any page that is open in a browser can send requests here. Where it has bound its own name to 127.0.0.1 it
+        # could read the answer too, so the name counts and not the address. Two Host headers are for a proxy that
+        # reads the other one.
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return False
@@ -93,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
             "Cross-Origin-Resource-Policy": "same-origin",
+            # What the table holds is not left on the disk of whoever looked at it.
             "Cache-Control": "no-store",
         }
         for name, value in headers.items():
@@ -118,6 +122,7 @@ def make_server(
 
     Call its `serve_forever`, and `shutdown` from another thread; port 0 takes a free one, see `url`.
     """
+    # Not resolved: a name may mean another address the next time that somebody asks.
     address = "127.0.0.1" if host == "localhost" else host
     try:
         is_local = ipaddress.ip_address(address).is_loopback
