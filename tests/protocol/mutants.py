@@ -13,6 +13,7 @@ from scripts.helpers.protocol import items, requests, retention, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Plan
+from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store
 
@@ -22,8 +23,10 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def noresolve(patch: pytest.MonkeyPatch) -> None:
     """A failed condition or a lost answer is taken for the answer; nothing is read."""
 
-    def settle(self: Store, read: Any, identity: Any, expected: Any, write: Callable[[], Any], budget: float) -> Any:
-        return write() or None
+    def settle(
+        self: Store, read: Any, identity: Any, before: Any, after: Any, write: Callable[[], bool], budget: float
+    ) -> Any:
+        return Written(after) if write() else Lost(None)
 
     patch.setattr(Store, "_settle", settle)
 

@@ -89,6 +89,22 @@ def test_freeze_keeps_the_watermark_when_nothing_is_committed(watermarks: Waterm
     assert (run.version, run.watermarks) == (1, {"n": 1})
 
 
+def test_run_item_keeps_the_later_version_when_the_log_of_an_earlier_one_is_written_late(
+    watermarks: Watermarks, job_id: str, stored: Stored
+) -> None:
+    committed(watermarks, job_id, "r1", n=1)
+    late = watermarks.latest(job_id).log_entry
+    assert late is not None
+    committed(watermarks, job_id, "r1", n=2)
+    before = stored()
+
+    watermarks.store.write_log(late)
+
+    assert stored() == before
+    committed(watermarks, job_id, "r2", n=3)
+    assert watermarks.get_watermark_values(job_id, "r1") == {"n": 2}
+
+
 def test_batch_id_stays_the_same_when_the_run_is_committed(watermarks: Watermarks, job_id: str) -> None:
     run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     before = run.batch_id

@@ -210,6 +210,44 @@ def test_chunks_of_a_dropped_plan_are_deleted_when_a_decision_is_made(
     )
 
 
+@pytest.mark.parametrize("decision", ["discard", "reset", "set"])
+def test_state_that_a_dropped_plan_repeats_stays_when_a_decision_is_made(
+    watermarks: Watermarks, job_id: str, stored: Stored, decision: str
+) -> None:
+    commit(watermarks, job_id, "r1", {}, {"parking": large(1), "n": 1})
+    kept = chunks(stored)
+    run = watermarks.begin(job_id, "r2")
+    run.freeze({"n": {"to": 2}}, {**run.watermarks, "n": 2})
+    decisions: dict[str, Callable[[], Any]] = {
+        "discard": lambda: watermarks.discard_plan(job_id, **WHY),
+        "reset": lambda: watermarks.reset(job_id, transformation_ctx="parking", **WHY),
+        "set": lambda: watermarks.set_watermark(job_id, {"n": 9}, **WHY),
+    }
+
+    decisions[decision]()
+    watermarks.rewind(job_id, to_version=1, **WHY)
+
+    assert set(kept) <= set(chunks(stored))
+    assert same_values(watermarks.get_watermark_values(job_id), {"parking": large(1), "n": 1})
+
+
+def test_job_is_let_go_with_its_plan_when_a_freeze_took_effect_without_an_answer(
+    hooked: Watermarks, faults: Faults, job_id: str
+) -> None:
+    run = hooked.begin(job_id, "r1")
+    faults.reply_lost(head_write)
+    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
+    with pytest.raises(StoreUnavailableError):
+        run.freeze({}, {"n": 1})
+    faults.heal()
+
+    run.abort()
+
+    head = hooked.latest(job_id)
+    assert (head.claim, head.plan is not None) == (None, True)
+    assert hooked.begin(job_id, "r2").replay
+
+
 def test_large_state_is_there_again_when_a_job_is_rewound_after_a_reset(watermarks: Watermarks, job_id: str) -> None:
     commit(watermarks, job_id, "r1", {}, {"parking": large(1)})
     watermarks.reset(job_id, **WHY)

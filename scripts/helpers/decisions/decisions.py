@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -27,15 +26,12 @@ from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
 from scripts.helpers.protocol.head import Head, LogEntry, Order
 from scripts.helpers.protocol.names import check_context, check_run_id, new_token
-from scripts.helpers.protocol.store import BACKOFF_SECONDS
+from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
-ATTEMPTS = 10
-RACES, MAX_PAUSE_SECONDS = 10, 5.0
-"""A change that many make at once pauses after each `ATTEMPTS`, longer every time."""
 
 ADOPTED = "it has a committed state already; there is nothing to adopt."
 ADOPTED_BY_HAND = "adopted by hand"
@@ -193,10 +189,9 @@ class Decisions:
                 return head
             return self._declared(head, {**head.watermarks, context: state}, order)
 
-        for race in range(RACES):
+        for _ in TO_RECORD.races(self._store.sleep):
             with suppress(StaleError):
                 return self._decide(job_id, changed, may_be_new=True)
-            self._store.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, BACKOFF_SECONDS * 2**race)))
         raise StaleError(f"Job {job_id!r} kept changing; nothing was decided. Try again.")
 
     def doctor(
@@ -252,8 +247,7 @@ class Decisions:
         if run_id not in found:
             raise UnknownRunError(job_id, run_id)
         head = self._lookups.head_of_legacy(found[run_id], len(found)).explained(order)
-        current = self._store.swap(None, head)
-        if current is None or current.identity != head.identity:
+        if not isinstance(self._store.swap(None, head), Written):
             raise PlanConflictError(job_id, ADOPTED)
         self._changes.write_log(head)
         return head
@@ -285,7 +279,7 @@ class Decisions:
 
         A run that commits in between is taken into account, or refuses the decision.
         """
-        for _ in range(ATTEMPTS):
+        for _ in TO_DECIDE.races(self._store.sleep):
             before, head = self._changes.read_for_change(job_id)
             check_expected(head, expected)
             if before is None and not may_be_new:
@@ -293,11 +287,10 @@ class Decisions:
             after = change(head)
             if after is head:
                 return head
-            current = self._store.swap(before, after)
-            if current and current.identity == after.identity:
+            if isinstance(self._store.swap(before, after), Written):
                 self._tidy_up(head, after)
                 return after
-        raise StaleError(f"Job {job_id!r} changed {ATTEMPTS} times meanwhile; nothing was decided. Try again.")
+        raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile; nothing was decided. Try again.")
 
     def _declared(self, head: Head, watermarks: Mapping[str, Any], order: Order) -> Head:
         """Set all watermarks by hand; what is too large for the head is written in chunks."""

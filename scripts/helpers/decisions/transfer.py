@@ -26,6 +26,7 @@ from scripts.helpers.decisions.export_lines import (
 from scripts.helpers.errors import CorruptItemError, ExportFileError, JobsExistError, StaleError, UnknownJobError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.head import Head, LogEntry, Order
+from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import to_utc_string
 
@@ -324,8 +325,7 @@ def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool = True) 
 
 
 def _swap(store: Store, before: Head | None, after: Head) -> None:
-    current = store.swap(before, after)
-    if current is None or current.identity != after.identity:
+    if not isinstance(store.swap(before, after), Written):
         raise StaleError(f"Job {after.job_id!r} has changed since the import began; it was not replaced. Look again.")
 
 

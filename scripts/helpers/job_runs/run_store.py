@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable
 from typing import Any
 
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.store import BACKOFF_SECONDS, BUDGET_SECONDS, Store
-
-RACES = 40
-RACE_GROWTH, MAX_RACE_PAUSE_SECONDS = 2, 5.0
-"""Pauses between races grow so that many starters soon stop disturbing each other."""
+from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, TO_CHANGE_A_RUN, Written
+from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
 
 
 class LostRaceError(Exception):
@@ -57,7 +53,8 @@ class RunStore:
 
     def write_run(self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS) -> RunRecord | None:
         """Write a run's record in place of `before`; return the record as it is now."""
-        item = self.store.replace(before.to_item() if before else None, after.to_item(), budget)
+        outcome = self.store.replace(before.to_item() if before else None, after.to_item(), budget)
+        item = outcome.now if isinstance(outcome, Written) else outcome.to
         return RunRecord.from_item(item) if item else None
 
     def write_trigger(self, before: TriggerRecord | None, after: TriggerRecord) -> bool:
@@ -79,12 +76,11 @@ class RunStore:
             Gets the record, and returns the next one, or the same or None for no change. It is called
             again for each write of others that came in between, so it must change nothing else.
         """
-        for race in range(RACES):
+        for _ in TO_CHANGE_A_JOB.races(self.store.sleep):
             before = self.job(name)
             after = change(before)
             if after is None or after is before or self.write_job(before, after):
                 return before, after
-            self.pause(race)
         raise LostRaceError(name)
 
     def change_run(self, run: RunRecord, change: Callable[[RunRecord], RunRecord]) -> RunRecord | None:
@@ -92,7 +88,7 @@ class RunStore:
 
         Without pauses: a heartbeat in a pause would make what was read an old record each time.
         """
-        for _ in range(RACES):
+        for _ in TO_CHANGE_A_RUN.races(self.store.sleep):
             after = change(run)
             if after is run:
                 return run
@@ -102,11 +98,5 @@ class RunStore:
             run = current
         raise LostRaceError(run.run_id)
 
-    def pause(self, race: int) -> None:
-        """Wait a little, longer after each lost race."""
-        most = min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS / 4 * RACE_GROWTH**race)
-        self.store.sleep(random.uniform(0, most))
-
     def _write(self, before: Any, after: items.Item) -> bool:
-        current = self.store.replace(before, after)
-        return current is not None and current[items.TOKEN] == after[items.TOKEN]
+        return isinstance(self.store.replace(before, after), Written)

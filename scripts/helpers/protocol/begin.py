@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -14,16 +13,14 @@ from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.head import Head, Plan
 from scripts.helpers.protocol.names import check_run_id, new_token, served_by
+from scripts.helpers.protocol.races import TO_BEGIN, TO_COMMIT_AT_ONCE, Written
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.protocol.store import BACKOFF_SECONDS, BUDGET_SECONDS
+from scripts.helpers.protocol.store import BUDGET_SECONDS
 from scripts.helpers.protocol.values import as_stored, same_values
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_LEASE = timedelta(minutes=15)
-MAX_RACES = 30
-RACE_GROWTH, MAX_RACE_PAUSE_SECONDS = 3, 15.0
-"""Pauses between races grow so that fifty writers soon stop disturbing each other."""
 
 
 def begin_run(
@@ -36,17 +33,21 @@ def begin_run(
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
+    # No longer than the lease: what is written after it would be a claim that is over when it begins.
+    budget = min(BUDGET_SECONDS, lease.total_seconds())
     before, head = changes.read_to_claim(job_id)
-    while True:
+    for _ in TO_BEGIN.races(store.sleep):
         after = head.claimed(run_id, token=token, now=clock(), lease=lease, take_over=take_over)
-        current = store.swap(before, after, min(BUDGET_SECONDS, lease.total_seconds()))
-        if current and current.identity == after.identity:
+        outcome = store.swap(before, after, budget)
+        if isinstance(outcome, Written):
             break
-        before, head = (current, current) if current else changes.read_to_claim(job_id)
+        before, head = (outcome.to, outcome.to) if outcome.to else changes.read_to_claim(job_id)
     run = Run(store, after, clock, lease, changes.retention)
     try:
+        # Before this run can commit: the head that follows no longer has what a missing entry has to say.
         changes.complete_log(after)
     except WatermarkError:
+        # Nobody gets the handle, so nobody could give the job back before the lease is over.
         with suppress(WatermarkError):
             run.abort()
         raise
@@ -61,7 +62,7 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
     store, clock = lookups.store, lookups.clock
     new = as_stored(watermarks)
     token = new_token()
-    for race in range(MAX_RACES):
+    for _ in TO_COMMIT_AT_ONCE.races(store.sleep):
         before, head = changes.read_for_change(job_id)
         if _is_repeated(changes, head, run_id, new):
             return
@@ -72,12 +73,10 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
         now = clock()
         claimed = head.claimed(run_id, token=token, now=now, lease=DEFAULT_LEASE)
         after = claimed.planned(Plan(token, {}, new)).committed(token=token, now=now)
-        current = store.swap(before, after)
-        if current and current.identity == after.identity:
+        if isinstance(store.swap(before, after), Written):
             changes.write_log(after)
             changes.expire_before(head, after)
             return
-        store.sleep(random.uniform(0, min(MAX_RACE_PAUSE_SECONDS, BACKOFF_SECONDS * RACE_GROWTH**race)))
     raise RunInProgressError(job_id, "(several)", clock())
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import Lookups
+from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.retention import expire_version
 
 
@@ -43,7 +44,10 @@ class Changes:
             if imported is None:
                 return None, Head.first(job_id)
             # A version of its own: the history shows what was there before the first run of this package.
-            stored = self._store.swap(None, imported) or imported
+            outcome = self._store.swap(None, imported)
+            # Lost to another first run, which imported the same item: its head is as good. (A head is never
+            # deleted; should it be gone, the next conditional write fails and reads again.)
+            stored = imported if isinstance(outcome, Written) else outcome.to or imported
         return stored, stored
 
     def complete_log(self, head: Head) -> None:

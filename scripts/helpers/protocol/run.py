@@ -22,6 +22,7 @@ from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, referen
 from scripts.helpers.protocol.head import Head, Plan
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.retention import expire_version
 from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
@@ -31,6 +32,20 @@ logger = logging.getLogger(__name__)
 
 class Run:
     """A job that is ours until the lease ends or another run takes over. Made by `Watermarks.begin`.
+
+    What is written, in this order, and who puts it right if the process dies just after it:
+
+    1. `begin` claims the head: run id, token, lease, and a fence that is one higher. -- Another run claims it
+       when the lease is over; the same run id, or its retry, at once. The older handle is fenced then.
+    2. `freeze` writes large parts of the plan as chunks. -- Nothing refers to them yet. `doctor` with
+       `repair` deletes them.
+    3. `freeze` puts the plan into the head. -- The next run inherits it and takes exactly that (`replay`).
+    4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
+    5. `commit` replaces the head: the plan's `next` are the watermarks, the version is one higher, claim and
+       plan are gone. This is the one write that decides. -- The job is committed and free.
+    6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
+    7. Chunks of the plan are deleted. -- `doctor` with `repair` deletes them.
+    8. With a retention, the version before gets its end. -- That version stays in the history.
 
     Attributes
     ----------
@@ -49,6 +64,7 @@ class Run:
     ) -> None:
         assert head.claim is not None
         self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
+        # A write that is sent again after the lease was over would only delay the run that has taken over since.
         self._budget = min(BUDGET_SECONDS, lease.total_seconds())
         self._lock = threading.RLock()
         self._heartbeat: Heartbeat | None = None
@@ -135,10 +151,13 @@ class Run:
             before, after = self._head, self._head.planned(plan)
             self._store.write_chunks(self.job_id, chunks)
             self._written.update(chunks)
-            current = self._store.swap(before, after, self._budget)
-            if current and current.identity != after.identity and self._is_ours(current, contexts, following):
-                after = current  # An earlier call that seemed to fail had taken effect.
-            self._require(after, current)
+            outcome = self._store.swap(before, after, self._budget)
+            if isinstance(outcome, Lost):
+                # An earlier freeze of this run may have taken effect without an answer. It is the same plan then,
+                # under another id, and its chunks are those that the head refers to.
+                if outcome.to is None or not self._is_ours(outcome.to, contexts, following):
+                    raise self._fenced(outcome.to)
+                after = outcome.to
             self._head = after
         assert after.plan is not None
         logger.info(
@@ -177,38 +196,37 @@ class Run:
             items.encode_metrics(metrics, self.plan.next if self.plan else {})
             before, after = self._head, self._head.committed(token=new_token(), now=self._clock(), metrics=metrics)
             try:
-                current = self._store.swap(before, after, self._budget)
+                outcome = self._store.swap(before, after, self._budget)
             except StoreUnavailableError as error:
                 raise CommitUnknownError(self.job_id, self.run_id) from error
-            outcome = "done"
-            if not (current and current.identity == after.identity):
-                if not self._committed_by_other(before, current):
-                    raise self._fenced(current)
-                outcome = "already"
+            said = "done"
+            if isinstance(outcome, Lost):
+                # A run that took over replays this very plan. If it has committed, this batch is done, by the same
+                # batch id: to fail now would have people delete rows that count.
+                if not self._committed_by_other(before, outcome.to):
+                    raise self._fenced(outcome.to)
+                said = "already"
             self._head, self._closed = after, "committed"
         self._stop_heartbeat()
-        if outcome == "done":
+        if said == "done":
             self._finish(before, after)
-        logger.info(
-            "event=committed outcome=%s job=%s run=%s version=%d", outcome, self.job_id, self.run_id, self.version
-        )
-        return outcome
+        logger.info("event=committed outcome=%s job=%s run=%s version=%d", said, self.job_id, self.run_id, self.version)
+        return said
 
     def abort(self) -> None:
         """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
         with self._lock:
             if self._closed:
                 return
-            before, after = self._head, self._head.released()
-            current = self._store.swap(before, after, self._budget)
-            if current and current.claim and current.claim.token == self._token:
-                # A freeze had taken effect without an answer.
-                before, after = current, current.released()
-                current = self._store.swap(before, after, self._budget)
+            outcome = self._store.swap(self._head, self._head.released(), self._budget)
+            if isinstance(outcome, Lost) and outcome.to is not None and self._is_claimed_by_us(outcome.to):
+                # A freeze had taken effect without an answer, so the head has a plan that this run does not know
+                # of. Once more from there, or the job stays taken until the lease is over.
+                outcome = self._store.swap(outcome.to, outcome.to.released(), self._budget)
             self._closed = "aborted"
         self._stop_heartbeat()
-        if current and current.identity == after.identity:
-            self._head = after
+        if isinstance(outcome, Written):
+            self._head = after = outcome.now
             logger.info("event=aborted job=%s run=%s plan_kept=%s", self.job_id, self.run_id, after.plan is not None)
         else:
             logger.warning("event=abort_skipped job=%s run=%s reason=taken_over", self.job_id, self.run_id)
@@ -220,20 +238,22 @@ class Run:
                 return False
             before, after = self._head, self._head.renewed(self._clock() + self._lease)
             try:
-                current = self._store.renew(before, after, self._budget)
+                outcome = self._store.renew(before, after, self._budget)
             except WatermarkError as error:
                 logger.warning("event=heartbeat_failed job=%s run=%s error=%s", self.job_id, self.run_id, error)
+                return True  # The lease may last until the store answers again.
+            if isinstance(outcome, Written):
+                self._head = outcome.now
                 return True
-            if current and current.claim and current.claim.token == self._token:
-                if current.identity == after.identity:
-                    self._head = after
-                return True  # Still ours; if a freeze took effect without an answer, its retry finds out.
+            if outcome.to is not None and self._is_claimed_by_us(outcome.to):
+                return True  # A freeze took effect without an answer; its retry finds out. The head stays what it was.
             logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
             return False
 
     def __enter__(self) -> Run:
         """Keep the lease by a heartbeat until the end of the block."""
         if self._heartbeat is None:
+            # A third: one beat may be lost, and the next one still comes before the lease is over.
             self._heartbeat = Heartbeat(self, Run.heartbeat, self._lease.total_seconds() / 3)
         return self
 
@@ -315,8 +335,13 @@ class Run:
         return isinstance(stored, Spilled) and same_values(self._resolve(stored), given)
 
     def _is_ours(self, current: Head, contexts: dict[str, Any], following: dict[str, Any]) -> bool:
-        same_claim = current.claim is not None and current.claim.token == self._token
-        return same_claim and current.plan is not None and self._is_content(current.plan, contexts, following)
+        if current.plan is None or not self._is_claimed_by_us(current):
+            return False
+        return self._is_content(current.plan, contexts, following)
+
+    def _is_claimed_by_us(self, current: Head) -> bool:
+        # By the token, not by the run id: a retry under the same id is another process, which fences this one.
+        return current.claim is not None and current.claim.token == self._token
 
     @property
     def _token(self) -> str | None:
@@ -331,6 +356,7 @@ class Run:
         try:
             self._store.write_log(after.log_entry)
             kept = references(after.watermarks)
+            # A blob of the plan may be one of the state as well.
             for reference in references(before.plan.contexts):
                 if reference not in kept:
                     self._store.delete_chunks(self.job_id, reference)

@@ -38,6 +38,7 @@ from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import check, join
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
+from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ T = TypeVar("T")
 
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 ATTEMPTS = 4
+"""Attempts at one write of which it is not known whether it arrived. Each may be three of botocore's, so this is about
+half a minute of a store that does not answer: long enough for a failover, short enough for a person."""
 BACKOFF_SECONDS = 0.2
 BUDGET_SECONDS = 30.0
 """Attempts at one head write end after this time; a run's shorter lease ends them sooner."""
@@ -137,7 +140,7 @@ class Store:
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
+    def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
         """Replace the head `before` by `after` in one conditional write.
 
         A failed condition or a lost answer says nothing by itself: the head is read and its
@@ -150,9 +153,8 @@ class Store:
 
         Returns
         -------
-        Head or None
-            The head as it is now. Equal identity to `after`: the write took effect. Otherwise
-            somebody else's did.
+        Written or Lost
+            Whether the write took effect, or that of somebody else, with the head as it is now.
 
         Raises
         ------
@@ -160,22 +162,17 @@ class Store:
             After all attempts it is not known whether the write took effect.
         """
         request = requests.put_head(self.table_name, before, after)
-        return self._settle_head(after.job_id, before, lambda: self._put(request) and after, budget)
+        return self._settle_head(before, after, lambda: self._put(request), budget)
 
-    def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Head | None:
-        """Write the later lease of `after`; return the head as it is now, as `swap` does."""
+    def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
+        """Write the later lease of `after`; the outcome is settled as that of `swap`."""
         request = requests.renew_lease(self.table_name, after)
-        return self._settle_head(after.job_id, before, lambda: self._update(request) and after, budget)
+        return self._settle_head(before, after, lambda: self._update(request), budget)
 
-    def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Item | None:
+    def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Written[Item] | Lost[Item]:
         """Put an item in place of `before` in one conditional write; the outcome is settled as that of `swap`.
 
         Which of two writes it was tells their attribute `items.TOKEN`.
-
-        Returns
-        -------
-        Item or None
-            The item as it is now. The token of `after`: the write took effect.
         """
         request = requests.put_in_place_of(self.table_name, before, after)
         job_id, range_key = after[items.HASH_KEY]["S"], after[items.RANGE_KEY]["S"]
@@ -186,39 +183,54 @@ class Store:
         def read() -> Item | None:
             return self.read(job_id, range_key)
 
-        return self._settle(read, token, token(before), lambda: self._put(request) and after, budget)
+        return self._settle(read, token, before, after, lambda: self._put(request), budget)
 
     def _settle_head(
-        self, job_id: str, before: Head | None, write: Callable[[], Head | bool], budget: float
-    ) -> Head | None:
+        self, before: Head | None, after: Head, write: Callable[[], bool], budget: float
+    ) -> Written[Head] | Lost[Head]:
         def identity(head: Head | None) -> Any:
             return head.identity if head else None
 
-        return self._settle(lambda: self.read_head(job_id), identity, identity(before), write, budget)
+        def read() -> Head | None:
+            return self.read_head(after.job_id)
+
+        return self._settle(read, identity, before, after, write, budget)
 
     def _settle(
         self,
         read: Callable[[], T | None],
         identity: Callable[[T | None], Any],
-        expected: Any,
-        write: Callable[[], T | bool],
+        before: T | None,
+        after: T,
+        write: Callable[[], bool],
         budget: float,
-    ) -> T | None:
+    ) -> Written[T] | Lost[T]:
+        """Send one conditional write until it is known what came of it; StoreUnavailableError if that stays unknown."""
+
+        def outcome(current: T | None) -> Written[T] | Lost[T]:
+            return Written(after) if identity(current) == identity(after) else Lost(current)
+
         started = self.timer()
         for attempt in range(ATTEMPTS):
             last_error: WatermarkError
             try:
-                written = write()
-                return read() if isinstance(written, bool) else written
+                if write():
+                    return Written(after)
+                # The condition failed. That may be the work of an earlier attempt of this very write, whose
+                # answer was lost: here, or within botocore, which sends again on its own.
+                return outcome(read())
             except StoreUnavailableError as error:
                 last_error = error
             try:
                 current = read()
-                if identity(current) != expected:
-                    return current
+                # As before: the write has not arrived so far, and is sent again. It may still be on its way, but
+                # of the two only one meets the condition.
+                if identity(current) != identity(before):
+                    return outcome(current)
             except StoreUnavailableError as error:
                 last_error = error
             pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
+            # Not past the budget: a run whose lease is over when its write arrives has kept nobody away meanwhile.
             if attempt + 1 == ATTEMPTS or self.timer() - started + pause > budget:
                 break
             self.sleep(pause)
@@ -229,6 +241,7 @@ class Store:
 
         The log entry comes last: where it is, the run item is too.
         """
+        # A begin looks for the log entry only. Written first, it would hide that the run item is missing.
         if entry.change.run_id is not None and entry.change.op in SUCCESS:
             self._put(requests.put_run(self.table_name, entry))
         self._put(requests.put_log(self.table_name, entry))
