@@ -1,37 +1,60 @@
-"""Starts workers, kills them at random, and afterwards tells what went wrong and what was tried."""
+"""Starts workers, stops and kills them, and afterwards tells what went wrong and what was tried."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.errors import FencedError
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
+from tests.conftest import REGION, REPOSITORY
 from tests.protocol.worker import JOB, Folder, Worker, checksum
 
 WORKERS = 5
-PAUSES = 0.1
-"""How often a process that has a plan in hand is stopped."""
+STOPPING = 0.3
+"""How many of the processes that work by chance stop themselves once they have a plan in hand."""
+MOST_STOPPED = 2
 SKEWS = (0.0, 0.0, 0.0, -2.0, 2.0, -86_400.0, 86_400.0)
-IN_HAND = ("frozen", "wrote")
+IN_HAND = ("frozen", "wrote", "stored")
 """Last steps of a process that died between freeze and commit."""
+STAGES = ("begun", *IN_HAND, "committed")
+"""Every step of a run that writes a batch."""
 ENDED = ("fenced", "committed", "aborted", "unanswered", "failure")
 """Last step of a run."""
 
 
+@dataclass(frozen=True)
+class Process:
+    """A worker in a process of its own; `seed` names its log, and with the process id its notes."""
+
+    popen: subprocess.Popen[bytes]
+    seed: str
+
+    @property
+    def notes(self) -> str:
+        return f"{self.popen.pid}-{self.seed}"
+
+    def is_stopped(self) -> bool:
+        """Tell whether the process has stopped itself. Its note alone would tell so too soon for a SIGCONT."""
+        return os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def wake(self) -> None:
+        self.popen.send_signal(signal.SIGCONT)
+
+
 class Crowd:
-    """At least five processes on one job, one source and one sink.
+    """Many processes on one job, one source and one sink: some do as they are told, some by chance.
 
     Attributes
     ----------
@@ -45,56 +68,69 @@ class Crowd:
         self.folder, self.watermarks, self.seed = Folder(root), watermarks, seed
         self.kills: Counter[str] = Counter()
         self.ended: list[str] = []
-        self._settings = {"table": watermarks.table_name, "url": url, "folder": str(root), "forgetful": forgetful}
+        at = {"table": watermarks.table_name, "url": url, "region": REGION}
+        self._settings = {**at, "folder": str(root), "forgetful": forgetful}
         self._root, self._random = root, random.Random(seed)
-        self._processes: list[tuple[subprocess.Popen[bytes], str]] = []
-        self._paused: tuple[subprocess.Popen[bytes], str] | None = None
-        self._fence, self._woken, self._taken = 0, ("", ""), 0
+        self._processes: list[Process] = []
+        self._stopped: list[Process] = []
+        self._woken: set[tuple[str, str]] = set()
         self._started, self._wish = 0, 1.0
         self._last_run: str | None = None
         self.folder.grow(0)
 
+    # --- what must happen ------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Make each event without which a run proves nothing. No chance and no clock has a part in it.
+
+        A worker is killed at every stage of its run. The next one tries again: by the same run id, or by a new
+        one that takes the job over, and it replays what is frozen. Two workers come late: while they were stopped,
+        another one took the job over, and has either nothing done yet or committed their plan.
+        """
+        with self._killing_all():
+            for stage in STAGES:
+                self._kill(self._reach(stage, same_run=stage == "wrote"))
+            self._be_late("frozen", "begun")
+            self._be_late("stored", "committed")
+
+    def _be_late(self, stage: str, other_stage: str) -> None:
+        """Let a worker go on from a stage after another one has come as far as its stage."""
+        late = self._reach(stage)
+        other = self._reach(other_stage)
+        before = len(self._noted(late.notes))
+        late.wake()
+        self._wait_for(late, lambda: any(fact["step"] in ENDED for fact in self._noted(late.notes)[before:]))
+        self._kill(late)
+        self._kill(other)
+
+    def _reach(self, stage: str, *, same_run: bool = False) -> Process:
+        """Start a worker that takes the job over, and wait until it has stopped after a stage."""
+        self.folder.grow(self.folder.rows() + 1)
+        process = self._start(hasty=True, stop_at=stage, first_run=self._last_run if same_run else None)
+        self._wait_for(process, process.is_stopped)
+        return process
+
+    def _wait_for(self, process: Process, happened: Callable[[], bool]) -> None:
+        """Wait as long as the process lives; how long a test may last is pytest's to say."""
+        while not happened():
+            assert process.popen.poll() is None, (self._root / f"{process.seed}.log").read_text()[-1000:]
+            time.sleep(0.005)
+
+    # --- what chance does ------------------------------------------------------------------------
+
     def work(self, seconds: float) -> None:
-        """Let rows come and processes work and die for some seconds; kill all that is left."""
+        """Let rows come and processes work and die by chance for some seconds; kill all that is left."""
         deadline, next_kill = time.monotonic() + seconds, 0.0
-        try:
+        with self._killing_all():
             while time.monotonic() < deadline:
                 self.folder.grow(self.folder.rows() + self._random.randint(0, 8))
                 self._drop_ended()
-                self._pause_one()
+                self._wake_late_ones()
                 while len(self._processes) < WORKERS:
-                    self._start()
+                    self._start_one()
                 if time.monotonic() >= next_kill and self._kill_some():
                     next_kill = time.monotonic() + self._random.uniform(0.3, 1.3)
                 time.sleep(0.05)
-        finally:
-            self._wake()
-            while self._processes:
-                self._kill(0)
-
-    def be_late(self) -> None:
-        """Stop one worker that has a plan in hand, take the job over, and let the worker go on: now it is late."""
-        self._start()
-        process, seed = self._processes[-1]
-        try:
-            self._wait_for(lambda: self._last_step(-1)["step"] in IN_HAND)
-            process.send_signal(signal.SIGSTOP)
-            name = f"{process.pid}-{seed}"
-            before = len(self._noted(name))
-            run = self.watermarks.begin(JOB, f"jr_late-{seed}", take_over=True)
-            self._taken += 1
-            process.send_signal(signal.SIGCONT)
-            self._wait_for(lambda: any(fact["step"] in ENDED for fact in self._noted(name)[before:]))
-            with suppress(FencedError):  # The worker may have taken it back.
-                run.abort()
-        finally:
-            self._kill(-1)
-
-    def _wait_for(self, happened: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not happened() and time.monotonic() < deadline:
-            self.folder.grow(self.folder.rows() + 1)
-            time.sleep(0.005)
 
     def drain(self) -> None:
         """Let one clean worker take what is left."""
@@ -104,76 +140,89 @@ class Crowd:
                 return
         raise AssertionError("one clean worker does not come to an end")
 
-    def _start(self) -> None:
+    def _start_one(self) -> None:
+        again, self._last_run = self._last_run, None
+        self._start(
+            skew=self._random.choice(SKEWS),
+            first_run=again if self._random.random() < 0.7 else None,
+            stop_at=self._random.choice(IN_HAND) if self._random.random() < STOPPING else None,
+        )
+
+    def _start(
+        self, *, hasty: bool = False, skew: float = 0.0, first_run: str | None = None, stop_at: str | None = None
+    ) -> Process:
         self._started += 1
         seed = f"{self.seed}-{self._started}"
-        again, self._last_run = self._last_run, None
-        settings = self._settings | {
-            "seed": seed,
-            "skew": self._random.choice(SKEWS),
-            "first_run": again if self._random.random() < 0.7 else None,
-        }
-        command = [sys.executable, "-m", "tests.protocol.worker", json.dumps(settings)]
+        settings = {"seed": seed, "skew": skew, "first_run": first_run, "hasty": hasty, "stop_at": stop_at}
+        command = [sys.executable, "-m", "tests.protocol.worker", json.dumps(self._settings | settings)]
         with (self._root / f"{seed}.log").open("wb") as log:
-            self._processes.append((subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log), seed))
+            process = Process(subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log), seed)
+        self._processes.append(process)
+        return process
 
-    def _pause_one(self) -> None:
-        """Stop one that has a plan in hand, as a machine that sleeps does, until another has taken the job over."""
-        if self._paused is not None:
-            if self.watermarks.latest(JOB).fence > self._fence:
-                self._wake()
+    def _wake_late_ones(self) -> None:
+        """Let those go on that have stopped, once another has the job: now they are late."""
+        for process in [process for process in self._processes if process.is_stopped()]:
+            self._processes.remove(process)
+            self._stopped.append(process)
+        if not self._stopped:
             return
-        for index in range(len(self._processes)):
-            last = self._last_step(index)
-            if last["step"] in IN_HAND and self._random.random() < PAUSES:
-                self._paused, self._fence = self._processes.pop(index), last["fence"]
-                self._paused[0].send_signal(signal.SIGSTOP)
-                return
-
-    def _wake(self) -> None:
-        if self._paused is not None:
-            self._paused[0].send_signal(signal.SIGCONT)
-            self._processes.append(self._paused)
-            self._paused, self._woken = None, (self._paused[1], self._last_step(-1)["run"])
+        fence = self.watermarks.latest(JOB).fence
+        for process in list(self._stopped):
+            last = self._last_step(process)
+            if fence > last["fence"] or len(self._stopped) > MOST_STOPPED:
+                process.wake()
+                self._stopped.remove(process)
+                self._processes.append(process)
+                self._woken.add((process.seed, last["run"]))
 
     def _kill_some(self) -> bool:
         """Kill one that has a plan in hand, or any one, or all as a power cut does; False if there was none."""
-        fit = [index for index in range(len(self._processes)) if self._is_fit(index)]
+        fit = [process for process in self._processes if self._is_fit(process)]
         if not fit:
             return False
         self._kill(self._random.choice(fit))
         while self._wish < 0.1 and self._processes:
-            self._kill(0)
+            self._kill(self._processes[0])
         self._wish = self._random.random()
         return True
 
-    def _is_fit(self, index: int) -> bool:
+    def _is_fit(self, process: Process) -> bool:
         """Tell whether one may be killed now; one that was woken may first try to end its run."""
-        last = self._last_step(index)
+        last = self._last_step(process)
         if last["step"] in IN_HAND:
-            return (self._processes[index][1], last["run"]) != self._woken
+            return (process.seed, last["run"]) not in self._woken
         return self._wish < 0.4 and last["step"] != "nothing"
 
-    def _kill(self, index: int) -> None:
-        self._processes[index][0].kill()
-        self._processes[index][0].wait()
-        last = self._last_step(index)
+    @contextmanager
+    def _killing_all(self) -> Iterator[None]:
+        """Leave no process behind, least of all a stopped one, which would never end."""
+        try:
+            yield
+        finally:
+            while self._processes or self._stopped:
+                self._kill((self._processes or self._stopped)[0])
+
+    def _kill(self, process: Process) -> None:
+        process.popen.kill()
+        process.popen.wait()
+        last = self._last_step(process)
         self.kills[last["step"]] += 1
         if last["step"] in IN_HAND:
             self._last_run = last["run"]
-        del self._processes[index]
+        among = self._processes if process in self._processes else self._stopped
+        among.remove(process)
 
-    def _last_step(self, index: int) -> dict[str, Any]:
-        process, seed = self._processes[index]
-        noted = self._noted(f"{process.pid}-{seed}")
+    def _last_step(self, process: Process) -> dict[str, Any]:
+        noted = self._noted(process.notes)
         return noted[-1] if noted else {"step": "nothing"}
 
     def _drop_ended(self) -> None:
-        for process, seed in list(self._processes):
-            if process.poll() is not None:
-                self._processes.remove((process, seed))
-                said = (self._root / f"{seed}.log").read_text()[-1000:]
-                self.ended.append(f"worker {seed} ended with exit code {process.returncode}: {said}")
+        for process in list(self._processes):
+            if process.popen.poll() is not None:
+                self._processes.remove(process)
+                said = (self._root / f"{process.seed}.log").read_text()[-1000:]
+                self.ended.append(f"worker {process.seed} ended with exit code {process.popen.returncode}: {said}")
 
     # --- afterwards -----------------------------------------------------------------------------
 
@@ -196,8 +245,8 @@ class Crowd:
         steps = self.steps()
         return {
             "killed": sum(self.kills.values()),
-            "killed between freeze and commit": sum(self.kills[step] for step in IN_HAND),
-            "taken over": self._taken + sum(fact.get("taken_over", False) for fact in steps),
+            **{f"killed after {stage}": self.kills[stage] for stage in STAGES},
+            "taken over": sum(fact.get("taken_over", False) for fact in steps),
             "replayed": sum(fact.get("replay", False) for fact in steps),
             "tried again by the same id": sum(fact.get("attempt", 1) > 1 for fact in steps),
             "late and fenced": sum(fact["step"] == "fenced" for fact in steps),

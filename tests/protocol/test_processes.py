@@ -1,4 +1,4 @@
-"""Processes that are killed at random work on one job; afterwards every row is at the sink exactly once."""
+"""Processes work on one job and are stopped and killed; afterwards every row is at the sink exactly once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from tests.protocol.crowd import Crowd
 from tests.protocol.worker import JOB
 from tests.support.servers import is_long
 
-SECONDS = 240 if is_long() else 25
-ROUND_SECONDS = 8
-MORE_ROUNDS = 8
-"""On a slow machine a run goes on until it has tried what it must."""
+SECONDS = 240 if is_long() else 20
 LEAST = {
-    "killed": 5,
-    "killed between freeze and commit": 2,
-    "taken over": 2,
-    "replayed": 2,
+    "killed after begun": 1,
+    "killed after frozen": 1,
+    "killed after wrote": 1,
+    "killed after stored": 1,
+    "killed after committed": 1,
+    "taken over": 3,
+    "replayed": 4,
+    "tried again by the same id": 1,
     "late and fenced": 1,
+    "late and already": 1,
 }
+"""What must have happened. `Crowd.play` makes it happen; what chance adds differs from machine to machine."""
 
 
 def new_seed() -> int:
@@ -41,11 +44,8 @@ def test_every_row_is_at_the_sink_once_when_workers_are_killed_and_taken_over(
 ) -> None:
     crowd = Crowd(make_table(server), server, tmp_path, new_seed())
 
+    crowd.play()
     crowd.work(SECONDS)
-    for _ in range(MORE_ROUNDS):
-        if crowd.lacks(LEAST):
-            crowd.be_late()
-            crowd.work(ROUND_SECONDS)
     crowd.drain()
     findings = crowd.watermarks.doctor(JOB, repair=True)
 
@@ -61,14 +61,7 @@ def test_another_content_is_noticed_when_workers_do_not_replay_the_frozen_plan(
 ) -> None:
     crowd = Crowd(make_table(moto_process), moto_process, tmp_path, new_seed(), forgetful=True)
 
-    for _ in range(MORE_ROUNDS):
-        if not noticed(crowd):
-            crowd.work(ROUND_SECONDS)
-            crowd.drain()
+    crowd.play()
+    crowd.drain()
 
-    assert noticed(crowd)
-
-
-def noticed(crowd: Crowd) -> bool:
-    """Tell whether the checks have found that a batch was written with two contents."""
-    return bool(crowd.kills) and any("contents" in problem for problem in crowd.problems())
+    assert [problem for problem in crowd.problems() if "contents" in problem] != []

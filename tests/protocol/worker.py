@@ -2,7 +2,8 @@
 
 Source: a file with a number that grows; row n exists once the number is above n. Sink: a folder with
 one file a batch, put there by `os.replace`. Every step is noted in a file of this process, a line a
-write, so that its last line tells where a SIGKILL hit.
+write, so that its last line tells where a SIGKILL hit. A worker that is told a step stops itself there,
+with the plan in hand, as a machine that sleeps does: whoever started it then kills it, or lets it go on late.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import random
 import secrets
+import signal
 import sys
 import time
 import traceback
@@ -24,12 +26,11 @@ from scripts.helpers.errors import CommitUnknownError, FencedError, RunInProgres
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION
 
 JOB = "shared"
 BATCH_ROWS = 50
-STALLS = 0.1
-"""How often a run pauses for longer than most leases, so that others may take over and it comes late."""
+HOURS = timedelta(hours=1)
+"""The lease of a hasty worker: it does not end while a test lasts, however slow the machine is."""
 SPILLING = 70_000
 """So many characters in a plan that it does not fit into the head."""
 
@@ -72,7 +73,9 @@ class Worker:
     first_run
         The run id of a dead process, to be tried again; None for a new one.
     hasty
-        No pauses, and always take over: for the last worker, which drains.
+        No pauses and no dice: take over at once, work, commit. What such workers do is the same each time.
+    stop_at
+        The step after which the process stops itself, once.
     forgetful
         Negative control: work out a batch again instead of replaying its plan.
     """
@@ -85,15 +88,19 @@ class Worker:
         *,
         first_run: str | None = None,
         hasty: bool = False,
+        stop_at: str | None = None,
         forgetful: bool = False,
     ) -> None:
         self.folder, self.watermarks = folder, watermarks
-        self._random = random.Random(seed)
+        self._random, self._stop_at = random.Random(seed), stop_at
         self._next_run, self._hasty, self._forgetful = first_run, hasty, forgetful
         self._notes = os.open(folder.notes / f"{os.getpid()}-{seed}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(self, step: str, **facts: Any) -> None:
         os.write(self._notes, (json.dumps({"step": step} | facts) + "\n").encode())
+        if step == self._stop_at:
+            self._stop_at = None
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def step(self) -> bool:
         """Do one run; False if there was nothing to do."""
@@ -115,7 +122,7 @@ class Worker:
         return True
 
     def _begin(self, run_id: str) -> Run | None:
-        lease = timedelta(seconds=self._random.uniform(0.2, 3.0))
+        lease = HOURS if self._hasty else timedelta(seconds=self._random.uniform(0.2, 3.0))
         taken_over = False
         try:
             run = self.watermarks.begin(JOB, run_id, lease=lease)
@@ -144,8 +151,8 @@ class Worker:
         self.note("frozen", run=run.run_id, batch=str(run.batch_id), fence=run.fence)
         self._pause(0.3)
         self._write(run, batch)
-        self._pause(3 if self._random.random() < STALLS else 0.3)
-        if self._random.random() < 0.05:
+        self._pause(0.3)
+        if not self._hasty and self._random.random() < 0.05:
             self.note("aborted", run=run.run_id, batch=str(run.batch_id))
             run.abort()
             return True
@@ -169,6 +176,7 @@ class Worker:
         if target.exists() and target.read_text() != text:
             self.note("failure", run=run.run_id, batch=batch_id, error="the sink holds another content for this batch")
         self.folder.replace(target, text)
+        self.note("stored", run=run.run_id, batch=batch_id, fence=run.fence)
 
     def _pause(self, seconds: float) -> None:
         if not self._hasty:
@@ -182,13 +190,18 @@ def clock_with(skew: float) -> Callable[[], datetime]:
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     table = Watermarks(
-        settings["table"], region_name=REGION, endpoint_url=settings["url"], clock=clock_with(settings["skew"])
+        settings["table"],
+        region_name=settings["region"],
+        endpoint_url=settings["url"],
+        clock=clock_with(settings["skew"]),
     )
     worker = Worker(
         Folder(Path(settings["folder"])),
         table,
         settings["seed"],
         first_run=settings["first_run"],
+        hasty=settings["hasty"],
+        stop_at=settings["stop_at"],
         forgetful=settings["forgetful"],
     )
     while True:
