@@ -15,6 +15,7 @@ from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, commit, rows_state
 from tests.conftest import REPOSITORY
+from tests.support.patience import PATIENCE
 
 EVIL = "a\x1b[2J\x9b\x7fb"
 SENT = ("\x1b", "\x9b", "\x7f")
@@ -90,7 +91,7 @@ def test_command_starts_when_pyarrow_is_not_installed(
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     given: list[Any] = [sys.executable, "-c", BLOCKED, "--table", world.table_name, *arguments]
 
-    done = subprocess.run(given, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(given, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert done.returncode == code, done.stderr
     assert text in done.stdout + done.stderr

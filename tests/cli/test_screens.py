@@ -28,6 +28,7 @@ from tests.cli.stories import NOW, commit, commit_rows, leave_open, put_legacy, 
 from tests.cli.terminal import WRITE_SCREENS, Seen, check_screen, in_own_process, in_terminal
 from tests.conftest import REPOSITORY, Clock
 from tests.support.listed_rows import ListedRows
+from tests.support.patience import PATIENCE
 
 LOOKS = {
     "jobs": ["jobs"],
@@ -218,7 +219,7 @@ def test_progress_is_shown_and_gone_when_it_takes_long(world: Watermarks, endpoi
 def test_page_is_served_until_interrupted_when_asked_for(world: Watermarks, endpoint: str) -> None:
     child = pexpect.spawn(
         sys.executable, ["-m", "scripts.cli", "--table", world.table_name, "serve", "--port", "0"],
-        cwd=str(REPOSITORY), env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, encoding="utf-8", timeout=90,
+        cwd=str(REPOSITORY), env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, encoding="utf-8", timeout=PATIENCE,
         # `make test &` has its tests, and so what they start, ignore Ctrl-C; a shell in a terminal does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
@@ -249,7 +250,7 @@ def test_no_progress_and_no_colour_are_sent_when_output_is_not_a_terminal(world:
             env={**os.environ, "AWS_ENDPOINT_URL": url},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=PATIENCE,
             check=False,
         )
 

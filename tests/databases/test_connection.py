@@ -13,13 +13,14 @@ from py4j.protocol import Py4JJavaError
 from scripts.helpers.databases.connection import ask, typed_errors
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
+from tests.support.patience import PATIENCE
 
 DATABASES = pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
 
 
 def gone(found: Callable[[], set[Any]]) -> bool:
-    """Wait up to ten seconds until nothing is found: a server ends a session a little after its client left."""
-    deadline = time.monotonic() + 10
+    """Wait until nothing is found: a server ends a session a little after its client left."""
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if not found():
             return True

@@ -24,6 +24,7 @@ from scripts.jobs import ingest_table, session
 from tests.conftest import REPOSITORY
 from tests.support.databases import PostgresServer, free_port
 from tests.support.listed_rows import ListedRows
+from tests.support.patience import PATIENCE
 
 SECRET = "not-a-secret"
 ROWS = 110_000
@@ -159,7 +160,7 @@ def test_job_ends_with_try_later_and_shows_no_secret_when_the_database_is_down(
     }  # fmt: skip
 
     done = subprocess.run(
-        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
     assert done.returncode == session.TRY_LATER, done.stderr

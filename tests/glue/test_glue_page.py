@@ -18,6 +18,7 @@ from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.glue.options import Put
+from tests.support.patience import PATIENCE
 
 PAGE = (REPOSITORY / "docs" / "glue.md").read_text()
 HERE = "eu-north-1"
@@ -54,7 +55,7 @@ def test_sed_of_the_page_leads_to_names_that_are_there_when_a_script_is_changed(
     script = tmp_path / "job.py"
     script.write_text("".join(f"from {module} import {names}\n" for module, names in imports.items()))
 
-    subprocess.run([*shlex.split(command), str(script)], check=True, timeout=30)
+    subprocess.run([*shlex.split(command), str(script)], check=True, timeout=PATIENCE)
 
     found: dict[str, Any] = {}
     exec(compile(script.read_text(), "job.py", "exec"), found)

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE
+
 REPOSITORY = Path(__file__).parents[2]
 
 IMPORT_FROM_WHEEL = """
@@ -50,7 +52,7 @@ def run(code: str, folder: Path, path: Path) -> Any:
         env=environment | {"PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

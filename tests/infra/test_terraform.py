@@ -26,6 +26,7 @@ from scripts.jobs import ingest_files, ingest_table, session
 from tests.conftest import REGION, REPOSITORY
 from tests.infra.terraform import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 from tests.support.iam_policies import Request, is_allowed
+from tests.support.patience import PATIENCE
 from tests.support.watermarks_suite import ON_THIS_TABLE, run_watermarks_suite
 
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
@@ -291,7 +292,7 @@ def install(endpoint: str, arguments: Mapping[str, str], folder: Path) -> None:
     assert arguments.get("--extra-py-files", ".zip").endswith((".zip", ".egg", ".py"))
     wheel = download(endpoint, first, folder)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder)]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=100)
+    subprocess.run([*pip, str(wheel)], check=True, timeout=PATIENCE)
 
 
 def waiting(endpoint: str, url: str) -> int:
@@ -321,7 +322,7 @@ def test_files_job_of_the_example_drains_its_queue_when_started_as_glue_does(
         | {"PYTHONPATH": str(tmp_path), "AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": EXAMPLE_REGION},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
 

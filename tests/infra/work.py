@@ -24,6 +24,7 @@ from scripts.report import build_report
 from tests.infra.roles import BUCKET, FOREIGN, OWN, TABLE
 from tests.support.job_runs import gone, process_of
 from tests.support.listed_rows import ListedRows
+from tests.support.patience import PATIENCE
 
 ROWS, OLD, FILES = "parking-rows", "parking-old", "parking-viewed"
 FIRST, SECOND, TRIGGER = "parking-first", "parking-second", "parking-after-first"
@@ -75,9 +76,9 @@ def as_job_runs(marks: Watermarks) -> None:
             StartOnCreation=True,
         )
         run_id = jobs.start_job_run(JobName=FIRST)["JobRunId"]
-        assert jobs.wait(FIRST, run_id, seconds=30)["JobRunState"] == "SUCCEEDED"
+        assert jobs.wait(FIRST, run_id, seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
         (after,) = jobs.get_job_runs(JobName=SECOND)["JobRuns"]
-        assert jobs.wait(SECOND, after["Id"], seconds=30)["JobRunState"] == "SUCCEEDED"
+        assert jobs.wait(SECOND, after["Id"], seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
         for name, ended in ((FIRST, run_id), (SECOND, after["Id"])):
             record: Any = jobs._service._records.run(name, ended)
             assert gone(process_of(record))

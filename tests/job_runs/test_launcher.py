@@ -23,7 +23,8 @@ from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
-from tests.support.job_runs import FAST, PATIENCE, SHORT_LEASE, Jobs, Parked, gone, is_alive, process_of
+from tests.support.job_runs import FAST, Jobs, Parked, gone, is_alive, process_of
+from tests.support.patience import PATIENCE
 
 Define = Callable[..., None]
 SLEEP = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
@@ -135,16 +136,14 @@ def test_script_is_fetched_when_it_is_on_s3_under_the_name_of_a_log(
     assert (run["JobRunState"], Path(run["LogGroupName"], "stdout").read_text()) == ("SUCCEEDED", "hello\n")
 
 
-def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(
-    make_jobs: Callable[..., Jobs], define: Define
-) -> None:
-    jobs = make_jobs(**SHORT_LEASE)
+def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(jobs: Jobs, define: Define) -> None:
     define("job", FAMILY)
     run_id = jobs.start("job")
     family = [int(word) for word in printed(jobs, "job", run_id)]
 
     os.kill(process_of(jobs.until("job", run_id, "RUNNING")), signal.SIGKILL)
     dead = [gone(process) for process in family]
+    jobs.be_late()
     run = jobs.wait("job", run_id)
 
     assert dead == [True, True]
@@ -237,16 +236,14 @@ def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define,
     assert jobs.states("job") == ["TIMEOUT"]
 
 
-def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(
-    make_jobs: Callable[..., Jobs], define: Define
-) -> None:
-    jobs = make_jobs(**SHORT_LEASE)
+def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(jobs: Jobs, define: Define) -> None:
     define("job", SLEEP)
     run_id = jobs.start("job")
     (process,) = map(int, printed(jobs, "job", run_id))
     paused = process_of(jobs.record("job", run_id))
 
     os.kill(paused, signal.SIGSTOP)
+    jobs.be_late()
     given_up = jobs.wait("job", run_id)
     assert is_alive(process)
     os.kill(paused, signal.SIGCONT)
@@ -354,34 +351,47 @@ def test_launcher_ends_when_it_is_told_to_in_the_middle_of_a_request(
 def test_job_is_killed_within_its_lease_when_the_table_hangs(
     jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    define("job", "import time\ntime.sleep(6)\n", MaxRetries=1)
+    define("job", SLEEP, MaxRetries=1)
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
-    carried = launcher.make(settings_of(jobs, "job", run_id, lease_seconds=2))
+    carried = launcher.make(settings_of(jobs, "job", run_id))
     assert carried is not None
-    replace_, kill, calls, ends, answers = Store.replace, carried._kill, [0], [], threading.Event()
+    lease, replace_, kill, calls, ends, answers = (
+        carried._lease, Store.replace, carried._kill, [0], [], threading.Event(),
+    )  # fmt: skip
+    hangs_since: list[float] = []
+    readings: list[float] = []
 
     def hanging(self: Store, *arguments: Any, **more: Any) -> Any:
         calls[0] += 1
         if calls[0] == 2:
-            answers.wait(20)
+            hangs_since.append(time.monotonic())
+            answers.wait(PATIENCE)
             raise StoreUnavailableError("t", "put_item", "ReadTimeoutError")
         return replace_(self, *arguments, **more)
 
+    def timer() -> float:
+        """Once the table hangs, show the last moment in which the lease is sure, and then its end."""
+        if not hangs_since:
+            return time.monotonic()
+        readings.append(lease._until if readings else lease._until - 0.001)
+        return readings[-1]
+
     def killed() -> None:
-        ends.append(time.time())
+        ends.append(len(readings))
         kill()
 
     monkeypatch.setattr(Store, "replace", hanging)
+    monkeypatch.setattr(lease, "_timer", timer)
     monkeypatch.setattr(carried, "_kill", killed)
     carried.carry_out()
     answers.set()
 
     found = jobs.record("job", run_id)
-    assert found.running_since is not None
-    assert ends[0] < found.running_since.timestamp() + 2
+    assert ends[0] == 2
+    assert readings[1] < hangs_since[0] + FAST["lease_seconds"]
     assert (found.state, found.error) == (
-        "ERROR", "The lease of 2 s could not be renewed in time, so the job was killed.",
+        "ERROR", "The lease of 600 s could not be renewed in time, so the job was killed.",
     )  # fmt: skip
 
 
@@ -439,7 +449,7 @@ def test_chain_of_jobs_runs_when_nobody_looks(jobs: Jobs, define: Define) -> Non
 
     first = jobs.start("one")
     jobs.until("one", first, "SUCCEEDED")
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not (last := jobs.scheduler.records.newest_runs("three", 2)) or not last[0].is_over:
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -17,6 +17,7 @@ from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, REPOSITORY, missing_component
 from tests.support.job_runs import Jobs, gone, is_alive
+from tests.support.patience import PATIENCE
 from tests.support.servers import free_port, served
 
 ON_AN_EXECUTOR = """
@@ -57,7 +58,7 @@ def test_bookmark_is_committed_under_the_id_of_the_run_when_spark_runs_it(
     )  # fmt: skip
 
     run_id = submitted.start("ingest")
-    run = submitted.wait("ingest", run_id, seconds=240)
+    run = submitted.wait("ingest", run_id, seconds=PATIENCE)
 
     logs = Path(run["LogGroupName"])
     assert run["JobRunState"] == "SUCCEEDED", (logs / "stderr").read_text()[-3000:]
@@ -75,7 +76,7 @@ def test_run_has_failed_with_the_error_of_python_when_spark_runs_a_broken_script
     script.write_text("x = 1\ndef (\n")
     submitted.create_job(Name="broken", Command={"Name": "glueetl", "ScriptLocation": str(script)})
 
-    run: dict[str, Any] = submitted.wait("broken", submitted.start("broken"), seconds=240)
+    run: dict[str, Any] = submitted.wait("broken", submitted.start("broken"), seconds=PATIENCE)
 
     assert run["JobRunState"] == "FAILED"
     assert run["ErrorMessage"].startswith(
@@ -111,7 +112,7 @@ def test_executors_work_and_are_gone_when_a_run_is_stopped_on_a_standalone_maste
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     conf = {"spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
-    jobs = make_jobs(master=standalone, conf=conf, lease_seconds=60)
+    jobs = make_jobs(master=standalone, conf=conf, lease_seconds=PATIENCE)
     script = tmp_path / "on_an_executor.py"
     script.write_text(ON_AN_EXECUTOR)
     jobs.create_job(Name="busy", Command={"Name": "glueetl", "ScriptLocation": str(script)})
@@ -124,7 +125,7 @@ def test_executors_work_and_are_gone_when_a_run_is_stopped_on_a_standalone_maste
     master, executor = told[0]
     was_alive = is_alive(int(executor))
     jobs.batch_stop_job_run(JobName="busy", JobRunIds=[run_id])
-    stopped = jobs.wait("busy", run_id, seconds=60)
+    stopped = jobs.wait("busy", run_id, seconds=PATIENCE)
 
     assert (master, was_alive) == (standalone, True)
     assert stopped["JobRunState"] == "STOPPED"

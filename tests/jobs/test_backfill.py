@@ -33,6 +33,7 @@ from scripts.helpers.rows.slicing import MAX_SLICES, slices
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
+from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
 
 JOB, CONTEXT = "parking", "repairs"
@@ -295,17 +296,17 @@ def test_sink_has_each_row_once_when_the_live_job_goes_on_while_slices_finish_in
         with world.backfill(*bounds) as backfill:
             rows = backfill.rows(world.spark.range(1, 1_001), "id")
             if number == 0:
-                assert second_is_done.wait(60)
+                assert second_is_done.wait(PATIENCE)
             return backfill.write(rows, world.target)
 
     with ThreadPoolExecutor() as pool:
         first, second = (pool.submit(fill, *each) for each in enumerate(slices(0, 1_001, 2)))
         live = world.live(50)
-        second.result(60)
+        second.result(PATIENCE)
         between = world.gaps
         live += world.live(50)
         second_is_done.set()
-        total = first.result(60) + second.result() + live
+        total = first.result(PATIENCE) + second.result() + live
 
     assert between == [(None, 0), (0, 500)]
     assert world.watermarks.gaps(JOB, CONTEXT, start=0) == []

@@ -32,6 +32,7 @@ from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
 from tests.support.faults import ONE_ATTEMPT, Faults, head_write, read
+from tests.support.patience import PATIENCE
 
 
 class Told:
@@ -289,7 +290,7 @@ def test_lease_is_released_and_the_plan_kept_when_a_job_gets_sigterm(
         assert process.stdout is not None
         line = process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE)
 
     head = watermarks.latest("parking")
     assert (line, process.returncode) == ("frozen\n", 143)

@@ -23,6 +23,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, session
 from tests.conftest import REPOSITORY, missing_component
 from tests.support.job_runs import Parked
+from tests.support.patience import PATIENCE
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SCHEMA = "id BIGINT, name STRING"
@@ -56,7 +57,13 @@ def run(environment: dict[str, str]) -> Callable[..., Any]:
     def finish(module: str, *arguments: str, **more: str) -> Any:
         command = [sys.executable, "-m", f"scripts.jobs.{module}", *arguments]
         return subprocess.run(
-            command, env=environment | more, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False
+            command,
+            env=environment | more,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
 
     return finish
@@ -179,7 +186,7 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PATIENCE,
         check=False,
     )
 

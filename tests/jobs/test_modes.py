@@ -37,6 +37,7 @@ from tests.conftest import REPOSITORY, Clock
 from tests.support.doctests import run_doctest
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
+from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
 
 JOB = "parking"
@@ -451,7 +452,7 @@ def test_lease_is_renewed_from_init_to_commit_when_a_script_takes_its_time(world
     first = world.watermarks.latest(JOB).claim.lease_until
     clock.move(minutes=1)
 
-    latest, patience = first, time.monotonic() + 30
+    latest, patience = first, time.monotonic() + PATIENCE
     while latest == first and time.monotonic() < patience:
         time.sleep(0.05)
         latest = world.watermarks.latest(JOB).claim.lease_until
@@ -576,7 +577,7 @@ def test_run_is_committed_when_a_forked_child_exits_meanwhile(world: World, endp
     world.grow()
     command = [sys.executable, "-c", FORKING, world.watermarks.table_name, endpoint, str(world.landing), way]
 
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert (done.returncode, done.stdout.split()) == (0, ["3", "done"]), done.stderr
     assert world.watermarks.latest(JOB).version == 1
@@ -609,7 +610,7 @@ def test_error_is_logged_and_the_lease_released_when_a_script_forgets_to_commit(
     command = [sys.executable, "-c", FORGETFUL.replace("END", end), world.watermarks.table_name, endpoint]
 
     done = subprocess.run(
-        [*command, str(world.landing)], cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False
+        [*command, str(world.landing)], cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
     (line,) = (line for line in done.stderr.splitlines() if "event=commit_forgotten" in line)

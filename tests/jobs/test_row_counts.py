@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -180,13 +179,11 @@ UNCOUNTED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("action", UNCOUNTED)
-def test_run_commits_soon_and_without_a_sum_when_no_action_on_the_rows_finished(world: World, action: str) -> None:
-    started = time.monotonic()
-
+def test_run_commits_without_a_sum_when_no_action_on_the_rows_finished(world: World, action: str) -> None:
+    """Spark's own `Observation.get` would wait for one for ever."""
     metrics = world.act(world.ids(10), UNCOUNTED[action])
 
     assert metrics.keys() <= {"contexts"}
-    assert time.monotonic() - started < 20
 
 
 def test_sum_is_left_out_and_the_rest_kept_when_one_context_was_not_acted_on(world: World) -> None:

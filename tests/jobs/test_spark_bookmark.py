@@ -33,6 +33,7 @@ from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_errors
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import missing_component, spark_conf
+from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
 
 KEYS = st.sampled_from(
@@ -354,7 +355,7 @@ def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
 
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, text=True,
-        timeout=240, check=False,
+        timeout=PATIENCE, check=False,
     )  # fmt: skip
 
     assert "FOUND 12 12" in done.stdout, done.stdout + done.stderr[:6000]

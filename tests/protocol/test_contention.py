@@ -17,13 +17,14 @@ from botocore.config import Config
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
+from tests.support.patience import PATIENCE
 
 THREADS = 50
 COMMITS = 10
 COMMITS_IN_STEPS = 10 if os.environ.get("GLUE_WATERMARKS_LONG") else 4
 """Of each thread; a commit in steps is four times the requests."""
 JOB = "parking"
-PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=60))
+PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=PATIENCE))
 """The server handles one request at a time: a thread may wait for all others before its answer comes."""
 
 
@@ -62,7 +63,7 @@ def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Wate
 
     def work(thread: int) -> None:
         try:
-            start.wait(30)
+            start.wait(PATIENCE)
             for number in range(commits):
                 commit(watermarks, f"run-{thread}-{number}", thread * commits + number)
         except Exception as error:  # Any error at all is a finding of this test.

@@ -19,6 +19,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.protocol.crash_process import SETTINGS, FileSink
 from tests.protocol.model_job import Source, check_delivery, check_table, drain, work
+from tests.support.patience import PATIENCE
 
 JOB, KILLED = "parking", "r-killed"
 SPILL_BYTES = 66_000
@@ -61,7 +62,7 @@ class World:
             env=os.environ | {SETTINGS: json.dumps(settings)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
 

@@ -6,9 +6,7 @@ import gc
 import threading
 
 from scripts.helpers.protocol.heartbeat import Heartbeat
-
-TIMEOUT = 20.0
-"""Seconds after which a test that waits for a thread fails."""
+from tests.support.patience import PATIENCE
 
 
 class Owner:
@@ -27,7 +25,7 @@ def test_beats_end_when_one_is_refused() -> None:
     owner = Owner([True, True, False])
     beat = Heartbeat(owner, Owner.beat, 0.001)
 
-    beat._thread.join(TIMEOUT)
+    beat._thread.join(PATIENCE)
 
     assert (owner.beats, beat.is_alive) == (3, False)
 
@@ -47,7 +45,7 @@ def test_thread_ends_when_it_is_stopped_from_within_a_beat() -> None:
     ready = threading.Event()
 
     def stop(owner: Owner) -> bool:
-        ready.wait(TIMEOUT)
+        ready.wait(PATIENCE)
         made[0].stop()
         return owner.beat()
 
@@ -55,7 +53,7 @@ def test_thread_ends_when_it_is_stopped_from_within_a_beat() -> None:
     made.append(Heartbeat(owner, stop, 0.001))
     ready.set()
 
-    made[0]._thread.join(TIMEOUT)
+    made[0]._thread.join(PATIENCE)
 
     assert (owner.beats, made[0].is_alive) == (1, False)
 
@@ -66,7 +64,7 @@ def test_thread_ends_at_once_when_its_owner_is_gone() -> None:
 
     owner = None
     gc.collect()
-    beat._thread.join(TIMEOUT)
+    beat._thread.join(PATIENCE)
 
     assert not beat.is_alive
 
@@ -89,11 +87,11 @@ def test_thread_keeps_no_owner_alive_when_it_has_beaten() -> None:
 
     owner: Owner | None = Owner()
     beat = Heartbeat(owner, tell, 0.01)
-    assert beaten.wait(TIMEOUT)
+    assert beaten.wait(PATIENCE)
 
     owner = None
     gc.collect()
-    beat._thread.join(TIMEOUT)
+    beat._thread.join(PATIENCE)
 
     alive, _ = beat.is_alive, beat._ended.set()
     assert not alive

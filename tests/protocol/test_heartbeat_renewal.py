@@ -18,10 +18,9 @@ from scripts.helpers.protocol.values import to_utc_string
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
 from tests.support.faults import Faults, Request, Wire
+from tests.support.patience import PATIENCE
 
 Stored = Callable[[], dict[str, Any]]
-TIMEOUT = 20.0
-"""Seconds after which a test that waits for an event fails."""
 
 
 def update(request: Request) -> bool:
@@ -41,7 +40,7 @@ def no_thread_is_left() -> Iterator[None]:
     assert beating() == []
     yield
     for thread in beating():
-        thread.join(TIMEOUT)
+        thread.join(PATIENCE)
     assert beating() == []
 
 
@@ -207,7 +206,7 @@ def test_thread_is_gone_when_the_run_is_fenced(watermarks: Watermarks, job_id: s
         [thread] = beating()
         watermarks.begin(job_id, "r2", take_over=True)
 
-        thread.join(TIMEOUT)
+        thread.join(PATIENCE)
 
         assert not thread.is_alive()
         with pytest.raises(FencedError):
@@ -222,7 +221,7 @@ def test_thread_is_gone_when_the_run_is_garbage(watermarks: Watermarks, job_id: 
 
     run = None
     gc.collect()
-    thread.join(TIMEOUT)
+    thread.join(PATIENCE)
 
     assert not thread.is_alive()
 
@@ -241,7 +240,7 @@ def test_leases_end_grows_by_itself_when_the_thread_runs(
     clock.move(minutes=5)
     beat = Heartbeat(run, seen, 0.01)
 
-    assert renewed.wait(TIMEOUT)
+    assert renewed.wait(PATIENCE)
 
     beat.stop()
     assert stored()["~latest"]["leaseUntil"]["S"] == to_utc_string(clock.now + DEFAULT_LEASE)
@@ -261,10 +260,10 @@ def test_thread_goes_on_when_the_store_fails_and_comes_back(
     faults.drop(lambda request: True, times=10_000)
     clock.move(minutes=5)
     beat = Heartbeat(run, seen, 0.01)
-    assert failed.wait(TIMEOUT)
+    assert failed.wait(PATIENCE)
     faults.heal()
 
-    assert renewed.wait(TIMEOUT)
+    assert renewed.wait(PATIENCE)
 
     assert beat.is_alive
     beat.stop()
@@ -285,7 +284,7 @@ def test_plan_is_kept_and_committed_when_beats_and_calls_come_at_once(
         for thread in threads:
             thread.start()
         content = bytes(range(256)) * (size // 256) + bytes([number])
-        assert started.wait(TIMEOUT)
+        assert started.wait(PATIENCE)
         try:
             run.freeze({"a": content}, {"n": number})
             run.check()
@@ -294,7 +293,7 @@ def test_plan_is_kept_and_committed_when_beats_and_calls_come_at_once(
         finally:
             stop.set()
             for thread in threads:
-                thread.join(TIMEOUT)
+                thread.join(PATIENCE)
 
         assert (outcome, planned) == ("done", content)
         assert answers[0] is True

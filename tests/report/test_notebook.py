@@ -9,6 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.conftest import REPOSITORY
+from tests.support.patience import PATIENCE
 
 PATH = REPOSITORY / "docs" / "notebook.ipynb"
 
@@ -17,7 +18,7 @@ PATH = REPOSITORY / "docs" / "notebook.ipynb"
 def executed() -> Any:
     """Return the notebook with its outputs; an error in a cell is one here."""
     notebook = nbformat.read(PATH, as_version=4)
-    return NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(REPOSITORY)}}).execute()
+    return NotebookClient(notebook, timeout=PATIENCE, resources={"metadata": {"path": str(REPOSITORY)}}).execute()
 
 
 def outputs(executed: Any, start: str, kind: str = "text/plain") -> list[str]:

@@ -20,6 +20,7 @@ from tests.report.browser import TOOK, Page
 from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, commit, rows_state
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def ask(
 ) -> tuple[int, http.client.HTTPMessage, str]:
     """Send one request with exactly these headers beside Host."""
     at = urlsplit(server.url)
-    connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=20)
+    connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=PATIENCE)
     given = {"Host": f"127.0.0.1:{at.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, headers=given)
     answer = connection.getresponse()

@@ -38,6 +38,7 @@ from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.support.listed_rows import ListedRows
+from tests.support.patience import PATIENCE
 
 JOB = "shell job"
 NOON = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)
@@ -688,7 +689,7 @@ def test_shell_job_takes_rows_and_files_when_pyspark_is_not_installed(
 
     done = subprocess.run(
         [sys.executable, "-c", SHELL_JOB, watermarks.table_name, endpoint, *places],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr

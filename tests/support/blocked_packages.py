@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection
 
 from tests.conftest import REPOSITORY
+from tests.support.patience import PATIENCE
 
 _START = """
 import sys
@@ -33,6 +34,6 @@ def run_without(packages: Collection[str], code: str, *arguments: str) -> subpro
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )

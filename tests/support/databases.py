@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-SECONDS_TO_START = 60
+from tests.support.patience import PATIENCE
+
 LINGUISTIC = ("--locale-provider=icu", "--icu-locale=en-US")
 """A collation that sorts "a" before "B", which bytes do not."""
 _numbers = itertools.count(1)
@@ -59,7 +60,7 @@ class Server:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **as_user(self.user)
             )
-        deadline = time.monotonic() + SECONDS_TO_START
+        deadline = time.monotonic() + PATIENCE
         while not is_up():
             assert self.process.poll() is None and time.monotonic() < deadline, self.log()
             time.sleep(0.05)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.job_runs.run_record import RunRecord
 from tests.conftest import Clock
+from tests.support.patience import PATIENCE
 
-FAST = {"beat_seconds": 0.2, "lease_seconds": 10.0, "grace_seconds": 0.5}
-"""Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed."""
-SHORT_LEASE = {"lease_seconds": 1.5}
-"""For tests in which a run must be found lost."""
-PATIENCE = 30.0
+FAST = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seconds": 0.5}
+"""Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed.
+
+The lease outlasts a test, or a launcher that gets no processor for some seconds would lose its run. A test that needs
+a lost run lets those who look be later: `Jobs.be_late`.
+"""
 
 
 class Parked:
@@ -43,6 +46,10 @@ class Jobs(JobRuns):
     def run(self, name: str, run_id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.get_job_run(JobName=name, RunId=run_id)["JobRun"]
         return found
+
+    def be_late(self) -> None:
+        """Look from now on by a clock an hour ahead: a launcher that gives no sign has lost its run."""
+        self.scheduler.clock = lambda: datetime.now(timezone.utc) + timedelta(hours=1)
 
     def states(self, name: str) -> list[str]:
         """Return the states of all runs, the newest first."""

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-
-START_SECONDS = 60
+from tests.support.patience import PATIENCE
 
 
 def is_long() -> bool:
@@ -49,7 +48,7 @@ def served(command: Sequence[str], port: int, folder: Path, variables: Mapping[s
 
 
 def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while server.poll() is None and time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

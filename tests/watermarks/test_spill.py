@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -296,7 +295,6 @@ def test_plan_of_20_mb_is_frozen_replayed_and_committed_when_it_does_not_compres
     watermarks: Watermarks, clock: Clock, job_id: str, stored: Stored
 ) -> None:
     packed = random.Random(20).randbytes(20 * 1024 * 1024)
-    started = time.monotonic()
 
     watermarks.begin(job_id, "r1").freeze({"parking": {"packed": packed}}, {"n": 1})
     clock.move(seconds=DEFAULT_LEASE.total_seconds())
@@ -306,7 +304,6 @@ def test_plan_of_20_mb_is_frozen_replayed_and_committed_when_it_does_not_compres
 
     assert found == {"packed": packed}
     assert chunks(stored) == []
-    assert time.monotonic() - started < 120
 
 
 @pytest.mark.parametrize("part", ["plan", "state"])

@@ -1,0 +1,7 @@
+"""How long tests wait for another process or thread."""
+
+from __future__ import annotations
+
+PATIENCE = 240.0
+"""Seconds after which a test stops waiting. It only keeps a test from hanging, and says nothing about the code: what it
+bounds takes seconds on a machine that has nothing else to do, and ten times as long on one that has."""
