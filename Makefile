@@ -9,7 +9,7 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 	$(BIN)/python -m scripts.demo
 
 test: lint ## all tests; sets itself up
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-long: .venv/ready ## the same protocol tests for many minutes
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol --timeout 3600

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
@@ -65,14 +66,30 @@ ALLOWED_SKIPS = (maven_jars.UNREACHABLE, *(why for *_, why in LEFT_OUT))
 """How the reason of a skip must start for CI and the matrix to take it."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and say why, what an older Spark or pandas cannot do. With CI's versions that is nothing."""
+    if hasattr(config, "workerinput"):
+        put_long_files_first(items, float(config.getini("timeout")))
     for package, needed, part, fixtures, why in LEFT_OUT:
         found = version(package) if find_spec(package) else "0"
         if tuple(map(int, found.split(".")[: len(needed)])) < needed:
             for item in items:
                 if part in item.name and fixtures & set(getattr(item, "fixturenames", ())):
                     item.add_marker(pytest.mark.skip(reason=f"{why}; this is {package} {found}"))
+
+
+def put_long_files_first(items: list[pytest.Item], usual_seconds: float) -> None:
+    """Sort files for processes that share them: those with a test that may take longer than usual, then by tests.
+
+    By tests alone, as xdist sorts, a file whose one test takes minutes comes last, and the other process waits for it.
+    """
+    counts = Counter(item.path for item in items)
+    long = set()
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        if limit is not None and limit.args[0] > usual_seconds:
+            long.add(item.path)
+    items.sort(key=lambda item: (item.path not in long, -counts[item.path]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
