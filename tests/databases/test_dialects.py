@@ -148,6 +148,7 @@ def test_oracle_compares_whole_seconds_as_a_date_when_written(micros: int, text:
         (Oracle(), "TIMESTAMP(6) WITH LOCAL TIME ZONE", "timestamp", timedelta(microseconds=1)),
         (Oracle(), "TIMESTAMP(3)", "timestamp_ntz", timedelta(milliseconds=1)),
         (Oracle(), "NUMBER(10,0)", "decimal(10,0)", None),
+        (Oracle(), "NUMBER(38,38)", "decimal(38,38)", None),
         (Oracle(), "NUMBER", "decimal(38,10)", None),
         (SQLite(), "BIGINT", "bigint", None),
     ],
@@ -163,7 +164,8 @@ def test_declared_type_gives_sparks_type_and_tick_when_it_has_an_order(
     ("database", "declared"),
     [(PostgreSQL(), "double precision"), (PostgreSQL(), "interval"), (PostgreSQL(), "timestamp[]x"), (MySQL(), "float"),
      (PostgreSQL(), "timestamp without time zone[]"), (PostgreSQL(), "numeric(10,2)[]"), (SQLServer(), "money"),
-     (MySQL(), "decimal(65,2)"), (SQLServer(), "float"), (SQLServer(), "timestamp"), (Oracle(), "BINARY_DOUBLE"),
+     (MySQL(), "decimal(65,2)"), (MySQL(), "decimal(39,2)"), (PostgreSQL(), "numeric(3,4)"),
+     (SQLServer(), "float"), (SQLServer(), "timestamp"), (Oracle(), "BINARY_DOUBLE"),
      (Oracle(), "NUMBER(10,-2)"), (SQLite(), "REAL"), (SQLite(), "")],
     ids=shown,
 )  # fmt: skip

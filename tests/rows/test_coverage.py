@@ -361,6 +361,8 @@ def test_bound_is_refused_when_it_does_not_fit_the_cursor(kind: str, bound: Any,
         (0, Decimal("Infinity"), "high is no number that a column can hold"),
         (0, Decimal("1E+999999"), "high is no number that a column can hold"),
         (Decimal("1E-999999"), 5, "low is no number that a column can hold"),
+        (Decimal("1E-77"), 5, "low is no number that a column can hold"),
+        (0, Decimal("1E+76"), "high is no number that a column can hold"),
         (MOMENT, datetime.max.replace(tzinfo=timezone(timedelta(hours=-3))), "high is outside the years 1 to 9999"),
         (datetime.min.replace(tzinfo=timezone(timedelta(hours=3))), MOMENT, "low is outside the years 1 to 9999"),
     ],
@@ -372,6 +374,12 @@ def test_bounds_are_refused_when_nothing_is_between_them(low: Any, high: Any, to
 
     assert str(caught.value).startswith("Bounds of 'repairs': ")
     assert caught.value.context == "repairs"
+
+
+def test_bounds_are_taken_as_they_are_when_they_have_the_most_digits_there_can_be() -> None:
+    smallest, largest = Decimal("1E-76"), Decimal("9E+75")
+
+    assert backfill_bounds("repairs", smallest, largest) == ((smallest,), (largest,))
 
 
 def test_bounds_hold_no_value_when_they_are_refused() -> None:
@@ -390,6 +398,8 @@ LONDON = timezone(timedelta(hours=1))
         (0, 10, 3, [0, 3, 6, 10]),
         (-5, 5, 2, [-5, 0, 5]),
         (0, 2, 9, [0, 1, 2]),
+        (0, 10, 1, [0, 10]),
+        (Decimal("1E+1"), Decimal("2E+1"), 4, [10, 12, 15, 17, 20]),
         (0, 2**70, 2, [0, 2**69, 2**70]),
         (Decimal("0.00"), Decimal("0.10"), 4, [Decimal(f"0.{cut}") for cut in ("00", "02", "05", "07", "10")]),
         (0, Decimal("0.2"), 2, [Decimal("0.0"), Decimal("0.1"), Decimal("0.2")]),
@@ -403,7 +413,10 @@ LONDON = timezone(timedelta(hours=1))
             [datetime(2026, 10, 25, hour, minute, tzinfo=UTC) for hour, minute in ((0, 0), (0, 30), (1, 0))],
         ),
     ],
-    ids=["ints", "negative", "few steps", "large", "decimals", "mixed", "leap day", "microseconds", "zones"],
+    ids=[
+        "ints", "negative", "few steps", "one", "tens", "large", "decimals", "mixed", "leap day", "microseconds",
+        "zones",
+    ],
 )  # fmt: skip
 def test_slices_tile_the_bounds_when_cut(low: Any, high: Any, n: int, expected: list[Any]) -> None:
     found = slices(low, high, n)

@@ -470,6 +470,12 @@ def test_warning_is_logged_and_the_watermark_is_not_pinned_when_a_stamp_is_in_th
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
+def test_no_warning_is_logged_when_a_stamp_is_of_this_very_moment(caplog: Any) -> None:
+    window = plan(source_of(AT, NOW), delay=timedelta(0))
+
+    assert (window.high, caplog.records) == ((NOW,), [])
+
+
 # --- lookback -----------------------------------------------------------------------------------------------
 
 
@@ -653,6 +659,12 @@ def test_plan_is_refused_when_rows_may_come_later_than_their_partitions_are_read
     assert source.rows(plan(source, **options)) == [(ago(9_999),)]
 
 
+def test_slack_may_be_as_long_as_the_delay_when_there_is_no_lookback() -> None:
+    source = source_of(AT, ago(60), slack=5 * MINUTE)
+
+    assert source.rows(plan(source, delay=5 * MINUTE)) == [(ago(60),)]
+
+
 def test_slack_may_be_less_than_the_delay_when_high_is_given() -> None:
     assert plan(source_of(AT, ago(60), slack=timedelta(0)), high=ago(1)).high == (ago(1),)
 
@@ -778,6 +790,7 @@ def test_compound_state_reads_back_when_the_clock_capped_it() -> None:
     ("stored", "column"),
     [
         ({"value": [1, 2]}, ID),
+        ({"value": [1]}, ID),
         ({"value": "1; DROP TABLE x"}, ID),
         ({"value": "2026-01-01"}, AT),
         ({"value": 2**70}, ID),
