@@ -25,7 +25,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.files import ledger
-from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import SOURCE, Bucket, Job, keys_of
@@ -411,7 +411,7 @@ def test_ledger_is_not_to_blame_when_login_or_load_is_the_reason(
     act: str, status: int, code: str, kind: type[WatermarkError]
 ) -> None:
     client = boto3.client("s3", region_name="eu-west-2")
-    files = LedgerFiles("s3://bucket/ledger/", client)
+    files = SegmentFiles("s3://bucket/ledger/", client)
     acts = {"put": lambda: files.put(LEDGER.empty_table()), "get": lambda: files.get({"file": "a", "length": 0})}
 
     with Stubber(client) as stub:

@@ -215,6 +215,25 @@ def test_cuts_are_the_outermost_folders_of_the_range_when_folders_are_nested(
     assert (found, pages.probes) == (cuts, probes)
 
 
+def test_no_deeper_folder_is_asked_for_when_one_answer_does_not_hold_the_upper_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = ListedPages([f"{number:03d}/a/b/0" for number in range(100)], 10)
+    asked: list[str] = []
+    folders = pages.folders
+
+    def noted(folder: str, after: str) -> list[str] | None:
+        asked.append(folder)
+        return folders(folder, after)
+
+    monkeypatch.setattr(pages, "folders", noted)
+
+    found = CutFinder(pages).find("000/a/b/0", "000/a/b/0", None)
+
+    assert asked == [""]
+    assert found == [f"0{number}" for number in range(1, 10)]
+
+
 def test_nothing_more_is_asked_for_when_cuts_are_of_no_use_by_now() -> None:
     pages = ListedPages(FLAT, 10)
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import InvalidValueError, LedgerError, SourceChangedError, SourceError
 from scripts.helpers.files.choice import BatchChooser
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FORMAT, FileLedger
 from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
-from scripts.helpers.files.plans import check_source, check_state, plan_of
 from scripts.helpers.files.rules import FileOptions, folders_since
-from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.objects import LEDGER, TAKEN, Interval, byte_order
@@ -82,7 +81,7 @@ class FileBookmark:
         for stored in (state, until):
             if stored is not None:
                 check_state(stored, self.location, context, self.options.mode)
-        files = LedgerFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
+        files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(
                 f"ledger_uri {self.options.ledger_uri!r} lies in the source, so its files would be new there. "
@@ -182,7 +181,9 @@ class FileBookmark:
         listed, layout = self._state.get("listed"), self.options.layout
         folders = [""]
         if layout is not None and listed is not None:
-            folders = folders_since(layout, listed - self.options.lookback, max(listed, datetime.now(listed.tzinfo)))
+            # A clock here that is behind the source's must not cut off the folders that were listed last.
+            now = max(listed, datetime.now(listed.tzinfo))
+            folders = folders_since(layout, listed - self.options.lookback, now)
         return Listing(self.location, self._s3_client, self._how(), folders)
 
     def _how(self, workers: int | None = None) -> ListingOptions:
@@ -191,8 +192,10 @@ class FileBookmark:
 
     def _look_at(self, key: str) -> dict[str, Any] | None:
         """Return one object as it is listed now."""
-        folder = key.rpartition("/")[0]
-        start = (f"{folder}/" if folder else "") if self.location.is_local else key[:-1]
+        start = key[:-1]  # A bucket lists from any part of a key on, a directory only whole folders.
+        if self.location.is_local:
+            folder = key.rpartition("/")[0]
+            start = f"{folder}/" if folder else ""
         for interval in Listing(self.location, self._s3_client, self._how(1), [start]):
             for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
                 return dict(row)
@@ -208,7 +211,10 @@ class FileBookmark:
         if self._saves:
             self._batch = self.ledger.stored(rows) if rows.num_rows else None
             memory = self._memory.after(rows, self._batch, left, None if told else started)
-            self._after = self.following(None if told or left.num_rows else started, **memory)
+            # Date folders are listed from this time on. With something left over, or after events, which name some
+            # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
+            listed = None if told or left.num_rows else started
+            self._after = self.following(listed, **memory)
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
 
@@ -225,6 +231,36 @@ class FileBookmark:
             self._memory.within(after, until)
         listing = Listing(self.location, self._s3_client, self._how(), between=(after, until))
         return self._chooser.choose(listing, started, self.ledger.known(after, until)).rows
+
+
+def plan_of(
+    location: Location, segment: Mapping[str, Any] | None, count: int, size: int, has_more: bool = False, gone: int = 0
+) -> dict[str, Any]:
+    """Return what a frozen plan stores of a batch whose rows lie in a segment."""
+    return {
+        "kind": "files", "source": location.name, "format": FORMAT, "files": segment,
+        "count": count, "bytes": size, "has_more": has_more, "gone": gone,
+    }  # fmt: skip
+
+
+def check_source(stored: Mapping[str, Any], location: Location, context: str) -> None:
+    """Raise SourceChangedError if a state or plan is that of another source; LedgerError if its format is not known."""
+    fields = stored if isinstance(stored, Mapping) else {}
+    if fields.get("kind") != "files" or fields.get("source") != location.name:
+        before = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
+        raise SourceChangedError(context, before, location.name)
+    if fields.get("format") != FORMAT:
+        raise LedgerError(
+            location.name,
+            f"its stored file list has format {fields.get('format')!r}, not {FORMAT}. Update the package.",
+        )
+
+
+def check_state(stored: Mapping[str, Any], location: Location, context: str, mode: str) -> None:
+    """Raise as `check_source` does, and SourceChangedError if a state is that of another mode of remembering."""
+    check_source(stored, location, context)
+    if stored.get("mode") != mode:
+        raise SourceChangedError(context, f"mode {stored.get('mode')}", f"mode {mode}")
 
 
 def _before(batch: pa.RecordBatch) -> str:

@@ -76,10 +76,12 @@ class BatchChooser:
             remembered.append(ledger_rows(modified, IGNORED, *self.taken_by))
         else:
             new = pa.concat_tables([new, modified])
+        # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
         self._check_keys(new)
         readable, archived = self._without_archived(self._settled(new, started, ready))
         if self.options.on_archived == "skip_and_remember":
             remembered.append(ledger_rows(archived, ARCHIVED, *self.taken_by))
+        # Limits come last: what is left out for another reason must not use up the room of a batch.
         admitted = self.memory.admitted(readable, started)
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes)
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered]).sort_by("key")
@@ -101,6 +103,7 @@ class BatchChooser:
             if told or created:
                 found = without_stale(found, there, created)
             if told or not self.memory.keeps_gone:
+                # Events name some objects only: the others are not gone for that.
                 found = found._replace(gone=LEDGER.empty_table())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
@@ -113,6 +116,7 @@ class BatchChooser:
     def _settled(self, new: pa.Table, started: datetime, ready: set[str]) -> pa.Table:
         """Leave out what is too young, or in a folder that is not ready."""
         if self.options.settle:
+            # Both times are of the source's clock. One that is ahead here would take what is still being written.
             limit = pa.scalar(started - self.options.settle, LISTED.field("modified").type)
             new = new.filter(pc.less_equal(new.column("modified"), limit))
         if self.options.ready_marker is not None:

@@ -38,13 +38,19 @@ class Known:
         """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
         parts = []
         for table, keys in zip(self._segments, self._keys, strict=True):
-            first = 0 if after is None else bisect_right(keys, byte_order(after))
-            last = len(keys) if until is None else bisect_right(keys, byte_order(until), lo=first)
+            first, last = 0, len(keys)
+            if after is not None:
+                first = bisect_right(keys, byte_order(after))
+            if until is not None:
+                last = bisect_right(keys, byte_order(until), lo=first)
             if last > first:
                 parts.append(table.slice(first, last - first))
+        # The newest row first, then whether it is there: a row of an object that is gone hides older rows of its key.
         rows = newest_rows(parts)
         alive = pc.not_equal(rows.column("status"), GONE)
-        return rows if pc.all(alive, min_count=0).as_py() else rows.filter(alive)
+        if pc.all(alive, min_count=0).as_py():
+            return rows  # The usual case, without a copy.
+        return rows.filter(alive)
 
     def latest(self, key: str) -> dict[str, Any] | None:
         """Return the latest row of one key, also of an object that is gone."""
@@ -90,7 +96,10 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
     else:
         changed = pc.invert(unknown)
     gone = LEDGER.empty_table()
-    if known.num_rows and known.num_rows != rows.num_rows - unknown.combine_chunks().true_count:
+    # As many as are known were found: none is gone, and the search below, the dearest step, can be left out.
+    # Otherwise all rows of the interval count, not only those that the rules admit: what a new rule excludes is there.
+    found_again = rows.num_rows - unknown.combine_chunks().true_count
+    if known.num_rows and known.num_rows != found_again:
         gone = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=interval.rows.column("key"))))
     return Difference(rows.filter(unknown), rows.filter(changed), gone)
 
@@ -106,6 +115,7 @@ def without_stale(found: Difference, known: pa.Table, created: datetime | None) 
     """
     place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
     before = known.column("modified").take(place)
+    # Also of the same second: S3 shows whole seconds, and an object that was overwritten within one is another.
     newer = pc.greater_equal(found.modified.column("modified"), before)
     gone = found.gone
     if created is not None:
@@ -117,7 +127,9 @@ def without_stale(found: Difference, known: pa.Table, created: datetime | None) 
 
 def _all_same(rows: pa.Table, known: pa.Table, by_time: bool) -> bool:
     """Tell quickly that nothing has changed, the usual case."""
-    names = ["key", "etag", "size", "version_id", *(["modified"] if by_time else [])]
+    names = ["key", "etag", "size", "version_id"]
+    if by_time:
+        names.append("modified")
     return all(rows.column(name).equals(known.column(name)) for name in names)
 
 
@@ -128,5 +140,6 @@ def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
     )
     if by_time:
         same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
+    # Null where either has no version, such as rows from before `versioned` was given: then ETag and size decide.
     by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
     return pc.if_else(pc.is_valid(by_version), by_version, same)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
-from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum, from_bytes, merged, merges, pack_json, to_bytes, unpack_json
 from scripts.helpers.listing.objects import LEDGER, byte_order
 from scripts.helpers.protocol.chunks import Blob
@@ -18,6 +18,7 @@ FORMAT = 1
 FEW_FILES = 4
 """Names of more files than this are stored as one value: a watermark holds 1,000 entries at most."""
 MAX_NAMES_BYTES = 64 * 1024 * 1024
+"""Most text that packed names may unfold to: a damaged value must not fill the memory."""
 MAX_TABLE_BYTES = 63 * 1024 * 1024
 """Of a segment in the table: it has to fit into 64 MB as it is written there."""
 FILE_ROWS = 500_000
@@ -36,7 +37,9 @@ def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the files of a segment. KeyError, TypeError or ValueError if it is damaged."""
     if "files" in segment:
         return list(segment["files"])
-    packed = segment["packed"].data if isinstance(segment["packed"], Blob) else segment["packed"]
+    packed = segment["packed"]
+    if isinstance(packed, Blob):  # Made by this run and not stored yet; what was read from the table is bytes.
+        packed = packed.data
     return [dict(file) for file in unpack_json(packed, MAX_NAMES_BYTES)]
 
 
@@ -53,7 +56,7 @@ class FileLedger:
         Where segments are files; None keeps them in the table.
     """
 
-    def __init__(self, source: str, segments: Sequence[Mapping[str, Any]], files: LedgerFiles | None = None) -> None:
+    def __init__(self, source: str, segments: Sequence[Mapping[str, Any]], files: SegmentFiles | None = None) -> None:
         self._source, self._files = source, files
         self.segments = list(segments)
         self._tables: dict[int, pa.Table] = {}
@@ -92,18 +95,23 @@ class FileLedger:
         if number == 1:
             return segments
         first = len(segments) - number
-        last = self.read(segment) if rows is None else rows
-        tables = [*(self._table(index) for index in range(first, len(self.segments))), last]
+        tables = [self._table(index) for index in range(first, len(self.segments))]
+        tables.append(self.read(segment) if rows is None else rows)
+        # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
         together = merged(tables, oldest=first == 0)
-        return [*segments[:first], self.stored(together)] if together.num_rows else segments[:first]
+        if not together.num_rows:
+            return segments[:first]
+        return [*segments[:first], self.stored(together)]
 
     def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
         """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""
         try:
             if "data" not in segment:
                 return self._read_files(files_of(segment), after, until)
-            stored = segment["data"]
-            data = stored.data if isinstance(stored, Blob) else stored
+            data = segment["data"]
+            if isinstance(data, Blob):
+                data = data.data
+            # A file list that lost a row would be believed, and its file be taken again: so it is proven whole.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
             rows = from_bytes(data)
@@ -118,13 +126,13 @@ class FileLedger:
     def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
         if self._files is None:
             raise LedgerError(self._source, "its file list lies in files. Give the ledger_uri they were written to.")
-        wanted = [
-            file
-            for file in files
-            if (after is None or byte_order(file["last"]) > byte_order(after))
-            and (until is None or byte_order(file["first"]) <= byte_order(until))
-        ]
-        return pa.concat_tables([LEDGER.empty_table(), *map(self._files.rows, wanted)])
+        tables = [LEDGER.empty_table()]
+        for file in files:
+            ends_before = after is not None and byte_order(file["last"]) <= byte_order(after)
+            starts_behind = until is not None and byte_order(file["first"]) > byte_order(until)
+            if not ends_before and not starts_behind:
+                tables.append(self._files.rows(file))
+        return pa.concat_tables(tables)
 
     def in_files(self) -> list[dict[str, Any]]:
         """Return the segments with all their files named, as executors can be sent them."""

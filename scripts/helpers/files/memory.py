@@ -15,6 +15,7 @@ from scripts.helpers.files.rules import FileOptions, oldest_first
 from scripts.helpers.listing.objects import LISTED, TAKEN, Interval
 
 TICK = timedelta(microseconds=1)
+"""The smallest step of a LastModified: a floor this much below an object leaves the object above it."""
 START = datetime(1, 1, 1, tzinfo=timezone.utc)
 
 
@@ -47,7 +48,9 @@ class ExactMemory:
     ) -> dict[str, Any]:
         """Return the part of the next state that remembers `rows`."""
         segments: Sequence[Mapping[str, Any]] = self._ledger.segments
-        return {"segments": self._ledger.appended(segment, rows) if segment else segments}
+        if segment:
+            segments = self._ledger.appended(segment, rows)
+        return {"segments": segments}
 
 
 class WindowMemory:
@@ -76,6 +79,7 @@ class WindowMemory:
 
     def admitted(self, new: pa.Table, started: datetime) -> pa.Table:
         """Return the new objects that may be taken now: none of the future, and of the band what it has room for."""
+        # As in Glue, whose range ends at the start of the run: what is stamped later waits for the next one.
         new = new.filter(pc.less_equal(new.column("modified"), _time(started)))
         young = pc.greater(new.column("modified"), _time(started - self._options.max_band))
         room = self._options.max_files_in_band - self._above(started - self._options.max_band).num_rows
@@ -99,11 +103,15 @@ class WindowMemory:
         if listed is not None:
             floor = max(floor, listed - self._options.max_band)
         if left.num_rows:
-            floor = max(self._floor or START, min(floor, pc.min(left.column("modified")).as_py() - TICK))
-        band = pa.concat_tables(
-            [self._above(floor, rows), rows.filter(pc.greater(rows.column("modified"), _time(floor)))]
-        )
-        segments = [self._ledger.stored(band.sort_by("key"))] if band.num_rows else []
+            # Below the oldest that was left, or it would be taken for known. But a floor never falls: between the
+            # old one and a lower one nothing is remembered, and files that were taken would be taken again.
+            oldest_left = pc.min(left.column("modified")).as_py()
+            floor = max(self._floor or START, min(floor, oldest_left - TICK))
+        taken_above = rows.filter(pc.greater(rows.column("modified"), _time(floor)))
+        band = pa.concat_tables([self._above(floor, rows), taken_above])
+        segments: list[dict[str, Any]] = []
+        if band.num_rows:
+            segments.append(self._ledger.stored(band.sort_by("key")))
         return {"floor": None if floor == START else floor, "segments": segments}
 
     def _above(self, floor: datetime, newer: pa.Table | None = None) -> pa.Table:
@@ -155,15 +163,16 @@ class RangeMemory(ExactMemory):
         if self._then is None:
             self._then = self._ledger.known()
         keys = rows.column("key")
+        # A key without its last character sorts before it, and no key of the rows lies between.
         there = self._then.between(keys[0].as_py()[:-1], keys[-1].as_py())
         taken = there.filter(pc.equal(there.column("status"), TAKEN))
         found = compare(Interval(None, None, rows), rows, taken, self._by_time)
+        # What had not been taken at the end of the range, or is another object by now.
         others = pa.concat_tables([found.new, found.modified]).column("key")
         chosen = pc.invert(pc.is_in(keys, value_set=others.combine_chunks()))
         if self._floor is not None:
-            chosen = pc.or_(
-                chosen, pc.less_equal(rows.column("modified"), pa.scalar(self._floor, LISTED.field("modified").type))
-            )
+            # Mode windowed does not remember these one by one: below its floor all were taken.
+            chosen = pc.or_(chosen, pc.less_equal(rows.column("modified"), _time(self._floor)))
         return rows.filter(chosen)
 
     def known(self) -> Known:

@@ -1,4 +1,7 @@
-"""What counts as a new file: the options of a bookmark, and the rules that need no memory. Pure."""
+"""What counts as a new file: the options of a bookmark, and the rules that need no memory. Pure.
+
+Options are read where there is no pyarrow, such as by the command, so only what works on rows imports it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.paths import is_hidden
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes whose objects are listed and cannot be read before they are restored."""
@@ -47,7 +51,8 @@ class FileOptions:
     compare
         ``etag``: the same bytes written again are the same object. ``mtime``: they are another.
     settle
-        Leave objects younger than this for the next run, by the clock of the source.
+        Leave objects younger than this for the next run, by the clock of the source. Not the `delay` of rows,
+        which keeps late ones from being lost: a late file is new whenever it shows up.
     ready_marker
         Take only files of folders that hold an object of this name, such as ``_SUCCESS``.
     include, exclude
@@ -61,7 +66,8 @@ class FileOptions:
         Most of one batch, oldest first; at least one file. The rest is new next time.
     layout, lookback
         Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``. Only those
-        from the last run less `lookback` are listed; what is put into older ones is not seen.
+        from the last run less `lookback` are listed; what is put into older ones is not seen. Other than the
+        `lookback` of rows, it brings nothing again: known files in these folders stay known.
     versioned
         Take the VersionId into the identity (needs s3:ListBucketVersions).
     request_payer
@@ -130,6 +136,8 @@ class FileOptions:
 
     def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the objects that the rules admit: neither hidden from Spark, nor excluded, nor too small."""
+        import pyarrow.compute as pc
+
         keys = rows.column("key")
         mask = pc.invert(hidden(keys))
         if self.min_size:
@@ -142,6 +150,8 @@ class FileOptions:
 
     def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
         """Return the folders among the rows that hold the ready marker, each with its slash."""
+        import pyarrow.compute as pc
+
         assert self.ready_marker is not None
         keys = rows.column("key")
         found = keys.filter(pc.match_substring_regex(keys, f"(^|/){re.escape(self.ready_marker)}$"))
@@ -149,6 +159,9 @@ class FileOptions:
 
     def reason_against(self, key: str, size: int) -> str | None:
         """Say in words why the rules leave a key out; None if they do not."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         if is_hidden(key):
             return "Spark hides it: a name in its path starts with _ or ., or it marks a folder"
         if size < self.min_size:
@@ -163,33 +176,49 @@ class FileOptions:
 
 def hidden(keys: pa.Array) -> pa.Array:
     """Tell which keys Spark would skip; see `spark_paths.is_hidden`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     suspect = pc.match_substring_regex(keys, _SUSPECT)
     if not pc.any(suspect, min_count=0).as_py():
         return suspect
-    doubtful = pc.invert(suspect).to_pylist()
-    return pa.array(
-        [not clear and is_hidden(key) for clear, key in zip(doubtful, keys.to_pylist(), strict=True)], pa.bool_()
-    )
+    # The expression also meets names such as _a=1, which Spark reads: each suspect is looked at by Spark's own rule.
+    found: list[bool] = []
+    for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
+        found.append(is_suspect and is_hidden(key))
+    return pa.array(found, pa.bool_())
 
 
 def folders_of(keys: pa.Array) -> pa.Array:
     """Return the folder of each key, with its slash; empty for keys at the top."""
+    import pyarrow.compute as pc
+
     return pc.replace_substring_regex(keys, r"[^/]*$", "")
 
 
 def oldest_first(rows: pa.Table, max_files: int | None, max_bytes: int | None) -> tuple[pa.Table, bool]:
     """Return the oldest objects within the limits, and whether any are left. One fits whatever its size."""
+    import pyarrow.compute as pc
+
     if max_files is None and max_bytes is None:
         return rows, False
+    # The key decides between equal times, so that two runs over the same objects choose the same ones.
     ordered = rows.sort_by([("modified", "ascending"), ("key", "ascending")]).combine_chunks()
-    count = ordered.num_rows if max_files is None else min(max_files, ordered.num_rows)
+    count = ordered.num_rows
+    if max_files is not None:
+        count = min(max_files, count)
     if max_bytes is not None and count:
         sums = pc.cumulative_sum(ordered.column("size").combine_chunks())
-        count = min(count, max(1, int(pc.sum(pc.less_equal(sums, max_bytes)).as_py())))
+        fitting = int(pc.sum(pc.less_equal(sums, max_bytes)).as_py())
+        # One at least: a file larger than the limit would otherwise stop the job for good.
+        count = min(count, max(1, fitting))
     return ordered.slice(0, count), count < ordered.num_rows
 
 
 def _check_glob(glob: str) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     try:
         pc.match_substring_regex(pa.array([""], pa.string()), glob_to_regex(glob))
     except pa.ArrowInvalid as error:
@@ -224,10 +253,21 @@ def glob_to_regex(glob: str) -> str:
             parts.append(re.escape(rest[1]))
             position += 2
             continue
-        special = {"*": "[^/]*", "?": "[^/]", "{": "(", "}": ")" if depth else r"\}", ",": "|" if depth else ","}
-        parts.append(special.get(character, re.escape(character)))
-        depth += (character == "{") - (character == "}" and depth > 0)
         position += 1
+        if character == "*":
+            parts.append("[^/]*")
+        elif character == "?":
+            parts.append("[^/]")
+        elif character == "{":
+            parts.append("(")
+            depth += 1
+        elif character == "}" and depth:  # Without an open brace it stands for itself, as a comma does.
+            parts.append(")")
+            depth -= 1
+        elif character == "," and depth:
+            parts.append("|")
+        else:
+            parts.append(re.escape(character))
     if depth:
         raise InvalidValueError(f"The glob {glob!r} has an open brace. Close it, or escape it as \\{{.")
     return f"(?s:{''.join(parts)})"
@@ -260,9 +300,12 @@ def folders_since(layout: str, since: datetime | None, now: datetime) -> list[st
     """
     if since is None:
         return [""]
-    step = timedelta(hours=1) if any(code in layout for code in ("%H", "%I", "%-H", "%-I", "%p")) else timedelta(days=1)
+    step = timedelta(days=1)
+    if any(code in layout for code in ("%H", "%I", "%-H", "%-I", "%p")):
+        step = timedelta(hours=1)
     if (now + AHEAD - since) / step > MAX_FOLDERS:
         return [""]
+    # From the start of the hour or day: steps from the middle of one would pass over the folder of the last.
     moment = since.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
     if step == timedelta(days=1):
         moment = moment.replace(hour=0)

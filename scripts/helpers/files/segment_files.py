@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
-class LedgerFiles:
+class SegmentFiles:
     """A folder of immutable files. What nothing refers to is harmless there, and is never read.
 
     Parameters
@@ -67,6 +67,8 @@ class LedgerFiles:
 
     def _put_local(self, name: str, data: bytes) -> None:
         os.makedirs(self.location.prefix, exist_ok=True)
+        # Under a hidden name, and on disk, before it gets its own: a crash leaves no half file that a state refers to,
+        # and who reads the folder meanwhile sees none.
         part = f"{self.location.prefix}.{name}"
         with open(part, "wb") as local:
             local.write(data)

@@ -33,8 +33,14 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
     columns: dict[str, Any] = {}
     for name in LEDGER.names:
         column = rows.column(name)
-        values = (column.cast(pa.int64()) if name == "modified" else column).to_pylist()
-        columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
+        if name == "modified":
+            column = column.cast(pa.int64())  # Microseconds: JSON has no times.
+        values = column.to_pylist()
+        # One value for all rows is written once, such as the run. Never so the key: its list shows how many rows.
+        if name != "key" and len(set(values)) == 1:
+            columns[name] = values[0]
+        else:
+            columns[name] = values
     return pack_json(columns)
 
 
@@ -76,13 +82,15 @@ def from_bytes(data: bytes) -> pa.Table:
         columns = unpack_json(data, MAX_JSON_BYTES)
         _check_columns(list(columns))
         count = len(columns["key"])
-        wide = {name: column if isinstance(column, list) else [column] * count for name, column in columns.items()}
-        arrays = [
-            pa.array(wide[field.name], pa.int64()).cast(field.type)
-            if field.name == "modified"
-            else pa.array(wide[field.name], field.type)
-            for field in LEDGER
-        ]
+        arrays = []
+        for field in LEDGER:
+            values = columns[field.name]
+            if not isinstance(values, list):
+                values = [values] * count
+            if field.name == "modified":
+                arrays.append(pa.array(values, pa.int64()).cast(field.type))
+            else:
+                arrays.append(pa.array(values, field.type))
         return pa.Table.from_arrays(arrays, schema=LEDGER)
     except (pa.ArrowException, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise ValueError(f"not a segment of a file list ({type(error).__name__})") from error
@@ -105,8 +113,10 @@ def merges(counts: Sequence[int]) -> int:
     each row is written again a logarithmic number of times.
     """
     taken, total = 1, counts[-1]
-    while taken < len(counts) and counts[-taken - 1] <= min(MERGE_FACTOR * total, MAX_MERGED_ROWS - total):
-        total += counts[-taken - 1]
+    for before in reversed(counts[:-1]):
+        if before > min(MERGE_FACTOR * total, MAX_MERGED_ROWS - total):
+            break
+        total += before
         taken += 1
     return taken
 

@@ -13,16 +13,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
-from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
 from scripts.helpers.files.ledger import FileLedger, files_of, segment_of
-from scripts.helpers.files.plans import check_source, plan_of
-from scripts.helpers.files.segment_files import LedgerFiles
+from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import find_cuts
@@ -129,8 +128,13 @@ class SparkFileBookmark:
             {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
         )  # fmt: skip
         found = self._executed(task, [json.dumps(bounds) for bounds in ranges])
-        files = sorted((file for share in found for file in share["files"]), key=lambda file: file["first"])
-        count, size, gone = (sum(share[name] for share in found) for name in ("count", "bytes", "gone"))
+        files: list[dict[str, Any]] = []
+        for share in found:
+            files += share["files"]
+        files.sort(key=lambda file: str(file["first"]))
+        count = sum(share["count"] for share in found)
+        size = sum(share["bytes"] for share in found)
+        gone = sum(share["gone"] for share in found)
         segment = segment_of(files) if files else None
         self.plan = plan_of(self.location, segment, count, size, gone=gone)
         if self._saves:
@@ -159,7 +163,13 @@ class SparkFileBookmark:
         """
         task = _Look(self._taken, str(self.location), self._local.options.request_payer)
         found = self._executed(task, [json.dumps(file) for file in self._files_of(plan)])
-        overwritten, deleted = (sorted(key for share in found for key in share[how]) for how in _Look.HOW)
+        overwritten: list[str] = []
+        deleted: list[str] = []
+        for share in found:
+            overwritten += share["overwritten"]
+            deleted += share["deleted"]
+        overwritten.sort()
+        deleted.sort()
         if overwritten or deleted:
             raise ChangedObjectError(str(self.location), overwritten, deleted)
 
@@ -210,6 +220,7 @@ class SparkFileBookmark:
             str(self.location), make_client(1), self.location.bucket, self.location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
+        # The time of the first of these answers: no task has listed anything before it.
         cuts = find_cuts(pages, wanted)
         assert pages.date is not None
         return list(zip([None, *cuts], [*cuts, None], strict=True)), pages.date
@@ -260,7 +271,7 @@ class _Taken:
     ledger_uri: str
 
     def rows(self, file: Mapping[str, Any]) -> pa.Table:
-        rows = LedgerFiles(self.ledger_uri, _client()).rows(file)
+        rows = SegmentFiles(self.ledger_uri, _client()).rows(file)
         return rows.filter(pc.equal(rows.column("status"), TAKEN))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -273,8 +284,6 @@ class _Taken:
 @dataclass(frozen=True)
 class _Look:
     """What an executor does before the commit: compare the objects of a file of the ledger with what is there."""
-
-    HOW: ClassVar[tuple[str, str]] = ("overwritten", "deleted")
 
     taken: _Taken
     source: str
@@ -290,9 +299,10 @@ class _Look:
         rows = self.taken.rows(file)
         found = find_changed(
             Location.parse(self.source), rows, _client(), request_payer=self.request_payer,
-            between=(str(file["first"])[:-1], str(file["last"])),
+            between=(str(file["first"])[:-1], str(file["last"])),  # from just below the first key
         )  # fmt: skip
-        return {how: keys[:NAMED_CHANGES] for how, keys in zip(self.HOW, found, strict=True)}
+        overwritten, deleted = found
+        return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:

@@ -119,6 +119,7 @@ def find_changed(
     overwritten, deleted = _list(location, table, s3_client, request_payer, between)
     if not pinned or not (overwritten or deleted):
         return overwritten, deleted
+    # A listing shows the latest versions. Whether the planned one is still there takes a look at each that differs.
     suspects = table.filter(pc.is_in(table.column("key"), pa.array([*overwritten, *deleted], pa.string())))
     return _look(location, suspects, s3_client, request_payer, pinned)
 

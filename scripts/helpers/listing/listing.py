@@ -17,7 +17,6 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
 from scripts.helpers.listing.objects import LISTED, Interval, local_etag
-from scripts.helpers.listing.other_stores import SCHEMES, list_store
 from scripts.helpers.listing.paths import check_readable
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 WORKERS = 16
 """Requests at once. One is enough for most prefixes: others join only where there is more than a page."""
+SCHEMES = ("gs", "abfs", "abfss")
+"""Google Cloud Storage and Azure, which obstore lists."""
 BATCH = 50_000
 """Rows of an interval where a server or a directory has no pages of its own."""
 _ACCESS_POINT = re.compile(r"arn:aws[\w-]*:s3[\w-]*:[\w-]*:\d*:(?:outpost/[\w-]+/)?accesspoint/[^/]+")
@@ -189,9 +190,57 @@ def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
 
 
 def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
-    pages = list_store(str(location), location.scheme, location.bucket, location.prefix, folder)
+    pages = _list_store(str(location), location.scheme, location.bucket, location.prefix, folder)
     rows = pa.Table.from_batches(pages, LISTED).sort_by("key")
     yield from in_batches(rows, *_bounds_of(folder))
+
+
+def _list_store(source: str, scheme: str, bucket: str, base: str, folder: str) -> Iterator[pa.RecordBatch]:
+    """List a folder below a base, in no promised order, as rows of LISTED with keys relative to the base.
+
+    Credentials are found as obstore finds them (environment, instance). obstore shows the marker of a
+    folder as an empty object of the folder's name; such a one is left out where the folder has objects.
+
+    Raises
+    ------
+    SourceError
+        obstore is not installed, or cannot list the whole prefix.
+    """
+    try:
+        import obstore
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+    except ImportError as error:
+        raise SourceError(source, "it needs obstore. Install it: pip install 'glue-watermarks[fast]'.") from error
+    pages: list[list[Any]] = []
+    try:
+        pages.extend(obstore.list(from_url(f"{scheme}://{bucket}/"), prefix=base + folder or None))
+    except BaseError as error:
+        reason = str(error).partition("\n")[0]
+        raise SourceError(source, f"it cannot be listed ({reason}). Check the name and the login.") from error
+    folders = {folder for page in pages for found in page for folder in _folders_of(found["path"])}
+    for page in pages:
+        yield _rows_of_store([found for found in page if found["size"] or found["path"] not in folders], len(base))
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _rows_of_store(found: list[Any], start: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([one["path"][start:] for one in found], pa.string()),
+            pa.array([(one["e_tag"] or "").strip('"') for one in found], pa.string()),
+            pa.array([one["version"] for one in found], pa.string()),
+            pa.array([one["size"] for one in found], pa.int64()),
+            pa.array([one["last_modified"] for one in found], LISTED.field("modified").type),
+            pa.nulls(len(found), pa.string()),
+        ],
+        schema=LISTED,
+    )
 
 
 def _bounds_of(folder: str) -> tuple[str | None, str | None]:

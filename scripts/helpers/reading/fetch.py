@@ -22,6 +22,7 @@ WORKERS = 64
 _NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 """Keys that obstore refuses or reads as others: empty, ``.`` or ``..`` between slashes, control characters."""
 _CREDENTIALS_LAST = timedelta(minutes=15)
+"""How long obstore may use what it was given: botocore renews temporary logins 15 minutes before they end."""
 
 
 class Planned(NamedTuple):
@@ -135,6 +136,7 @@ class ObjectFetcher:
             code, text = code_of(error), str(error)
             if code in ("PreconditionFailed", "412"):
                 raise self._changed(planned) from None
+            # 405: the version that was asked for is a delete marker.
             if code in ("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"):
                 raise self._deleted(planned) from None
             raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
@@ -143,6 +145,7 @@ class ObjectFetcher:
         path = self._location.prefix + planned.key
         with self._of_file(planned, lambda: open(path, "rb")) as file:
             body: bytes = file.read()
+            # After the read, and of the file that is open: one that was overwritten meanwhile is noticed.
             self._compare_file(planned, os.fstat(file.fileno()))
         return body
 

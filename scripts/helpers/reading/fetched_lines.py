@@ -34,6 +34,7 @@ from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
 _IN_FLIGHT = 64 * 1024 * 1024
 """Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
 _BATCH = 2 * 1024 * 1024
+"""Bytes of files in one batch for Spark, so that it parses the first while others are fetched."""
 _BOM = b"\xef\xbb\xbf"
 _DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.decompress,
@@ -84,6 +85,7 @@ class LineRules:
         """Return the records of one file."""
         if not body:
             return []
+        # As Spark does: only text that is read as a whole keeps its byte order mark.
         if self.utf8 or not self.whole:
             body = body.removeprefix(_BOM)
         lines = [body] if self.whole else self._split(body)
@@ -92,6 +94,7 @@ class LineRules:
             lines = [line for line in lines if line.strip(blank)]
         if comment is not None:
             lines = [line for line in lines if not line.startswith(comment)]
+        # The whole body first, which is valid nearly always: to decode each line takes several times as long.
         if self.utf8 and _valid_start(body) != body:
             lines = [_valid_start(line) for line in lines]
         return lines[1:] if self.header else lines
@@ -100,7 +103,9 @@ class LineRules:
         if self.separator is None:
             return body.splitlines()
         lines = body.split(self.separator)
-        return lines if lines[-1] else lines[:-1]
+        if not lines[-1]:  # A separator at the end ends the last line, and begins none.
+            return lines[:-1]
+        return lines
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,8 @@ class Fetching:
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for one in planned:
+                    # `waiting` is asked first: an object larger than the limit is fetched alone, or never would be.
+                    # The number counts too: empty files take no bytes, and still a future each.
                     while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
                         first, future = waiting.popleft()
                         flying -= first.size
@@ -170,10 +177,14 @@ class Fetching:
                     if (body := future.result()) is not None:
                         yield first, body
             finally:
+                # After an error, or when Spark needs no more rows: what has not been asked for is not fetched.
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _batch(self, records: list[bytes], counts: list[tuple[str, int]]) -> pa.RecordBatch:
-        rows = pa.array([index for index, (_, count) in enumerate(counts) for _ in range(count)], pa.int32())
+        places: list[int] = []
+        for index, (_, count) in enumerate(counts):
+            places += [index] * count
+        rows = pa.array(places, pa.int32())
         paths = pa.array([self.location.uri(key) for key, _ in counts], pa.string())
         columns = [pa.array(records, pa.binary()), paths.take(rows)]
         names = ["record", "path"]
@@ -207,13 +218,15 @@ def _valid_start(record: bytes) -> bytes:
 
 def folder_values(key: str) -> list[str | None]:
     """Return the values of a key's ``name=value`` folders as Spark reads them: ``%3A`` is a colon, one name is null."""
-    raw = [folder.partition("=")[2] for folder in key.split("/")[:-1] if "=" in folder]
-    return [
-        None
-        if value == "__HIVE_DEFAULT_PARTITION__"
-        else re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), value)
-        for value in raw
-    ]
+    values: list[str | None] = []
+    for folder in key.split("/")[:-1]:
+        _, equals, value = folder.partition("=")
+        if equals and value == "__HIVE_DEFAULT_PARTITION__":
+            values.append(None)
+        elif equals:
+            # Each escape is a character by itself, as Spark writes them: no UTF-8 of several.
+            values.append(re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), value))
+    return values
 
 
 def pack(table: pa.Table) -> bytes:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 OnChanged = Literal["error", "skip"]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
+"""About what one task fetches, where there is much: less to do again when one fails."""
 _TASKS_PER_SLOT = 4
+"""Enough to even out slow tasks; each task has costs of its own."""
 _JAVA_BLANK = bytes(range(33))
 """What Java's `trim` removes; Spark's CSV reader drops lines of nothing else."""
 _OF_FILES = ("header", "linesep", "wholetext", "multiline", "encoding", "charset", "enforceschema")
