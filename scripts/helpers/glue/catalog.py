@@ -83,6 +83,7 @@ class Catalog:
         serde = storage.get("SerdeInfo", {})
         kind = parameters.get("classification", "").lower()
         library = serde.get("SerializationLibrary", "").rpartition(".")[2]
+        # Crawlers write a classification; tables made in Athena or Spark often have Hive's library alone.
         if kind not in (*FORMATS, *DATABASES):
             kind = _SERDES.get(library, "")
         if not kind:
@@ -90,13 +91,13 @@ class Catalog:
         if not storage.get("Location"):
             raise SourceError(name, "the catalogue gives no location for it. Mend the table.")
         return CatalogTable(
-            name,
-            storage["Location"],
-            kind,
-            _csv_options(library, serde.get("Parameters", {}), parameters) if kind == "csv" else {},
-            _pairs(storage.get("Columns", [])),
-            _pairs(found.get("PartitionKeys", [])),
-            parameters.get("connectionName"),
+            name=name,
+            location=storage["Location"],
+            format=kind,
+            format_options=_csv_options(library, serde.get("Parameters", {}), parameters) if kind == "csv" else {},
+            columns=_pairs(storage.get("Columns", [])),
+            partition_keys=_pairs(found.get("PartitionKeys", [])),
+            connection=parameters.get("connectionName"),
         )
 
     def connection(self, name: str | None) -> dict[str, str]:
@@ -129,12 +130,7 @@ class Catalog:
         database, _, name = table.name.partition(".")
         rows = list(self._partitions(database, name, in_catalog))
         if predicate and rows:
-            names = [key for key, _ in table.partition_keys]
-            texts = ", ".join(f"`{key}` string" for key in [*names, "a place"])
-            casts = [f"CAST(`{key}` AS {kind}) AS `{key}`" for key, kind in table.partition_keys]
-            places = [(*row[:-1], str(index)) for index, row in enumerate(rows)]
-            frame = spark.createDataFrame(places, texts).selectExpr(*casts, "`a place`")
-            rows = [rows[int(row["a place"])] for row in frame.where(predicate).collect()]
+            rows = _chosen(spark, table, rows, predicate)
         values = {_below(table, folder): tuple(texts) for *texts, folder in rows}
         return Partitions(table.name, table.partition_keys, values)
 
@@ -163,6 +159,21 @@ class Catalog:
             raise SourceError(
                 name, f"the Glue catalogue cannot be asked ({type(error).__name__}). Check region and credentials."
             ) from error
+
+
+def _chosen(
+    spark: SparkSession, table: CatalogTable, rows: Sequence[tuple[str, ...]], predicate: str
+) -> list[tuple[str, ...]]:
+    """Return the partitions that a predicate leaves. Spark itself is asked, with the keys in their types.
+
+    A column for the place leads back to the row; no key has a name such as its own.
+    """
+    keys = [key for key, _ in table.partition_keys]
+    schema = ", ".join(f"`{name}` string" for name in [*keys, "a place"])
+    casts = [f"CAST(`{key}` AS {kind}) AS `{key}`" for key, kind in table.partition_keys]
+    numbered = [(*row[:-1], str(index)) for index, row in enumerate(rows)]
+    frame = spark.createDataFrame(numbered, schema).selectExpr(*casts, "`a place`")
+    return [rows[int(row["a place"])] for row in frame.where(predicate).collect()]
 
 
 def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -225,6 +236,7 @@ class Partitions:
         folder = key.rpartition("/")[0] + "/" if "/" in key else ""
         named = set(names) <= {name.lower() for name in folder_columns(folder)}
         there = folder
+        # The innermost folder that is registered: files may lie deeper than their partition.
         while there not in self.values and there:
             there = there.rstrip("/").rpartition("/")[0]
             there = f"{there}/" if there else ""
@@ -234,6 +246,7 @@ class Partitions:
                 return None
             raise SourceError(self.table, f"file {key!r} lies in no partition of the catalogue. Register its folder.")
         pairs = [part.partition("=") for part in there.rstrip("/").split("/")]
+        # Hive writes special characters of values into names of folders as %XX, and Spark reads them back.
         found = [(name.lower(), unquote(value)) for name, _, value in pairs]
         return None if named and found == list(zip(names, values, strict=True)) else values
 

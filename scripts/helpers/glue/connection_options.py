@@ -26,6 +26,8 @@ MAX_PARTITIONS = 2_000
 """Folders of partitions that one request may name; more make one pattern too long to match each key with."""
 JDBC_PARTITIONS = 7
 """Queries at once that Glue makes of a ``hashfield``, unless told."""
+_SPECIAL = re.compile(r"[\\*?\[\]{}]")
+"""What means something in a glob, and may be in the name of a folder."""
 _CONNECTION = {"url", "user", "password", "dbtable", "driver", "connectionName", "useConnectionProperties"}
 _SORT_ORDER = ("jobBookmarkKeysSortOrder", "jobBookmarksKeysSortOrder")
 """AWS's documentation has both spellings."""
@@ -61,9 +63,10 @@ class FileRequest:
             raise GlueOptionError(
                 "push_down_predicate", f"leaves {len(below):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
             )
-        globs = [re.sub(r"([\\*?\[\]{}])", r"\\\1", folder) + "**" for folder in sorted(below)]
-        found = tuple((folder, {**own, "include": globs}) for folder, own in self.folders if globs)
-        return replace(self, folders=found)
+        if not below:
+            return replace(self, folders=())  # An empty `include` would admit everything.
+        globs = [_SPECIAL.sub(r"\\\g<0>", folder) + "**" for folder in sorted(below)]
+        return replace(self, folders=tuple((folder, {**own, "include": globs}) for folder, own in self.folders))
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,15 @@ def file_request(given: Mapping[str, Any]) -> FileRequest:
         raise GlueOptionError(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
     options |= _ours(left, _file_option_names())
     _tell("s3", left)
-    found = tuple(
-        (each.base, replace(each, exclude=(*each.exclude, *exclude)).options)
-        for each in folders(paths, recurse=recurse, exclusions=exclusions)
-    )
+    found = []
+    for folder in folders(paths, recurse=recurse, exclusions=exclusions):
+        with_ours = replace(folder, exclude=(*folder.exclude, *exclude))
+        found.append((folder.base, with_ours.options))
     return FileRequest(
-        found, options, bounds["boundedFiles"] or bounds["max_files"], bounds["boundedSize"] or bounds["max_bytes"]
+        tuple(found),
+        options,
+        max_files=bounds["boundedFiles"] or bounds["max_files"],
+        max_bytes=bounds["boundedSize"] or bounds["max_bytes"],
     )
 
 
@@ -134,6 +140,7 @@ def table_request(given: Mapping[str, Any]) -> TableRequest:
     for name, value in named.items():
         if not isinstance(value, str) or not value:
             raise GlueOptionError(name, "is missing. A database needs url and dbtable.")
+    # A query has no name to be known by, so another one under the same context would go on from this one's watermark.
     if named["dbtable"].lstrip().startswith("("):
         raise GlueOptionError("dbtable", "is a query. Make a view of it in the database, and name that.")
     properties = {name: str(left.pop(name)) for name in ("user", "password") if left.get(name) is not None}
@@ -176,7 +183,9 @@ def _whole(left: dict[str, Any], name: str, least: int) -> int | None:
     if value is None:
         return None
     text = str(value)
-    if isinstance(value, (bool, float)) or not text.isdecimal() or not text.isascii() or int(text) < least:
+    # Signs, spaces, underscores and digits of other scripts are numbers to int(), and mistakes here.
+    is_whole = not isinstance(value, (bool, float)) and text.isdecimal() and text.isascii()
+    if not is_whole or int(text) < least:
         raise GlueOptionError(name, f"is {value!r}. Write a whole number from {least}, such as '1000'.")
     return int(text)
 
@@ -199,6 +208,7 @@ def _band(left: dict[str, Any]) -> dict[str, Any]:
     if most:
         options["max_files_in_band"] = most
     elif most == 0:
+        # No file of the band may be remembered, so Glue takes none of them: files wait until they are older than it.
         options["settle"] = options.get("max_band", timedelta(seconds=900))
     return options
 
@@ -216,11 +226,15 @@ def _archives(left: dict[str, Any]) -> dict[str, Any]:
 
 
 def _descending(left: dict[str, Any]) -> bool:
-    orders = [str(left.pop(name)) for name in _SORT_ORDER if name in left]
-    for order in orders:
+    descends = False
+    for name in _SORT_ORDER:
+        if name not in left:
+            continue
+        order = str(left.pop(name))
         if order.lower() not in ("asc", "desc"):
             raise GlueOptionError(_SORT_ORDER[0], f"is {order!r}. Write 'asc' or 'desc'.")
-    return "desc" in map(str.lower, orders)
+        descends = descends or order.lower() == "desc"
+    return descends
 
 
 def _ours(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
@@ -235,7 +249,10 @@ def _file_option_names() -> set[str]:
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
-    """Refuse options that change what is read, and name in the log those that are passed over."""
+    """Refuse options that change what is read, and name in the log those that are passed over.
+
+    Names only: values may be passwords.
+    """
     for name in sorted(CHANGING & set(left)):
         raise GlueOptionError(name, "changes what is read, and is not here. Filter the DataFrame, or read a view.")
     if NEEDLESS & set(left):

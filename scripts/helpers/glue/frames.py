@@ -89,8 +89,12 @@ class DynamicFrame:
         """Keep columns; ones that are not there are left out, as by Glue. See `steps_to` for paths."""
         from pyspark.sql import functions
 
-        found = (self._steps(path) for path in _listed(paths))
-        return self._with(self._df.select([functions.col(expression(steps)) for steps in found if steps]))
+        columns = []
+        for path in _listed(paths):
+            steps = self._steps(path)
+            if steps:
+                columns.append(functions.col(expression(steps)))
+        return self._with(self._df.select(columns))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Leave columns out. A field of a struct cannot be: NotOffGlueError."""
@@ -119,8 +123,12 @@ class DynamicFrame:
         for mapping in given:
             if len(mapping) != 4:
                 raise GlueOptionError("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
-        made = [(self._steps(source), _new_name(target), kind) for source, _, target, kind in given]
-        return self._with(self._df.select([_cast(steps, kind).alias(target) for steps, target, kind in made if steps]))
+        columns = []
+        for source, _type, target, kind in given:
+            steps, name = self._steps(source), _new_name(target)
+            if steps:
+                columns.append(_cast(steps, kind).alias(name))
+        return self._with(self._df.select(columns))
 
     def applyMapping(self, *args: Any, **options: Any) -> DynamicFrame:  # noqa: N802
         """Do what `apply_mapping` does."""
@@ -135,13 +143,14 @@ class DynamicFrame:
     ) -> DynamicFrame:
         """Cast columns: ``specs=[("price", "cast:double")]``. Any other choice changes nothing, as there is none."""
         if specs is None:
-            if choice.startswith("cast:"):
-                specs = [(expression([name]), choice) for name in self._df.columns]
-            else:
+            if not choice.startswith("cast:"):
                 return self
+            specs = [(expression([name]), choice) for name in self._df.columns]
         found = self._df
         for path, action in [specs] if isinstance(specs, tuple) else specs:
-            name = self._top(path, "cast", "Use apply_mapping.") if action.startswith("cast:") else None
+            if not action.startswith("cast:"):
+                continue
+            name = self._top(path, "cast", "Use apply_mapping.")
             if name is not None:
                 found = found.withColumn(name, _cast([name], action[len("cast:") :]))
         return self._with(found)
@@ -175,6 +184,7 @@ class DynamicFrame:
         """
         if not self._df.columns:
             return self
+        # The lambda must not hold `self`: it goes to Spark's workers, and a frame has the session in it.
         kept = self._df.rdd.filter(lambda row: _holds(f, row))
         return self._with(self._df.sparkSession.createDataFrame(kept, self._df.schema, verifySchema=False))
 
@@ -202,22 +212,28 @@ class DynamicFrame:
         keys1, keys2 = self._places(paths1), frame2._places(paths2)
         if len(keys1) != len(keys2) or not keys1:
             raise GlueOptionError("paths2", f"has {len(keys2)} keys and paths1 has {len(keys1)}. Give pairs of them.")
-        there = {name.lower() for name in one.columns}
-        names = [*one.columns, *(f".{name}" if name.lower() in there else name for name in two.columns)]
+        taken = {name.lower() for name in one.columns}
+        names = list(one.columns)
+        for name in two.columns:
+            names.append(f".{name}" if name.lower() in taken else name)
+        # Joined by places: names may be in both frames, or have dots in them, and Spark would take these for structs.
         left = one.toDF(*(f"l{place}" for place in range(len(one.columns))))
         right = two.toDF(*(f"r{place}" for place in range(len(two.columns))))
-        pairs = zip(keys1, keys2, strict=True)
-        matches = [left[f"l{mine}"] == right[f"r{theirs}"] for mine, theirs in pairs]
+        matches = []
+        for mine, theirs in zip(keys1, keys2, strict=True):
+            matches.append(left[f"l{mine}"] == right[f"r{theirs}"])
         return self._with(left.join(right, matches).toDF(*names))
 
     def _places(self, paths: str | Sequence[str]) -> list[int]:
         """Return where columns stand."""
-        found = [(path, self._top(path, "join by", "Select it as a column before.")) for path in _listed(paths)]
-        for path, name in found:
+        places = []
+        for path in _listed(paths):
+            name = self._top(path, "join by", "Select it as a column before.")
             if name is None:
                 has = ", ".join(self._df.columns)
                 raise GlueOptionError("keys", f"has {path!r}, which the frame has not. It has: {has}.")
-        return [self._df.columns.index(str(name)) for _, name in found]
+            places.append(self._df.columns.index(name))
+        return places
 
     def _with(self, df: DataFrame) -> DynamicFrame:
         return DynamicFrame(df, self.glue_ctx, self.name)
@@ -259,6 +275,7 @@ def _new_name(path: str) -> str:
 def _cast(steps: Sequence[str], kind: str) -> Any:
     from pyspark.sql import functions
 
+    # A plain cast fails the whole job in ANSI mode, where Glue makes the one value null.
     return functions.expr(f"try_cast({expression(steps)} AS {TYPES.get(kind, kind)})")
 
 
@@ -321,6 +338,7 @@ def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, .
         return None if rest is None else (parts[0], *rest)
     if not isinstance(kind, StructType):
         return None
+    # Without backticks a name may have dots in it, and the longest one that is there wins.
     for size in [1] if quoted else range(len(parts), 0, -1):
         name = _named(".".join(parts[:size]), kind)
         rest = None if name is None else _walk(parts[size:], kind[name].dataType, quoted=quoted)

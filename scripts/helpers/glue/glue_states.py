@@ -82,7 +82,7 @@ class KeyState:
         for path, record in _records(self.fields):
             by_name = {str(name).lower(): value for name, value in record.items()}
             given = tuple(by_name.get(column.lower()) for column in columns)
-            if all(isinstance(value, (str, int, Decimal)) and not isinstance(value, bool) for value in given):
+            if all(map(_is_key, given)):
                 found.setdefault(given, path)
         return found
 
@@ -159,6 +159,7 @@ def _band_state(stamps: Mapping[str, Any]) -> State:
 
 def _moment(value: Any) -> datetime | None:
     try:
+        # Not eight digits: those are a date, such as 20230316, which isoparse reads.
         if re.fullmatch(r"\d{9,15}", str(value)):
             return EPOCH + int(value) * MILLISECOND
         moment = isoparse(str(value))
@@ -172,10 +173,12 @@ def _milliseconds(value: Any) -> timedelta | None:
 
 
 def _hashes(value: Any) -> frozenset[int] | None:
-    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else None
-    if parts is None:
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list):
         return None
-    texts = [text for text in (str(part).strip().lower() for part in parts) if text]
+    texts = [str(part).strip().lower() for part in value]
+    texts = [text for text in texts if text]
     if not all(_HASH.fullmatch(text) for text in texts):
         return None
     return frozenset(int(text, 16) for text in texts)
@@ -192,6 +195,11 @@ def _records(value: Any, path: str = "$") -> Iterator[tuple[str, Mapping[str, An
             yield path, named
         for index, entry in enumerate(value):
             yield from _records(entry, f"{path}[{index}]")
+
+
+def _is_key(value: Any) -> bool:
+    """Tell whether a value can be one of a key column: bools are numbers to Python, and none here."""
+    return isinstance(value, (str, int, Decimal)) and not isinstance(value, bool)
 
 
 def _named(entries: list[Any]) -> dict[str, Any]:

@@ -105,6 +105,7 @@ class Job:
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
+            # Scripts often catch errors around init. Without this their sources would read everything, untracked.
             Job._refused = (job_name, type(error).__name__)
             raise
 
@@ -132,6 +133,8 @@ class Job:
             batch.commit()
         except FencedError as error:
             found = table.latest(batch.job_id).version
+            # Glue's error tells of another version. With the same one another run has only begun, which Glue has no
+            # error for.
             if found == batch.run.version:
                 raise
             raise VersionMismatchException(batch.job_id, batch.run_id, batch.run.version, found) from error

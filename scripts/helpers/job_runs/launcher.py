@@ -30,7 +30,9 @@ from scripts.helpers.protocol.store import Store, make_client
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
+"""How soon the end of a job is noticed, and so how long a short job seems to take."""
 TAIL_BYTES = 64 * 1024
+"""How much of a log's end is searched for the error; a Python traceback is far shorter."""
 _GUARDED = """
 exec 3<&0 </dev/null
 ( trap '' TERM INT HUP; cat <&3 >/dev/null; kill -9 0 ) >/dev/null 2>&1 &
@@ -76,6 +78,7 @@ class Launcher:
         finally:
             self._lease.let_go()
             self._kill()
+        # On a machine that goes down a run started now would be lost with it. Whoever looks next starts it elsewhere.
         if not self._told_to_end():
             self._scheduler.tend(self._run.job_name)
 
@@ -84,6 +87,7 @@ class Launcher:
     def _claim(self) -> bool:
         """Take the run. False: another launcher has it, or it was stopped or given up before."""
         while self._run.state == "STARTING":
+            # Taken before the write: a lease that counts from after it would outlast the one in the table.
             written_at, now = time.monotonic(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now, running_since=now, launcher=f"{socket.gethostname()}:{os.getpid()}"),
@@ -97,16 +101,19 @@ class Launcher:
             if current.token == running.token:
                 self._lease.taken(written_at)
                 return True
+        # Stopped before any launcher had it, so nobody else will write its end. With `running_since` another one will.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
 
     def _end(self, state: str, error: str | None) -> None:
         def end(run: RunRecord) -> RunRecord:
+            # It was given up and ended by another, who may have made a retry of it: that end stays.
             if run.is_over or run.launcher != self._run.launcher:
                 return run
             return self._scheduler.over(run.ended(state, self._scheduler.clock(), error))
 
+        # Later it would be in vain: after a lease without a sign whoever looks writes that the run was lost.
         give_up = time.monotonic() + self._engine.lease_seconds
         while True:
             try:
@@ -121,19 +128,21 @@ class Launcher:
     # --- the process ----------------------------------------------------------------------------
 
     def _start_and_watch(self) -> None:
-        why, code = "", 0
+        job, why, code = None, "", 0
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             command = self._engine.command(self._run, self._script())
+            # To fetch the script may have taken longer than the lease: then another launcher may have the run.
             why = self._why_to_end()
-            self._job = job = None if why else self._spawn(command)
+            if not why:
+                self._job = job = self._spawn(command)
         except (OSError, ValueError, WatermarkError) as error:
             self._end("FAILED", f"The job cannot be started: {error}")
             return
         if job is not None:
             why = self._watch(job)
             code = job.wait()
-            self._kill()
+            self._kill()  # Before the end is written: a retry must not meet children of this attempt.
         if why == "TOLD_TO_END":
             self._end("ERROR", "The launcher was told to end (SIGTERM), as when its machine goes down.")
         elif why == "LOST":
@@ -162,6 +171,7 @@ class Launcher:
         deadline = self._timer() + self._run.told["Timeout"] * 60
         told, kill_at = "", 0.0
         while job.poll() is None:
+            # No grace here: the lease may end any moment, and then another attempt may start beside this one.
             if why := self._why_to_end():
                 self._signal(signal.SIGKILL)
                 return why
@@ -231,7 +241,7 @@ class Launcher:
     def _tail(self, name: str) -> str:
         with (self._folder / name).open("rb") as output:
             size = output.seek(0, os.SEEK_END)
-            output.seek(max(0, size - TAIL_BYTES))
+            output.seek(max(0, size - TAIL_BYTES))  # A seek to before the start would fail on short logs.
             return output.read().decode(errors="replace")
 
 

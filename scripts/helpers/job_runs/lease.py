@@ -15,7 +15,8 @@ from scripts.helpers.protocol.heartbeat import Heartbeat
 logger = logging.getLogger(__name__)
 
 SURE_PART = 0.9
-"""Part of a lease in which its owner may count on it; the rest is for ending the job."""
+"""Part of a lease in which its owner may count on it. The rest is for ending the job, and for clocks that run at other
+speeds: others judge the lease by the time that is in the table."""
 
 
 class Lease:
@@ -70,10 +71,12 @@ class Lease:
             while self._is_ours:
                 written_at = self._timer()
                 renewed = self.run.renewed(self._clock(), timedelta(seconds=self._seconds))
+                # Half a lease for one write: a table that hangs for longer leaves time to end the job all the same.
                 current = self._records.write_run(self.run, renewed, self._seconds / 2)
                 if current is None or current.is_over or current.launcher != self.run.launcher:
                     self._is_ours = False
                     break
+                # Somebody else wrote, as who asks for a stop does: that is learned from `run`, and this tried again.
                 self.run = current
                 if current.token == renewed.token:
                     self.taken(written_at)

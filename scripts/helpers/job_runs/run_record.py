@@ -20,6 +20,7 @@ STREAMING_TIMEOUT = 10_080
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 """What a start may give a run, and what a retry and its launcher may add to it."""
 MAX_ERROR = 2_000
+"""Characters of an error that are kept: with all else it must fit into the headroom."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +70,7 @@ class RunRecord:
 
     def is_lost(self, now: datetime) -> bool:
         """Tell whether the launcher has given no sign for as long as its lease."""
+        # `>` and not `>=`: up to its very end the lease is the launcher's.
         return self.state in states.AT_WORK and self.lease_until is not None and now > self.lease_until
 
     @property
@@ -136,20 +138,17 @@ class RunRecord:
             "StartedOn": self.started_on,
             "LastModifiedOn": self.modified_on,
             "ExecutionTime": self.seconds,
-            "PredecessorRuns": [{"JobName": job, "RunId": run} for job, run in self.predecessors],
             **self.told,
         }
-        found |= {
-            name: value
-            for name, value in (
-                ("CompletedOn", self.completed_on),
-                ("ErrorMessage", self.error),
-                ("StateDetail", self.detail),
-            )
-            if value is not None
-        }
-        if not predecessors:
-            del found["PredecessorRuns"]
+        if predecessors:
+            found["PredecessorRuns"] = [{"JobName": job, "RunId": run} for job, run in self.predecessors]
+        # As in Glue's answers, what has no value is not there.
+        if self.completed_on is not None:
+            found["CompletedOn"] = self.completed_on
+        if self.error is not None:
+            found["ErrorMessage"] = self.error
+        if self.detail is not None:
+            found["StateDetail"] = self.detail
         return found
 
     @property
@@ -157,7 +156,8 @@ class RunRecord:
         """Return for how many seconds the run worked, up to its last sign of life."""
         if self.running_since is None:
             return 0
-        return max(0, int(((self.completed_on or self.modified_on) - self.running_since).total_seconds()))
+        until = self.completed_on or self.modified_on
+        return max(0, int((until - self.running_since).total_seconds()))  # Clocks of two machines may differ.
 
     # --- in the table ---------------------------------------------------------------------------
 
@@ -181,10 +181,15 @@ class RunRecord:
         }
         if self.expires_on is not None:
             item[items.TTL_ATTRIBUTE] = items.number(int(self.expires_on.timestamp()))
-        moments = {name: getattr(self, attribute) for name, attribute in _MOMENTS.items()}
-        texts = {"error": self.error, "detail": self.detail, "launcher": self.launcher}
-        item |= {name: {"S": to_utc_string(moment)} for name, moment in moments.items() if moment is not None}
-        return item | {name: {"S": text} for name, text in texts.items() if text is not None}
+        for name, attribute in _MOMENTS.items():
+            moment = getattr(self, attribute)
+            if moment is not None:
+                item[name] = {"S": to_utc_string(moment)}
+        for name in _TEXTS:
+            text = getattr(self, name)
+            if text is not None:
+                item[name] = {"S": text}
+        return item
 
     @classmethod
     def from_item(cls, item: Item) -> RunRecord:
@@ -196,22 +201,31 @@ class RunRecord:
     def _read(cls, item: Item) -> RunRecord:
         fields = values.decode(item["run"], item["types"])
         expires = item.get(items.TTL_ATTRIBUTE)
-        moments: dict[str, Any] = {
-            attribute: from_utc_string(item[name]["S"]) for name, attribute in _MOMENTS.items() if name in item
-        }
-        texts: dict[str, Any] = {name: item[name]["S"] for name in ("error", "detail", "launcher") if name in item}
+
+        def moment(name: str) -> datetime | None:
+            return from_utc_string(item[name]["S"]) if name in item else None
+
+        def text(name: str) -> str | None:
+            return str(item[name]["S"]) if name in item else None
+
         return cls(
             job_name=item[items.HASH_KEY]["S"],
             run_id=items.run_of_record_key(item[items.RANGE_KEY]["S"]),
             state=item["state"]["S"],
+            started_on=from_utc_string(item["startedOn"]["S"]),
+            modified_on=from_utc_string(item["modifiedOn"]["S"]),
             told=fields["told"],
             command=fields["command"],
             max_retries=int(item["maxRetries"]["N"]),
             predecessors=tuple((one["L"][0]["S"], one["L"][1]["S"]) for one in item["predecessors"]["L"]),
             token=item[items.TOKEN]["S"],
             expires_on=datetime.fromtimestamp(int(expires["N"]), timezone.utc) if expires else None,
-            **moments,
-            **texts,
+            running_since=moment("runningSince"),
+            completed_on=moment("completedOn"),
+            lease_until=moment("leaseUntil"),
+            error=text("error"),
+            detail=text("detail"),
+            launcher=text("launcher"),
         )
 
 
@@ -222,3 +236,4 @@ _MOMENTS = {
     "completedOn": "completed_on",
     "leaseUntil": "lease_until",
 }
+_TEXTS = ("error", "detail", "launcher")

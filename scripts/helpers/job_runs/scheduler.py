@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -18,7 +18,8 @@ from scripts.helpers.job_runs.run_store import RunStore
 logger = logging.getLogger(__name__)
 
 START_LEASE = timedelta(seconds=60)
-"""For how long a run may be without a sign of its launcher after it was given a slot."""
+"""For how long a run may be without a sign of its launcher after it was given a slot. Longer than a slow machine takes
+to start a Python, or runs that are about to begin would be given up."""
 CAPACITY = (
     "AllocatedCapacity", "MaxCapacity", "WorkerType", "NumberOfWorkers", "SecurityConfiguration",
     "NotificationProperty", "ExecutionClass",
@@ -78,18 +79,22 @@ class Scheduler:
                 run = self._up_to_date(job, entry, may_expire=not gives_out)
                 if run is not None and run.is_over:
                     ended[entry.run_id] = self._follow(job, run, underway)
-            left = len(job.active) - sum(retry is None for retry in ended.values())
-            free = job.slots - left if gives_out else 0
+            # A run that is retried keeps its slot, so that the retry comes before all that wait.
+            at_work = [entry for entry in job.active if entry.run_id not in ended or ended[entry.run_id] is not None]
+            free = job.slots - len(at_work) if gives_out else 0
             for entry in job.waiting:
+                # Up to 500 runs may wait, and each look costs a read: only those are read whose state can matter.
                 is_due = now >= entry.since + self.queue_time or job.definition is None
                 if free <= 0 and not is_due and entry.run_id not in looked_at:
                     continue
+                # With a slot free a run is not expired, however late it is: it is given the slot.
                 run = self._up_to_date(job, entry, may_expire=free <= 0)
                 if run is not None and run.is_over:
                     ended[entry.run_id] = self._follow(job, run, underway)
                 else:
                     free -= 1
             after = job.settled(ended, self.clock(), gives_out)
+            # Without a change nothing is written, or all who look at once would make each other's writes fail.
             return job if after.same_lists(job) else after
 
         _, job = self.records.change_job(name, settle)
@@ -104,6 +109,7 @@ class Scheduler:
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:
+            # The place in the list is written before the record, so a young one is about to get its record.
             if now < entry.since + START_LEASE:
                 return None
             return self._never_started(job.name, entry)
@@ -157,6 +163,8 @@ class Scheduler:
                 continue
             for number, action in enumerate(trigger.definition["Actions"]):
                 assert run.completed_on is not None
+                # The id follows from trigger and run, so who does this again makes no second run. The token of the
+                # trigger's creation is in it: one that was deleted and made anew is another trigger.
                 run_id = ids.triggered_id(f"{name}\n{trigger.created}", run.run_id, number, run.completed_on)
                 self._enqueue(run_id, action, name, run)
                 self._tend(action["JobName"], (), underway)
@@ -170,6 +178,7 @@ class Scheduler:
             if run is None:
                 made = self._triggered(run_id, job, action, trigger, after)
                 run = self.records.write_run(None, made)
+            # A run that is past waiting was in the list before: who comes late must not queue it a second time.
             if job is None or run is None or run.state != "WAITING" or job.knows(run_id):
                 return job
             logger.info("event=triggered trigger=%s job=%s run=%s", trigger, job.name, run_id)
@@ -182,7 +191,7 @@ class Scheduler:
     ) -> RunRecord:
         """Make the record of a run that a trigger starts; an ERROR of it if it cannot be started."""
         now, name = self.clock(), action["JobName"]
-        made = self.new_run(run_id, name, (job.definition if job else None) or {}, action, now)
+        made = self.new_run(run_id, name, None if job is None else job.definition, action, now)
         told = {**made.told, "TriggerName": trigger}
         made = replace(made, told=told, predecessors=((after.job_name, after.run_id),))
         if job is None or job.definition is None:
@@ -195,13 +204,20 @@ class Scheduler:
                 return made
             except InvalidValueError as error:
                 problem = f"started a run that cannot be stored: {error}"
+        # Without its arguments, which may be what cannot be stored.
         told = {"Arguments": {}, "Attempt": 0, "TriggerName": trigger}
         return self.over(replace(made, told=told, command={}).to("ERROR", now, error=f"Trigger {trigger!r} {problem}"))
 
     def new_run(
-        self, run_id: str, job_name: str, definition: dict[str, Any] | Any, request: dict[str, Any], now: datetime
+        self,
+        run_id: str,
+        job_name: str,
+        definition: Mapping[str, Any] | None,
+        request: Mapping[str, Any],
+        now: datetime,
     ) -> RunRecord:
         """Make the record of a first attempt, which waits: the job's definition with what the request overrides."""
+        definition = definition or {}
         arguments = {
             **definition.get("DefaultArguments", {}),
             **request.get("Arguments", {}),
@@ -247,6 +263,7 @@ class Scheduler:
         now = self.clock()
         starting = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
         current = self.records.write_run(run, starting)
+        # Of all who saw it wait one write takes effect, and only its writer starts a launcher.
         if current is not None and current.token == starting.token:
             self.start(current)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ class Text:
     kind = "string"
     types = (str,)
 
-    def refuse(self, value: str) -> str | None:
+    def broken_rule(self, value: str) -> str | None:
         """Return the rule that a value breaks."""
         if _BROKEN.search(value):
             return "Member must be text without NUL characters and halves of surrogate pairs"
@@ -44,6 +44,10 @@ class Text:
             return "Member must be a single line without control characters"
         return None
 
+    def problems(self, value: str, path: str) -> list[str]:
+        """Say what is wrong with the value at a path."""
+        return _broken(self.broken_rule(value), f"Value at '{path}'")
+
 
 @dataclass(frozen=True)
 class Whole:
@@ -55,25 +59,14 @@ class Whole:
     kind = "integer"
     types = (int,)
 
-    def refuse(self, value: int) -> str | None:
-        """Return the rule that a value breaks."""
+    def problems(self, value: int, path: str) -> list[str]:
+        """Say what is wrong with the value at a path. It is shown: numbers are no secrets."""
+        rule = None
         if self.least is not None and value < self.least:
-            return f"Member must have value greater than or equal to {self.least}"
-        if self.most is not None and value > self.most:
-            return f"Member must have value less than or equal to {self.most}"
-        return None
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A value that has a type and no limits."""
-
-    kind: str
-    types: tuple[type, ...]
-
-    def refuse(self, _value: Any) -> str | None:
-        """Return the rule that a value breaks: none."""
-        return None
+            rule = f"Member must have value greater than or equal to {self.least}"
+        elif self.most is not None and value > self.most:
+            rule = f"Member must have value less than or equal to {self.most}"
+        return _broken(rule, f"Value {value} at '{path}'")
 
 
 @dataclass(frozen=True)
@@ -83,9 +76,45 @@ class Number:
     kind = "double"
     types = (int, float)
 
-    def refuse(self, value: float) -> str | None:
-        """Return the rule that a value breaks."""
-        return None if abs(value) <= MAX_NUMBER else f"Member must be a number of at most {MAX_NUMBER:g}"
+    def problems(self, value: float, path: str) -> list[str]:
+        """Say what is wrong with the value at a path."""
+        # Asked this way round, as NaN is neither above nor below anything.
+        if abs(value) <= MAX_NUMBER:
+            return []
+        return _broken(f"Member must be a number of at most {MAX_NUMBER:g}", f"Value at '{path}'")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    kind = "boolean"
+    types = (bool,)
+
+    def problems(self, _value: bool, _path: str) -> list[str]:
+        """Say what is wrong with the value at a path: nothing."""
+        return []
+
+
+@dataclass(frozen=True)
+class TextMap:
+    """Texts by name, such as the arguments of a job."""
+
+    kind = "map"
+    types = (dict,)
+
+    def problems(self, value: dict[Any, Any], path: str) -> list[str]:
+        """Say what is wrong with the value at a path; with types first, as others need texts."""
+        found = []
+        for name, text in value.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                found.append(f"'{path}' must be a map of strings, and its member {name!r} is not")
+        if found:
+            return found
+        for name, text in value.items():
+            rule = _ENTRY_NAME.broken_rule(name) or FREE.broken_rule(text)
+            found += _broken(rule, f"Member {name!r} of '{path}'")
+        return found
 
 
 @dataclass(frozen=True)
@@ -99,13 +128,18 @@ class Items:
     kind = "list"
     types = (list, tuple)
 
-    def refuse(self, value: list[Any]) -> str | None:
-        """Return the rule that a value breaks."""
+    def problems(self, value: Sequence[Any], path: str) -> list[str]:
+        """Say what is wrong with the value at a path: its length, or else its members."""
+        rule = None
         if len(value) < self.least:
-            return f"Member must have length greater than or equal to {self.least}"
-        if self.most is not None and len(value) > self.most:
-            return f"Member must have length less than or equal to {self.most} (it has {len(value)} members)"
-        return None
+            rule = f"Member must have length greater than or equal to {self.least}"
+        elif self.most is not None and len(value) > self.most:
+            rule = f"Member must have length less than or equal to {self.most} (it has {len(value)} members)"
+        found = _broken(rule, f"Value at '{path}'")
+        if not found:
+            for index, member in enumerate(value):
+                found += _problems(self.member, member, f"{path}[{index}]")
+        return found
 
 
 @dataclass(frozen=True)
@@ -118,18 +152,40 @@ class Structure:
     kind = "structure"
     types = (dict,)
 
-    def refuse(self, _value: Any) -> str | None:
-        """Return the rule that a value breaks: none, as members are looked at one by one."""
-        return None
+    def problems(self, value: dict[str, Any], path: str) -> list[str]:
+        """Say what is wrong with the value at a path: members that are missing, unknown, or wrong themselves."""
+        start = f"{path}." if path else ""
+        found = [f"'{start}{name}' is missing" for name in sorted(self.required - value.keys())]
+        for name in value:
+            if name not in self.members:
+                found.append(f"'{start}{name}' is not known; known are {', '.join(sorted(self.members))}")
+        for name, member in value.items():
+            if name in self.members:
+                found += _problems(self.members[name], member, start + name)
+        return found
 
 
-Shape = Text | Whole | Number | Plain | Items | Structure
+Shape = Text | Whole | Number | Flag | TextMap | Items | Structure
+
+
+def _problems(shape: Any, value: Any, path: str) -> list[str]:
+    # To Python True is a whole number as well; to Glue it is none.
+    if not isinstance(value, shape.types) or (isinstance(value, bool) and bool not in shape.types):
+        return [f"'{path}' must be of type {shape.kind}, not {type(value).__name__}"]
+    found: list[str] = shape.problems(value, path)
+    return found
+
+
+def _broken(rule: str | None, what: str) -> list[str]:
+    return [] if rule is None else [f"{what} failed to satisfy constraint: {rule}"]
+
 
 NAME = Text(1, 255)
-FLAG = Plain("boolean", (bool,))
+FLAG = Flag()
 NUMBER = Number()
-MAP = Plain("map", (dict,))
+MAP = TextMap()
 FREE = Text(lines=True)
+_ENTRY_NAME = Text(1, lines=True)
 AT_LEAST_1 = Whole(1)
 
 _CAPACITY: dict[str, Shape] = {
@@ -250,45 +306,8 @@ def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
     InvalidInputException
         Names the member and its rule. No value is shown: arguments can hold secrets.
     """
-    wrong = list(_wrong(OPERATIONS[operation], dict(request), ""))
+    wrong = _problems(OPERATIONS[operation], dict(request), "")
     if wrong:
         count = f"{len(wrong)} validation error{'s' if len(wrong) > 1 else ''} detected"
         raise InvalidInputException(f"{count}: {'; '.join(wrong)}.", operation)
     return dict(request)
-
-
-def _wrong(shape: Any, value: Any, path: str) -> list[str]:
-    if not isinstance(value, shape.types) or (isinstance(value, bool) and bool not in shape.types):
-        return [f"'{path}' must be of type {shape.kind}, not {type(value).__name__}"]
-    rule = shape.refuse(value)
-    if rule is not None:
-        shown = f"Value {value} at " if isinstance(shape, Whole) else "Value at "
-        return [f"{shown}'{path}' failed to satisfy constraint: {rule}"]
-    if shape is MAP:
-        bad = [name for name, text in value.items() if not isinstance(name, str) or not isinstance(text, str)]
-        if bad:
-            return [f"'{path}' must be a map of strings, and its member {name!r} is not" for name in bad]
-        return [
-            f"Member {name!r} of '{path}' failed to satisfy constraint: {rule}"
-            for name, text in value.items()
-            if (rule := Text(1, lines=True).refuse(name) or FREE.refuse(text)) is not None
-        ]
-    if isinstance(shape, Items):
-        return [text for index, one in enumerate(value) for text in _wrong(shape.member, one, f"{path}[{index}]")]
-    if not isinstance(shape, Structure):
-        return []
-    dot = f"{path}." if path else ""
-    return [
-        *(f"'{dot}{name}' is missing" for name in sorted(shape.required - value.keys())),
-        *(
-            f"'{dot}{name}' is not known; known are {', '.join(sorted(shape.members))}"
-            for name in value
-            if name not in shape.members
-        ),
-        *(
-            text
-            for name, one in value.items()
-            if name in shape.members
-            for text in _wrong(shape.members[name], one, dot + name)
-        ),
-    ]

@@ -1,0 +1,275 @@
+"""Names and option spellings of Glue's that a script may use instead of the common ones: each does what Glue's does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.glue import (
+    DropFields,
+    DynamicFrame,
+    GlueContext,
+    RenameField,
+    ResolveChoice,
+    SelectFields,
+    getResolvedOptions,
+)
+from scripts.helpers.glue.catalog import Catalog, _csv_options
+from scripts.helpers.glue.connection_options import JDBC_PARTITIONS, file_request, table_request
+from scripts.helpers.glue.formats import spark_format, spark_options
+from tests.glue.options import Put
+
+JDBC = {"url": "jdbc:postgresql://db/council", "dbtable": "repairs"}
+
+
+@pytest.fixture
+def frame(glue_context: GlueContext, spark: Any) -> DynamicFrame:
+    """Return a frame of one row."""
+    return DynamicFrame.fromDF(spark.sql("SELECT 1 AS id, '2' AS bay"), glue_context, "parking")
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+def test_frame_is_mapped_when_the_call_is_in_camel_case(frame: DynamicFrame) -> None:
+    mapped = frame.applyMapping([("id", "int", "key", "long")])
+
+    assert mapped.toDF().dtypes == [("key", "bigint")]
+
+
+def test_no_error_is_counted_when_rows_were_read(frame: DynamicFrame) -> None:
+    assert frame.errorsCount() == 0
+
+
+@pytest.mark.parametrize(
+    ("transform", "options", "dtypes"),
+    [
+        (SelectFields, {"paths": ["bay"]}, [("bay", "string")]),
+        (DropFields, {"paths": ["bay"]}, [("id", "int")]),
+        (RenameField, {"old_name": "bay", "new_name": "place"}, [("id", "int"), ("place", "string")]),
+        (ResolveChoice, {"specs": [("bay", "cast:long")]}, [("id", "int"), ("bay", "bigint")]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_class_does_what_the_method_does_when_applied(
+    transform: Any, options: dict[str, Any], dtypes: list[tuple[str, str]], frame: DynamicFrame
+) -> None:
+    changed = transform.apply(frame=frame, transformation_ctx="changed", **options)
+
+    assert changed.toDF().dtypes == dtypes
+
+
+def test_files_are_read_and_written_when_the_calls_are_those_of_the_context_itself(
+    glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
+) -> None:
+    put("a", "b")
+
+    frame = glue_context.create_dynamic_frame_from_options("file", {"paths": [landing]}, "json")
+    written = glue_context.write_dynamic_frame_from_options(frame, "file", {"path": raw}, "json")
+
+    assert isinstance(frame, DynamicFrame)
+    assert written is frame
+    assert sorted(row["id"] for row in spark.read.json(raw).collect()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("option", ["database", "name_space"])
+def test_table_of_the_catalogue_is_read_when_its_database_goes_by_either_name(
+    option: str, glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str
+) -> None:
+    put("a")
+    given = {option: table("events", landing, "json")}
+
+    frame = glue_context.create_dynamic_frame_from_catalog(table_name="events", **given)
+
+    assert [row["id"] for row in frame.toDF().collect()] == ["a"]
+
+
+def test_logger_is_one_of_python_when_a_script_asks_for_glues(
+    glue_context: GlueContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "glue"):
+        glue_context.get_logger().info("read")
+
+    assert caplog.record_tuples == [("glue", logging.INFO, "read")]
+
+
+# --- options of sources --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "partitions"),
+    [
+        ({}, None),
+        ({"hashfield": "bay"}, JDBC_PARTITIONS),
+        ({"hashexpression": "id"}, JDBC_PARTITIONS),
+        ({"hashexpression": "id", "hashpartitions": "4"}, 4),
+        ({"hashpartitions": 3}, 3),
+    ],
+)
+def test_queries_run_at_once_when_a_column_or_an_expression_is_hashed(
+    given: dict[str, Any], partitions: int | None
+) -> None:
+    assert table_request(JDBC | given).partitions == partitions
+
+
+@pytest.mark.parametrize("option", ["customJdbcDriverClassName", "driver"])
+def test_driver_is_the_one_that_is_named_when_it_is_given_in_either_spelling(option: str) -> None:
+    assert table_request(JDBC | {option: "org.postgresql.Driver"}).properties == {"driver": "org.postgresql.Driver"}
+
+
+@pytest.mark.parametrize("option", ["groupFiles", "groupSize", "useS3ListImplementation"])
+def test_option_is_passed_over_without_a_warning_when_it_changes_only_how_fast_files_are_read(
+    option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        found = file_request({"paths": ["s3://b/a/"], option: "x"})
+
+    assert found == file_request({"paths": ["s3://b/a/"]})
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", f"event=options_needless source=s3 options={option}")
+    ]
+
+
+@pytest.mark.parametrize("option", ["customJdbcDriverS3Path", "useConnectionProperties"])
+def test_option_is_passed_over_without_a_warning_when_the_driver_is_there_already(
+    option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = table_request(JDBC | {option: "x"})
+
+    assert found == table_request(JDBC)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("option", ["enableSamplePath", "query", "samplePath", "sampleQuery"])
+def test_option_is_refused_when_it_changes_what_is_read(option: str) -> None:
+    with pytest.raises(GlueOptionError, match=f"'{option}' changes what is read, and is not here"):
+        table_request(JDBC | {option: "x"})
+
+
+# --- options of formats --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "options"),
+    [
+        ("csv", {"separator": ";", "escaper": "!", "quoteChar": "'"}, {"sep": ";", "escape": "!", "quote": "'"}),
+        ("csv", {"quoteChar": -1}, {"quote": ""}),
+        ("csv", {"withHeader": True, "multiline": True}, {"header": "true", "multiLine": "true"}),
+        ("csv", {"withHeader": "false", "multiLine": "true"}, {"header": "false", "multiLine": "true"}),
+        ("csv", {"optimizePerformance": True, "strictCheckForQuoting": True}, {}),
+        ("json", {"multiline": False, "timestampFormat": "yyyy"}, {"multiLine": "false", "timestampFormat": "yyyy"}),
+        ("json", {"jsonPath": False, "skipFirst": "false"}, {}),
+        ("xml", {"rowTag": "row", "charset": "latin1"}, {"rowTag": "row", "charset": "latin1"}),
+        ("parquet", {"useGlueParquetWriter": True, "blockSize": 1, "pageSize": 1, "compression": "gzip"},
+         {"compression": "gzip"}),
+    ],
+)  # fmt: skip
+def test_options_are_those_of_spark_when_a_format_is_read(
+    name: str, given: dict[str, Any], options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert spark_options(name, given) == (options, None)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(("given", "header"), [({}, "true"), ({"writeHeader": False}, "false")])
+def test_header_is_written_unless_told_otherwise(given: dict[str, Any], header: str) -> None:
+    assert spark_options("csv", given, writing=True) == ({"header": header}, None)
+
+
+def test_names_of_files_have_a_column_when_they_are_attached() -> None:
+    assert spark_options("json", {"attachFilename": "file"}) == ({}, "file")
+
+
+@pytest.mark.parametrize("option", ["jsonPath", "skipFirst"])
+def test_option_of_a_format_is_refused_when_spark_has_nothing_for_it(option: str) -> None:
+    with pytest.raises(GlueOptionError, match=f"'{option}' is not here"):
+        spark_options("json", {option: "true"})
+
+
+@pytest.mark.parametrize(("name", "spark"), [("glueparquet", "parquet"), ("ORC", "orc"), ("Avro", "avro")])
+def test_format_goes_by_sparks_name_when_glue_has_one_of_its_own(name: str, spark: str) -> None:
+    assert spark_format(name) == spark
+
+
+# --- the catalogue -------------------------------------------------------------------------------------------------
+
+
+class Answer:
+    """A client of the catalogue that gives one table, and remembers what it was asked."""
+
+    def __init__(self, library: str) -> None:
+        self.asked: dict[str, Any] = {}
+        serde = {"SerializationLibrary": library}
+        self._table = {"StorageDescriptor": {"Location": "s3://b/a/", "SerdeInfo": serde}}
+
+    def get_table(self, **request: Any) -> dict[str, Any]:
+        self.asked = request
+        return {"Table": self._table}
+
+
+@pytest.mark.parametrize(
+    ("library", "found"),
+    [
+        ("org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe", "parquet"),
+        ("org.apache.hadoop.hive.ql.io.orc.OrcSerde", "orc"),
+        ("org.openx.data.jsonserde.JsonSerDe", "json"),
+        ("org.apache.hadoop.hive.serde2.avro.AvroSerDe", "avro"),
+        ("org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe", "csv"),
+        ("org.apache.hadoop.hive.serde2.OpenCSVSerde", "csv"),
+    ],
+)
+def test_format_is_that_of_hives_library_when_the_table_has_no_classification(
+    library: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Answer(library)
+    monkeypatch.setattr("boto3.client", lambda _: client)
+
+    table = Catalog("123456789012").table("council", "events")
+
+    assert table.format == found
+    assert client.asked == {"CatalogId": "123456789012", "DatabaseName": "council", "Name": "events"}
+
+
+@pytest.mark.parametrize(
+    ("serde", "options"),
+    [
+        ({"separatorChar": ";"}, {"separator": ";"}),
+        ({"field.delim": "|", "escape.delim": "!"}, {"separator": "|", "escaper": "!"}),
+    ],
+)
+def test_csv_is_read_as_hive_does_when_its_properties_are_in_either_librarys_spelling(
+    serde: dict[str, str], options: dict[str, str]
+) -> None:
+    assert _csv_options("", serde, {}) == options
+
+
+def test_partitions_are_asked_for_by_the_expression_when_the_catalogue_shall_choose(
+    glue_context: GlueContext, table: Callable[..., str], catalog: Any, put: Put, landing: str
+) -> None:
+    database = table("events", landing, "json", PartitionKeys=[{"Name": "month", "Type": "string"}])
+    for month in ("04", "05"):
+        put(f"month={month}/a", body=f'{{"id": "{month}"}}')
+        given = {"Values": [month], "StorageDescriptor": {"Location": f"{landing}month={month}/"}}
+        catalog.create_partition(DatabaseName=database, TableName="events", PartitionInput=given)
+
+    frame = glue_context.create_dynamic_frame.from_catalog(
+        database, "events", additional_options={"catalogPartitionPredicate": "month = '05'"}
+    )
+
+    assert [(row["id"], row["month"]) for row in frame.toDF().collect()] == [("05", "05")]
+
+
+# --- arguments of jobs ---------------------------------------------------------------------------------------------
+
+
+def test_argument_has_its_name_with_underscores_when_glue_gives_it() -> None:
+    found = SimpleNamespace(
+        **getResolvedOptions(["job.py", "--encryption-type", "sse-s3", "--enable-data-lineage", "true"], [])
+    )
+
+    assert (found.encryption_type, found.enable_data_lineage) == ("sse-s3", "true")
