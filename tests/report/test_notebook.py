@@ -42,7 +42,7 @@ def test_notebook_shows_history_delta_and_reasons_when_it_is_run(executed: Any) 
     before, after = outputs(executed, 'watermarks.history("parking-to-raw")')
     (table, _) = outputs(executed, 'watermarks.history("parking-to-raw")', "text/html")
     (delta,) = outputs(executed, "s3.put_object", "text/html")
-    explained = outputs(executed, "from scripts.helpers.files.bookmark") + outputs(executed, "bookmark.explain")
+    explained = outputs(executed, "from scripts.helpers.file_bookmark") + outputs(executed, "bookmark.explain")
 
     assert [line.split()[:2] for line in before.splitlines()[2:]] == [["2", "COMMIT"], ["1", "COMMIT"]]
     assert [line.split()[1] for line in after.splitlines()[2:]] == ["COMMIT", "REWIND", "COMMIT", "COMMIT"]
