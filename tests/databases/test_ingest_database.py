@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import date, datetime, timezone
@@ -30,6 +31,8 @@ SECRET = "not-a-secret"
 ROWS = 110_000
 PAUSE = 0.3
 """Seconds for which the writer keeps some transactions open after it has stamped their rows."""
+TOO_LATE = 1.0
+"""Seconds after which it rolls such a transaction back: the job's delay of two seconds allows for no more."""
 Run = Callable[..., int]
 
 
@@ -95,14 +98,19 @@ def keep_writing(postgres: PostgresServer, name: str, stop: threading.Event) -> 
 
 
 def _commit_late(postgres: PostgresServer, name: str, stop: threading.Event) -> None:
+    from psycopg import Rollback
+
     with postgres.connect() as connection:
         number = 0
         while not stop.is_set():
             number -= 1
             with connection.transaction():
+                since = time.monotonic()
                 connection.execute(f"INSERT INTO {name} (id) VALUES ({number})")
                 connection.execute(f"UPDATE {name} SET id = id WHERE id = {number + 1}")
                 stop.wait(PAUSE)
+                if time.monotonic() - since > TOO_LATE:
+                    raise Rollback
 
 
 def with_rows(live: Watermarks) -> list[int]:
