@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from scripts.cli.main import cli
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.decisions.decisions import make_order
 from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.protocol import items
@@ -97,7 +98,7 @@ def as_import(marks: Watermarks) -> None:
         with marks.begin(OWN, "jr_7") as run:
             run.freeze({}, {"files": LARGE})
             run.commit()
-        order = marks._order("somebody", "a test")
+        order = make_order("somebody", "a test", marks.clock())
         assert import_jobs(store, plan_import(store, path, replace=True), order)
 
 

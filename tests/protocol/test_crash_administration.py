@@ -113,8 +113,8 @@ class World:
         return int(head["version"]["N"]) if head else 0
 
     def committed_value(self) -> int:
-        values = self.watermarks.latest(JOB).watermarks
-        return self.watermarks._resolved(JOB, values)[CONTEXT]["value"] if values else 0  # type: ignore[no-any-return]
+        head = self.watermarks.latest(JOB)
+        return self.watermarks.lookups.state_at(head, CONTEXT)["value"] if head.watermarks else 0  # type: ignore[no-any-return]
 
 
 def clean_requests(operation: Operation, spilled: bool) -> int:
