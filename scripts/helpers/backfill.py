@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
+from scripts.helpers.batch.end_of_run import utc_now
+from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import BoundsError, InvalidValueError, NothingThereError, PlanConflictError, UnknownJobError
-from scripts.helpers.job import IncrementalJob, as_rows
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import BatchId, new_run_id
 from scripts.helpers.rows.coverage import (
@@ -117,6 +119,7 @@ class Backfill:
         self.live_job_id, self.run_id, self.context = job_id, run_id or new_run_id(), transformation_ctx
         self.is_done = False
         self._watermarks, self._options = watermarks, options
+        self._clock: Callable[[], datetime] = options.get("clock", utc_now)
         self._ends, self._delay, self._sink, self._name = (low, high), delay, sink, name
         self._is_asked = False
         self._job: IncrementalJob | None = None
@@ -198,7 +201,7 @@ class Backfill:
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
-            SliceSource(source, self.context, high, self._delay, job._clock, self.is_done),
+            SliceSource(source, self.context, high, self._delay, self._clock, self.is_done),
             cursor_column,
             transformation_ctx=self.context,
             initial_value=low or None,

@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
 
-from scripts.helpers.batch.batch import NOTHING
-from scripts.helpers.batch.files import FileBatch
+from scripts.helpers.batch.batch import Batch
+from scripts.helpers.batch.counts import add_written
+from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
+from scripts.helpers.batch.files import FilePlanning
 from scripts.helpers.batch.modes import Mode, ModeName
+from scripts.helpers.batch.rows import RowPlanning
+from scripts.helpers.batch.strategies import Beginning, begin
+from scripts.helpers.batch.writing import BatchWriter
 from scripts.helpers.errors import PlanConflictError
-from scripts.helpers.protocol.names import new_token
-from scripts.helpers.relational.ids import KIND, IdBlock
-from scripts.helpers.rows import coverage
-from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
-from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
-from scripts.helpers.rows.plan import plan_window, whole_window, window_between
-from scripts.helpers.rows.spark_frames import as_source
-from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.glue_api.runs import runs_on_glue
+from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
 
+    from scripts.helpers.batch.unsaved_run import UnsavedRun
+    from scripts.helpers.files.delta import FileDelta
+    from scripts.helpers.files.sources import EventSource, ListingSource
+    from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.metrics.report import Reporter
+    from scripts.helpers.protocol.run import Run
+    from scripts.helpers.reading.small_files import OnChanged
     from scripts.helpers.rows.sources import RowSource
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a job is made of once its run has begun."""
+
+    batch: Batch
+    rows: RowPlanning
+    files: FilePlanning
+    writer: BatchWriter
 
 
-class IncrementalJob(FileBatch):
+class IncrementalJob:
     """One run of a job that takes only what is new from one or more sources.
 
     Entering begins the run. Each `rows_since` or `new_files` plans one source under the name of
@@ -103,12 +119,25 @@ class IncrementalJob(FileBatch):
         namespace: str | None = None,
         job_runs: Iterable[Mapping[str, Any]] = (),
         lease: timedelta = DEFAULT_LEASE,
-        clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+        clock: Callable[[], datetime] = utc_now,
         reporters: Sequence[Reporter] = (),
     ) -> None:
-        super().__init__(watermarks, job_id, run_id, lease, Mode(mode, from_run, to_run), namespace, job_runs)
-        self.spark, self._s3_client, self._clock = spark, s3_client, clock
-        self._reporters = reporters
+        self.run_id = run_id or new_run_id()
+        self.job_id = name_in_table(job_id, namespace) if job_id else ""
+        self.mode = Mode(mode, from_run, to_run)
+        self.metrics: dict[str, Any] = {}
+        self.spark = spark
+        self._watermarks, self._namespace, self._job_runs, self._lease = watermarks, namespace, job_runs, lease
+        self._s3_client, self._clock, self._reporters = s3_client, clock, reporters
+        self._parts: _Parts | None = None
+
+    def __repr__(self) -> str:
+        if self._parts is None:
+            state = "not begun"
+        else:
+            batch = self._parts.batch
+            state = f"{len(batch.contexts)} sources planned, {batch.run!r}"
+        return f"<{type(self).__name__} {self.job_id!r}, run {self.run_id}: {state}>"
 
     @classmethod
     def from_args(
@@ -127,11 +156,117 @@ class IncrementalJob(FileBatch):
             Of the constructor; they go before `args`.
         """
         mode = Mode.from_args(args)
-        given: dict[str, Any] = {
-            "mode": mode.name, "from_run": mode.from_run, "to_run": mode.to_run,
-            "namespace": args.get("BOOKMARK_CONTEXT"),
+        chosen: dict[str, Any] = {
+            "run_id": args.get("JOB_RUN_ID"), "spark": spark, "mode": mode.name, "from_run": mode.from_run,
+            "to_run": mode.to_run, "namespace": args.get("BOOKMARK_CONTEXT"),
         }  # fmt: skip
-        return cls(watermarks, args["JOB_NAME"], args.get("JOB_RUN_ID"), spark=spark, **(given | options))
+        chosen.update(options)
+        return cls(watermarks, args["JOB_NAME"], **chosen)
+
+    # --- the run --------------------------------------------------------------------------------
+
+    def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> Self:
+        """Begin the run without a ``with`` statement, as scripts for AWS Glue do; `commit` ends it.
+
+        A job that is not committed saves nothing: an ERROR says so when the job object is gone, or Python
+        ends, and the lease is released, so that a retry need not wait. A signal such as SIGTERM ends
+        Python without that, unless the script turns it into an exit.
+
+        Parameters
+        ----------
+        job_name
+            The job's name.
+        args
+            Resolved job arguments, as of `from_args`. ``job_bookmark_option`` stands for the mode with its
+            range. What they leave open is that of the constructor.
+
+        Raises
+        ------
+        RunInProgressError
+            Another run has the job; nothing was read.
+        PlanConflictError
+            The run has begun already.
+        InvalidValueError
+            The clock has no time zone.
+        """
+        if self._parts is not None:
+            raise PlanConflictError(self.job_id, "the run has begun already. Make a new job for another run.")
+        args = args or {}
+        self.mode = self.mode.changed_by(args)
+        self.run_id = args.get("JOB_RUN_ID") or self.run_id
+        self.job_id = name_in_table(job_name, args.get("BOOKMARK_CONTEXT") or self._namespace)
+        # A script that calls `commit` means it, as in Glue: a version is made also where no source was read.
+        self._parts = self._begin(may_be_empty=True)
+        if self.mode.saves:
+            self._parts.batch.end.watch(self)
+        return self
+
+    def __enter__(self) -> Self:
+        """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
+        if self._parts is None:
+            self._parts = self._begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
+        self._begun.batch.leave(kind, error, trace, self.metrics)
+
+    def _begin(self, *, may_be_empty: bool = False) -> _Parts:
+        check_clock(self._clock)
+        # Glue is asked for the ends of a range only, and only for those that nobody else has placed: it is a
+        # generator, which sends nothing before it is looked at.
+        in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
+        job_runs = chain(self._job_runs, in_glue)
+        strategy = begin(Beginning(self._watermarks, self.job_id, self.run_id, self.mode, self._lease, job_runs))
+        strategy.run.__enter__()
+        # A run that saves nothing is no sign that the job is up to date, so it is told to nobody.
+        end = EndOfRun(strategy.run, self._reporters if strategy.saves else (), self._clock)
+        batch = Batch(strategy, end, may_be_empty=may_be_empty)
+        files = FilePlanning(batch, self._clock, self._s3_client)
+        return _Parts(batch, RowPlanning(batch, self._clock), files, BatchWriter(batch))
+
+    @property
+    def _begun(self) -> _Parts:
+        if self._parts is None:
+            raise PlanConflictError(
+                self.job_id, "the run has not begun. Use the job in a `with` statement, or call init."
+            )
+        return self._parts
+
+    @property
+    def run(self) -> Run | UnsavedRun:
+        """The run of this job; PlanConflictError before it has begun."""
+        return self._begun.batch.run
+
+    @property
+    def batch_id(self) -> BatchId:
+        """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
+        return self._begun.batch.batch_id
+
+    def freeze(self) -> None:
+        """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
+        self._begun.batch.freeze()
+
+    def commit(self) -> str:
+        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit. Again is no change.
+
+        Returns
+        -------
+        str
+            ``"done"``, ``"already"``, or ``"unsaved"`` for a run that is paused or disabled.
+
+        Raises
+        ------
+        RunClosedError
+            The run was aborted.
+        """
+        return self._begun.batch.commit(self.metrics)
+
+    def abort(self) -> None:
+        """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
+        self._begun.batch.abort()
+
+    # --- sources and sinks ----------------------------------------------------------------------
 
     def rows_since(
         self,
@@ -156,55 +291,60 @@ class IncrementalJob(FileBatch):
             options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
             `settled` for a range of runs.
         """
-        chosen = RowOptions(**options)
-        names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
-        rows = as_rows(source, transformation_ctx or "rows")
-        if not transformation_ctx:
-            self._untracked()
-            self._sources.append(rows)
-            return rows.rows(whole_window(rows, names, chosen.strings))
-        stored = self._planned(transformation_ctx)
-        self._sources.append(rows)
-        before = self.run.state(transformation_ctx)
-        if stored is not None:
-            if stored == NOTHING:
-                return rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
-            window = RowWindow.from_plan(stored, names, transformation_ctx)
-            chosen.check_replay(window)
-            planned, state = stored, None
-        else:
-            window = self._window(rows, names, before, chosen, transformation_ctx, options)
-            planned, state = window.to_plan() | chosen.to_plan(), None
-            if self.mode.saves:
-                read = coverage.ranges_read(window.columns, window.read_low, window.high, window.descending)
-                state = coverage.with_coverage(window.state_after, before, read, new_token())
-        self._add(transformation_ctx, planned, state)
-        logger.info(
-            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s lookback=%s nulls=%s "
-            "descending=%s %s",
-            self.job_id, transformation_ctx, ",".join(names), before is None, window.is_empty, self.run.replay,
-            window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
-        )  # fmt: skip
-        found = rows.rows(window)
-        if isinstance(rows, PandasRows):
-            self._counts.add(transformation_ctx, rows.counts(found, window))
-            return found
-        return self._counts.watch(transformation_ctx, found, window)
+        return self._begun.rows.rows_since(source, cursor_column, transformation_ctx, options)
 
-    def _window(
+    def new_files(
         self,
-        rows: RowSource,
-        names: Sequence[str],
-        before: Any,
-        chosen: RowOptions,
-        context: str,
-        options: Mapping[str, Any],
-    ) -> RowWindow:
-        if self.mode.name == "disable":
-            return whole_window(rows, names, chosen.strings)
-        if self._range is not None:
-            return window_between(rows, names, before, self._range.until(context), chosen, context)
-        return plan_window(rows, names, now=self._clock(), state=before, context=context, **options)
+        source: str,
+        *,
+        transformation_ctx: str | None = "files",
+        listing: ListingSource | None = None,
+        events: EventSource | None = None,
+        on_changed: OnChanged | None = "error",
+        **options: Any,
+    ) -> FileDelta:
+        """Return the files under a prefix or directory that are new.
+
+        Parameters
+        ----------
+        listing
+            Another way to see the objects, such as `S3Inventory`.
+        events
+            Notifications of new objects, such as `S3EventQueue`: only objects they tell of are
+            looked at. They are acknowledged once the batch is committed. Run the job without them
+            from time to time: a listing finds what no event told of. Without a `transformation_ctx`, in a
+            disabled job and for a range of runs the source is listed all the same. A paused job lets
+            its messages go at the end, if the source of events has `extend`.
+        on_changed
+            A planned file that was overwritten or deleted before the commit is a ChangedObjectError
+            that names it, and nothing is committed. The replay then raises the same at once, or with
+            ``skip`` leaves that file out: its new content is new in the next batch. ``skip`` is refused
+            where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
+            again: for sources whose files never change, or that the job itself moves away.
+        **options
+            See `file_rules.FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
+            disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
+            and no batch follows that would take it.
+        """
+        return self._begun.files.new_files(source, transformation_ctx, listing, events, on_changed, options)
+
+    def new_files_on_spark(
+        self,
+        source: str,
+        *,
+        transformation_ctx: str | None = "files",
+        on_changed: Literal["error"] | None = "error",
+        **options: Any,
+    ) -> SparkFileDelta:
+        """Return the files that are new, found by the executors; see `SparkFileBookmark`. Needs `spark`.
+
+        Parameters
+        ----------
+        on_changed
+            As that of `new_files`, without ``skip``: the executors look at all planned files again
+            before the commit, and first of all in a replay.
+        """
+        return self._begun.files.new_files_on_spark(self.spark, source, transformation_ctx, on_changed, options)
 
     def relationalize(
         self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str | None = "relationalize"
@@ -231,40 +371,29 @@ class IncrementalJob(FileBatch):
         SourceChangedError, InvalidValueError, TooManyIdsError
             See `id_blocks.IdBlock`.
         """
-        from scripts.helpers.relational.relations import Relations
+        return self._begun.rows.relationalize(df, root, transformation_ctx)
 
-        relations = Relations(df, root, self._id_block(transformation_ctx))
-        self._sources.append(relations)
-        self._at_end.callback(relations.release)
-        if transformation_ctx:
-            self._add(transformation_ctx, relations.plan, relations.state_after)
-        else:
-            self._may_be_empty = True
-        tables = relations.tables()
-        logger.info(
-            "event=planned job=%s context=%s kind=ids first_id=%d tables=%d replay=%s",
-            self.job_id, transformation_ctx or "", relations.block.first, len(tables), self.run.replay,
-        )  # fmt: skip
-        return tables
+    def write(self, df: DataFrame | pd.DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
+        """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
 
-    def _id_block(self, context: str | None) -> IdBlock:
-        if not context:
-            return IdBlock.unsaved(new_token())
-        stored, state = self._replayed(context), self.run.state(context)
-        if stored == NOTHING:
-            raise PlanConflictError(
-                self.job_id,
-                f"the frozen plan has no ids for context {context!r}. Run the code that made the plan, or discard the "
-                "plan.",
-            )
-        if stored is not None:
-            return IdBlock.of_plan(context, stored, state)
-        slot = sum(plan.get("kind") == KIND for plan in self._contexts.values())
-        if not self.mode.saves:
-            return IdBlock.unsaved(f"{self.job_id}/{self.run_id}", slot, context, state)
-        return IdBlock.of_batch(context, self.run.version + 1, slot, {**self.run.watermarks, context: state})
+        A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
+        counted while they are written (Spark's Observation), without a second pass. Parquet
+        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
+        of pandas is written as one Parquet file; see `pandas_writing.write_pandas`.
 
+        A run that is paused or disabled writes to a batch id made of the mode, the run id and a hash of the
+        job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.
 
-def as_rows(source: Any, name: str) -> RowSource:
-    """Return a source of rows as it is; a DataFrame of Spark or pandas, or a DynamicFrame, as one."""
-    return PandasRows(source, name=name) if is_pandas(source) else as_source(source, name)
+        Raises
+        ------
+        PlanConflictError
+            The batch was written to that path already, and would be replaced; nothing is written.
+        RunClosedError
+            The run was committed or aborted.
+        FencedError
+            Another run took over; nothing is written.
+        """
+        parts = self._begun
+        rows, size = parts.writer.write(df, path, format, parts.files.s3_client, options)
+        add_written(self.metrics, rows, size)
+        return rows

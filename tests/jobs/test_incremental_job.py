@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from scripts.helpers.batch.counts import METRICS
 from scripts.helpers.errors import (
     CommitUnknownError,
     FencedError,
@@ -20,7 +21,6 @@ from scripts.helpers.errors import (
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.metrics.saved import METRICS
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError

@@ -262,7 +262,7 @@ def test_history_prints_counts_and_no_cursor_when_shown(world: World) -> None:
 
 
 def test_bytes_are_left_out_when_the_file_system_does_not_tell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.helpers.batch.batch.bytes_below", lambda *_: None)
+    monkeypatch.setattr("scripts.helpers.sinks.spark_files.bytes_below", lambda *_: None)
 
     counted = world.write(world.ids(3))
 

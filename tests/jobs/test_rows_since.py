@@ -139,7 +139,7 @@ def test_watermark_is_stored_without_the_lookback_when_there_is_one(watermarks: 
 def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
     watermarks: Watermarks, caplog: Any
 ) -> None:
-    caplog.set_level(logging.INFO, logger="scripts.helpers.job")
+    caplog.set_level(logging.INFO, logger="scripts.helpers.batch")
     source = ListedRows((ID, CursorColumn("part", "int")), [(777123, 1)])
 
     run(watermarks, source, ["id", "part"], sink="merge")
@@ -159,7 +159,7 @@ def test_line_of_the_plan_says_all_options_and_no_value_when_rows_are_planned(
 
 
 def test_line_of_the_plan_says_the_plans_options_when_it_is_replayed(watermarks: Watermarks, caplog: Any) -> None:
-    caplog.set_level(logging.INFO, logger="scripts.helpers.job")
+    caplog.set_level(logging.INFO, logger="scripts.helpers.batch")
     source = ListedRows((ID,), [(777123,)])
     options = {"high": 777124, "initial_value": 777000, "strings": True, "delay": timedelta(hours=1)}
     with pytest.raises(ZeroDivisionError):

@@ -1,159 +1,145 @@
-"""`Batch`: one run of a job from begin to commit, whatever its sources are."""
+"""`Batch`: one run from begin to commit, whatever its sources are and in whichever mode."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from datetime import datetime, timedelta
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scripts.helpers.batch.end_of_run import EndOfRun, check_clock
-from scripts.helpers.batch.modes import Mode
-from scripts.helpers.batch.unsaved_run import UnsavedRun
+from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
+from scripts.helpers.batch.strategies import Disabled, Strategy
 from scripts.helpers.errors import PlanConflictError, ReservedNameError, RunClosedError
-from scripts.helpers.glue_api.runs import runs_on_glue
-from scripts.helpers.metrics.report import Reporter
-from scripts.helpers.metrics.saved import METRICS, files_read, fitting
-from scripts.helpers.protocol.names import BatchId, check_context, name_in_table, new_run_id, split_name
-from scripts.helpers.protocol.run import Run
-from scripts.helpers.rows.counts import RowCounts, bytes_below
-from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.spark_files import timestamps_with_statistics
-from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.protocol.names import BatchId, check_context
+from scripts.helpers.rows.counts import RowCounts
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame
-    from typing_extensions import Self
-
-    from scripts.helpers.relational.relations import Relations
-    from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.batch.end_of_run import EndOfRun
 
 logger = logging.getLogger(__name__)
 
-BATCH_COLUMN = "batch_id"
-NOTHING: dict[str, Any] = {"kind": "nothing"}
+NOTHING: Mapping[str, Any] = {"kind": "nothing"}
 """The plan of a context that the inherited plan does not know, or a range of runs."""
 
 
+class Reader(Protocol):
+    """What rows are read through: a `RowSource`, or `Relations`."""
+
+    def typed_errors(self) -> AbstractContextManager[Any]:
+        """Let what is raised while rows are read come out of Spark's errors as our own."""
+
+
 class Batch:
-    """What all sources of a job share: the run, the plan, the write under a batch id, and the commit."""
+    """The plan of all sources of one run, frozen in one write, and committed in one.
 
-    _s3_client: S3Client | None = None
-    _reporters: Sequence[Reporter] = ()
-    _clock: Callable[[], datetime]
-    _end: EndOfRun
+    Parameters
+    ----------
+    strategy
+        What the run's mode decides, with the run.
+    end
+        The end of that run.
+    may_be_empty
+        Whether a clean exit commits although no source was asked for.
 
-    def __init__(
-        self,
-        watermarks: Watermarks,
-        job_id: str | None,
-        run_id: str | None,
-        lease: timedelta,
-        mode: Mode,
-        namespace: str | None,
-        job_runs: Iterable[Mapping[str, Any]],
-    ) -> None:
-        self.run_id, self.mode = run_id or new_run_id(), mode
-        self.metrics: dict[str, Any] = {}
-        self._watermarks, self._lease, self._job_runs = watermarks, lease, job_runs
-        self._namespace = namespace
-        self.job_id = name_in_table(job_id, namespace) if job_id else ""
-        self._run: Run | UnsavedRun | None = None
-        self._contexts: dict[str, Any] = {}
-        self._states: dict[str, Any] = {}
-        self._may_be_empty = self._reads_files = False
-        self._sources: list[RowSource | Relations] = []
-        self._counts = RowCounts()
-        self._before_commit: list[Callable[[], Any]] = []
-        self._after_commit: list[Callable[[], Any]] = []
-        self._at_end = ExitStack()
-        self._written: set[str] = set()
+    Attributes
+    ----------
+    contexts
+        The plan of each source, as far as they are planned.
+    counts
+        Of the rows that are read.
+    reads_files
+        Whether files are among the sources.
+    """
+
+    def __init__(self, strategy: Strategy, end: EndOfRun, *, may_be_empty: bool = False) -> None:
+        self.strategy, self.run, self.end = strategy, strategy.run, end
+        self.may_be_empty = may_be_empty
+        self.contexts: dict[str, Mapping[str, Any]] = {}
+        self.counts = RowCounts()
+        self.reads_files = False
+        self._states: dict[str, Mapping[str, Any]] = {}
+        self._readers: list[Reader] = []
         self._outcome: str | None = None
 
-    def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> Self:
-        """Begin the run without a ``with`` statement, as scripts for AWS Glue do; `commit` ends it.
+    # --- planning -------------------------------------------------------------------------------
 
-        A job that is not committed saves nothing: an ERROR says so when the job object is gone, or Python
-        ends, and the lease is released, so that a retry need not wait. A signal such as SIGTERM ends
-        Python without that, unless the script turns it into an exit.
+    def strategy_for(self, context: str | None) -> Strategy:
+        """Return what decides about a source: the mode, or without a context that it is read whole."""
+        return self.strategy if context else Disabled(self.run)
 
-        Parameters
-        ----------
-        job_name
-            The job's name.
-        args
-            Resolved job arguments, as of `from_args`. ``job_bookmark_option`` stands for the mode with its
-            range. What they leave open is that of the constructor.
+    def settled(self, context: str | None) -> Mapping[str, Any] | None:
+        """Return what is settled already of a source of rows or files: its plan, or None where it is to be planned.
+
+        `NOTHING` is for a context that the inherited plan does not know, or a range of runs.
+        """
+        if not context:
+            self.check_open("read")
+            # A source that is not tracked may be all that a batch has, and the run is committed all the same.
+            self.may_be_empty = True
+            return None
+        stored = self.inherited(context)
+        if stored is None and self.strategy.has_nothing_of(context):
+            self.contexts[context] = stored = NOTHING
+        return stored
+
+    def inherited(self, context: str) -> Mapping[str, Any] | None:
+        """Return a context's part of the inherited plan; None where there is no plan yet.
+
+        A context that the inherited plan does not know takes nothing now and everything next time.
 
         Raises
         ------
-        RunInProgressError
-            Another run has the job; nothing was read.
         PlanConflictError
-            The run has begun already.
-        InvalidValueError
-            The clock has no time zone.
+            The context is planned already, or comes after the plan is frozen.
+        ReservedNameError
+            It has the name of a count.
         """
-        if self._run is not None:
-            raise PlanConflictError(self.job_id, "the run has begun already. Make a new job for another run.")
-        args = args or {}
-        self.mode = self.mode.changed_by(args)
-        self.run_id = args.get("JOB_RUN_ID") or self.run_id
-        self.job_id = name_in_table(job_name, args.get("BOOKMARK_CONTEXT") or self._namespace)
-        self._may_be_empty = True
-        self.__enter__()
-        if self.mode.saves:
-            self._end.watch(self)
-        return self
-
-    def __repr__(self) -> str:
-        state = "not begun" if self._run is None else f"{len(self._contexts)} sources planned, {self._run!r}"
-        return f"<{type(self).__name__} {self.job_id!r}, run {self.run_id}: {state}>"
-
-    def __enter__(self) -> Self:
-        """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
-        if self._run is None:
-            check_clock(self._clock)
-            if self.mode.saves:
-                self._run = self._watermarks.begin(self.job_id, self.run_id, lease=self._lease)
-            else:
-                in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
-                known = chain(self._job_runs, in_glue)
-                self._run = UnsavedRun(self._watermarks, self.job_id, self.run_id, self.mode, known)
-            self._run.__enter__()
-            self._end = EndOfRun(self._run, self._reporters if self.mode.saves else (), self._clock)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
-        if error is not None and self._end.is_elsewhere:
-            return
-        with self._at_end:
-            if error is None and not self.run.closed and (self._contexts or self._may_be_empty):
-                try:
-                    self.commit()
-                except BaseException as failure:
-                    self.run.__exit__(type(failure), failure, None)
-                    raise
-            self.run.__exit__(kind, error, trace)
-            if error is not None:
-                self._end.tell(error)
-
-    # --- the batch ------------------------------------------------------------------------------
-
-    @property
-    def run(self) -> Run | UnsavedRun:
-        """The run of this job; PlanConflictError before it has begun."""
-        if self._run is None:
+        self.check_open("read")
+        check_context(context)
+        if context in METRICS:
+            raise ReservedNameError(context, METRICS)
+        if context in self.contexts:
             raise PlanConflictError(
-                self.job_id, "the run has not begun. Use the job in a `with` statement, or call init."
+                self.run.job_id, f"context {context!r} is planned already. Give each source its own."
             )
-        return self._run
+        if self.run.plan is None:
+            return None
+        if not self.run.replay:
+            raise PlanConflictError(
+                self.run.job_id,
+                f"context {context!r} comes after the plan is frozen. Plan all sources before writing.",
+            )
+        stored: Mapping[str, Any] | None = self.run.planned(context)
+        if stored is None:
+            # The batch may be written already under its id. Rows that join it now would be in no earlier attempt.
+            logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.run.job_id, context)
+            self.contexts[context] = NOTHING
+            return NOTHING
+        return stored
+
+    def add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+        """Put a source into the plan, with the watermark that follows it; None for none."""
+        self.contexts[context] = planned
+        if state is not None:
+            self._states[context] = state
+
+    def read_through(self, reader: Reader) -> None:
+        """Note what knows the errors of a source, for `typed_errors`."""
+        self._readers.append(reader)
+
+    def typed_errors(self) -> ExitStack:
+        """Let what is raised while planned rows and files are read come out of Spark's errors as our own."""
+        stack = ExitStack()
+        if self.reads_files:
+            # Here, as jobs of rows do without pyarrow.
+            from scripts.helpers.reading.small_files import typed_errors
+
+            stack.enter_context(typed_errors())
+        for reader in self._readers:
+            stack.enter_context(reader.typed_errors())
+        return stack
+
+    # --- the run --------------------------------------------------------------------------------
 
     @property
     def batch_id(self) -> BatchId:
@@ -163,183 +149,68 @@ class Batch:
 
     def freeze(self) -> None:
         """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
-        if self.run.plan is None:
-            if not self._contexts and not self._may_be_empty:
-                raise PlanConflictError(self.job_id, "no source is planned. Call rows_since or new_files first.")
-            self.run.freeze(self._contexts, {**self.run.watermarks, **self._states})
+        if self.run.plan is not None:
+            return
+        if not self.contexts and not self.may_be_empty:
+            raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
+        # What other contexts remember goes on, also that of sources which this run did not ask for.
+        self.run.freeze(self.contexts, {**self.run.watermarks, **self._states})
 
-    def write(self, df: DataFrame | pd.DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
-        """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
+    def check_open(self, verb: str) -> None:
+        """Raise RunClosedError if the run was committed or aborted."""
+        if self.run.closed:
+            how = "aborted" if self._outcome is None else "committed"
+            raise RunClosedError(self.run.job_id, self.run.run_id, how, verb)
 
-        A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
-        counted while they are written (Spark's Observation), without a second pass. Parquet
-        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
-        of pandas is written as one Parquet file; see `pandas_writing.write_pandas`.
-
-        A run that is paused or disabled writes to a batch id made of the mode, the run id and a hash of the
-        job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.
-
-        Raises
-        ------
-        PlanConflictError
-            The batch was written to that path already, and would be replaced; nothing is written.
-        RunClosedError
-            The run was committed or aborted.
-        FencedError
-            Another run took over; nothing is written.
-        """
-        if BATCH_COLUMN in (str(name).lower() for name in df.columns):
-            raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
-        self._check_open("write")
-        place = re.sub("^s3[an]:", "s3:", path.rstrip("/"))
-        if place in self._written:
-            raise PlanConflictError(
-                self.job_id,
-                f"this batch was written to {path!r} already, and a second write would replace it. Union the frames, "
-                "or give another path.",
-            )
-        folder = f"{path.rstrip('/')}/{BATCH_COLUMN}={self.batch_id}"
-        self.run.check()
-        if is_pandas(df):
-            from scripts.helpers.sinks.pandas_files import write_pandas
-
-            size: int | None = write_pandas(df, folder, format, self._s3_client, options)
-            rows = len(df)
-        else:
-            rows, size = self._write_spark(df, folder, format, options)
-        self._written.add(place)
-        for metric, number in (("rows_written", rows), ("bytes_written", size)):
-            if number is not None:
-                self.metrics[metric] = self.metrics.get(metric, 0) + number
-        return rows
-
-    def _write_spark(
-        self, df: DataFrame, folder: str, format: str, options: Mapping[str, Any]
-    ) -> tuple[int, int | None]:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
-
-        written = Observation()
-        counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
-        with self._typed_errors(), timestamps_with_statistics(df, format):
-            counted.write.format(format).options(**options).mode("overwrite").save(folder)
-        return int(written.get["rows"]), bytes_below(df.sparkSession, folder)
-
-    def abort(self) -> None:
-        """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
-        with self._at_end:
-            self.run.abort()
-            self._end.tell(RunClosedError(self.job_id, self.run_id, "aborted", "commit"))
-
-    def commit(self) -> str:
-        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit. Again is no change.
-
-        Returns
-        -------
-        str
-            ``"done"``, ``"already"``, or ``"unsaved"`` for a run that is paused or disabled.
-
-        Raises
-        ------
-        RunClosedError
-            The run was aborted.
-        """
+    def commit(self, metrics: dict[str, Any]) -> str:
+        """Commit all planned sources in one write; again is no change. What was read is added to `metrics`."""
         if self._outcome is None:
-            self._check_open("commit")
+            self.check_open("commit")
             try:
-                self._outcome = self._commit()
+                self._outcome = self._commit(metrics)
             except BaseException as error:
-                self._end.tell(error)
+                self.end.tell(error)
                 raise
-            self._end.tell(None, self.metrics)
-            self._end.call(self._after_commit)
-            self._at_end.close()
+            self.end.committed(metrics)
         return self._outcome
 
-    # --- within ---------------------------------------------------------------------------------
-
-    def _commit(self) -> str:
+    def _commit(self, metrics: dict[str, Any]) -> str:
         self.freeze()
         assert self.run.plan is not None
-        unread = set(self.run.plan.contexts) - set(self._contexts)
+        unread = set(self.run.plan.contexts) - set(self.contexts)
         if unread:
             raise PlanConflictError(
-                self.job_id,
+                self.run.job_id,
                 f"the frozen plan holds {', '.join(sorted(unread))}, which this run did not ask for; a commit would "
                 "mark it as done. Run the code that made the plan, or discard the plan.",
             )
-        for check in self._before_commit:
-            check()
-        self.metrics |= {**self._counts.metrics(), **files_read(self._contexts)}
-        return self.run.commit(**fitting(self.metrics, self.run.plan.next))
+        # As late as can be: a file that changes between this look and the commit is committed in its old form.
+        self.end.check()
+        metrics.update(self.counts.metrics())
+        metrics.update(files_read(self.contexts))
+        return self.run.commit(**counts_to_save(metrics, self.run.plan.next))
 
-    def _check_open(self, verb: str) -> None:
-        if self.run.closed:
-            how = "aborted" if self._outcome is None else "committed"
-            raise RunClosedError(self.job_id, self.run_id, how, verb)
+    def abort(self) -> None:
+        """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
+        with self.end.always:
+            self.run.abort()
+            self.end.tell(RunClosedError(self.run.job_id, self.run.run_id, "aborted", "commit"))
 
-    def _untracked(self) -> None:
-        """Note a source without context, which may be all that a batch has."""
-        self._check_open("read")
-        self._may_be_empty = True
-
-    def _planned(self, context: str) -> Mapping[str, Any] | None:
-        """Return as `_replayed`; and nothing for a context that a range of runs has nothing of."""
-        stored = self._replayed(context)
-        if stored is None and self._range is not None and self._range.until(context) is None:
-            logger.warning("event=not_in_range job=%s context=%s: its runs took nothing of it", self.job_id, context)
-            self._contexts[context] = stored = NOTHING
-        return stored
-
-    def _replayed(self, context: str) -> Mapping[str, Any] | None:
-        """Return a context's part of the inherited plan; None where there is no plan yet.
-
-        A context that the inherited plan does not know takes nothing now and everything next time.
-        """
-        self._check_open("read")
-        check_context(context)
-        if context in METRICS:
-            raise ReservedNameError(context, METRICS)
-        if context in self._contexts:
-            raise PlanConflictError(self.job_id, f"context {context!r} is planned already. Give each source its own.")
-        if self.run.plan is None:
-            return None
-        if not self.run.replay:
-            raise PlanConflictError(
-                self.job_id, f"context {context!r} comes after the plan is frozen. Plan all sources before writing."
-            )
-        stored: Mapping[str, Any] | None = self.run.planned(context)
-        if stored is None:
-            logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.job_id, context)
-            self._contexts[context] = NOTHING
-            return NOTHING
-        return stored
-
-    @property
-    def _range(self) -> UnsavedRun | None:
-        """The run, if it reads a range of runs again."""
-        return self._run if isinstance(self._run, UnsavedRun) and self._run.mode.is_range else None
-
-    def _reach(self, context: str | None) -> dict[str, Any]:
-        """Return how far a bookmark of files reaches: from which state, until which, and whether something follows."""
-        if not context:
-            self._untracked()
-            return {"state": None, "saves": False}
-        reach = {"state": self.run.state(context), "saves": self.mode.saves}
-        return reach if self._range is None else reach | {"until": self._range.until(context)}
-
-    def _typed_errors(self) -> ExitStack:
-        """Let what is raised while planned rows and files are read come out of Spark's errors as our own."""
-        stack = ExitStack()
-        if self._reads_files:
-            from scripts.helpers.reading.small_files import typed_errors
-
-            stack.enter_context(typed_errors())
-        for source in self._sources:
-            stack.enter_context(source.typed_errors())
-        return stack
-
-    def _add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
-        self._contexts[context] = planned
-        if state is not None:
-            self._states[context] = state
+    def leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object, metrics: dict[str, Any]
+    ) -> None:
+        """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
+        # A child that a job forks leaves the same block with its SystemExit. The run is the parent's to end.
+        if error is not None and self.end.is_elsewhere:
+            return
+        with self.end.always:
+            if error is None and not self.run.closed and (self.contexts or self.may_be_empty):
+                try:
+                    self.commit(metrics)
+                except BaseException as failure:
+                    # The run is left with this error, not with None: the heartbeat ends and the lease is released.
+                    self.run.__exit__(type(failure), failure, None)
+                    raise
+            self.run.__exit__(kind, error, trace)
+            if error is not None:
+                self.end.tell(error)

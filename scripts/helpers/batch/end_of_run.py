@@ -7,7 +7,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from contextlib import ExitStack
+from datetime import datetime, timezone
 from typing import Any
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
@@ -33,7 +34,9 @@ _OUTCOMES: Mapping[Outcome, str] = {
 
 
 class EndOfRun:
-    """Measures one run, and reports its end once.
+    """Measures one run, does what is to be done before, after and whatever its end is, and reports it once.
+
+    It holds neither the job nor anything that does: `watch` finds out by that when a job is gone.
 
     Parameters
     ----------
@@ -41,11 +44,19 @@ class EndOfRun:
         A run that saves nothing is reported to nobody: give it no reporters.
     clock
         Returns the time as an aware datetime.
+
+    Attributes
+    ----------
+    always
+        To be closed when the run has ended, well or not.
     """
 
     def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:
         self._run, self._reporters, self._clock = run, list(reporters), clock
         self._started, self._process = time.monotonic(), os.getpid()
+        self._checks: list[Callable[[], Any]] = []
+        self._hooks: list[Callable[[], Any]] = []
+        self.always = ExitStack()
 
     @property
     def is_elsewhere(self) -> bool:
@@ -55,6 +66,29 @@ class EndOfRun:
     def watch(self, job: object) -> None:
         """End the run once the job, or Python, is gone without a commit."""
         weakref.finalize(job, self._forgotten)
+
+    def before_commit(self, check: Callable[[], Any]) -> None:
+        """Call something before the commit; what it raises prevents that."""
+        self._checks.append(check)
+
+    def after_commit(self, hook: Callable[[], Any]) -> None:
+        """Call something after the commit; what it raises is logged."""
+        self._hooks.append(hook)
+
+    def whatever_comes(self, hook: Callable[[], Any]) -> None:
+        """Call something when the run has ended, well or not."""
+        self.always.callback(hook)
+
+    def check(self) -> None:
+        """Call what is to precede the commit."""
+        for check in self._checks:
+            check()
+
+    def committed(self, metrics: Mapping[str, Any]) -> None:
+        """Report a commit, and do what follows it."""
+        self.tell(None, metrics)
+        self.call(self._hooks)
+        self.always.close()
 
     def tell(self, error: BaseException | None, metrics: Mapping[str, Any] | None = None) -> None:
         """Report the end: `error` is what ended the run, None for a commit. A second call does nothing.
@@ -82,29 +116,37 @@ class EndOfRun:
             try:
                 hook()
             except Exception as failure:
+                # Raised, it would say that a commit has failed which is stored, and the next hook would be missed.
                 logger.error(
                     "event=after_commit_failed job=%s run=%s error=%s: how the run ended stays as it is",
                     self._run.job_id, self._run.run_id, failure,
                 )  # fmt: skip
 
     def _report(self, run: Run, outcome: Outcome, metrics: Mapping[str, Any]) -> JobReport:
+        # Monotonic: the clock that was given may jump, or stand still in tests.
         values = {"DurationSeconds": round(time.monotonic() - self._started, 3), _OUTCOMES[outcome]: 1}
         now = self._clock()
-        for name, found in (
-            ("AgeSeconds", age(run.head, now)),
-            ("LagSeconds", lag(run.head, now)),
-            ("OpenPlanAgeSeconds", open_plan_age(run.head, now)),
-        ):
+        behind = {
+            "AgeSeconds": age(run.head, now),
+            "LagSeconds": lag(run.head, now),
+            "OpenPlanAgeSeconds": open_plan_age(run.head, now),
+        }
+        for name, found in behind.items():
             if found is not None:
                 values[name] = found.total_seconds()
         if outcome == "committed":
+            # An alarm on the age of open plans ends only with a number below its threshold.
             values.setdefault("OpenPlanAgeSeconds", 0)
-            values |= {name: metrics[first] for name, counts in _COUNTED.items() if (first := _first(counts, metrics))}
+            for name, counts in _COUNTED.items():
+                count = _first(counts, metrics)
+                if count is not None:
+                    values[name] = count
         return JobReport(run.job_id, run.run_id, outcome, now, values)
 
     def _forgotten(self) -> None:
         """Say that a run was never committed, let go of its job, and report it."""
         run = self._run
+        # A fork inherits the finalizer: were it to abort, it would take the job from the parent, which works on.
         if run.closed or self.is_elsewhere:
             return
         logger.error(
@@ -116,6 +158,11 @@ class EndOfRun:
         except WatermarkError as failure:
             logger.warning("event=abort_failed job=%s run=%s error=%s", run.job_id, run.run_id, failure)
         self.tell(RunClosedError(run.job_id, run.run_id, "aborted", "commit"))
+
+
+def utc_now() -> datetime:
+    """Return the time of this machine: the clock of jobs that are given none."""
+    return datetime.now(timezone.utc)
 
 
 def check_clock(clock: Callable[[], datetime]) -> None:
@@ -135,5 +182,10 @@ def outcome_of(error: BaseException | None) -> Outcome:
     return "unknown" if isinstance(error, CommitUnknownError) else "failed"
 
 
-def _first(names: Sequence[str], metrics: Mapping[str, Any]) -> str:
-    return next((name for name in names if isinstance(metrics.get(name), int)), "")
+def _first(names: Sequence[str], metrics: Mapping[str, Any]) -> int | None:
+    """Return the first count that is there as a whole number; a user may store anything under these names."""
+    for name in names:
+        count = metrics.get(name)
+        if isinstance(count, int):
+            return count
+    return None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from itertools import tee
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from scripts.helpers.batch.last_success import last_success
 from scripts.helpers.batch.modes import Mode
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunClosedError, UnknownJobError
+from scripts.helpers.errors import PlanConflictError, RunClosedError
 from scripts.helpers.protocol.head import Head, LogEntry, Plan
 from scripts.helpers.protocol.names import BatchId, check_run_id
 from scripts.helpers.watermarks import Watermarks
@@ -24,21 +21,17 @@ class UnsavedRun:
     """A run without lease, plan and commit in the table, which it only reads. Offers what a job needs of a `Run`.
 
     Another run may hold the job meanwhile, and an open plan stays what it is: neither is looked at.
-    With mode ``disable`` the table is not asked at all.
 
     Parameters
     ----------
     watermarks, job_id, run_id
         As those of `Watermarks.begin`.
     mode
-        One that does not save.
-    job_runs
-        Place runs that never committed in time; see `last_success.last_success`.
-
-    Raises
-    ------
-    UnplacedRunError, UnknownJobError, InvalidValueError
-        A range whose ends cannot be told, or that ends before it starts.
+        One that does not save. Which versions it reads from and up to, its strategy finds out.
+    at
+        The version that is read from; None for the very beginning.
+    until
+        The version that a range ends with; None without a range, and where nothing was processed then.
     """
 
     replay = False
@@ -46,40 +39,18 @@ class UnsavedRun:
     fence = 0
 
     def __init__(
-        self, watermarks: Watermarks, job_id: str, run_id: str, mode: Mode, job_runs: Iterable[Mapping[str, Any]] = ()
+        self,
+        watermarks: Watermarks,
+        job_id: str,
+        run_id: str,
+        mode: Mode,
+        at: Head | LogEntry | None = None,
+        until: LogEntry | None = None,
     ) -> None:
         self.job_id, self.run_id, self.mode = job_id, check_run_id(run_id), mode
         self.plan: Plan | None = None
-        self._watermarks = watermarks
+        self._watermarks, self._at, self._until = watermarks, at, until
         self._closed: str | None = None
-        self._at: Head | LogEntry | None = None
-        self._until: LogEntry | None = None
-        if mode.is_range:
-            assert mode.from_run is not None
-            assert mode.to_run is not None
-            self._at, self._until = (
-                last_success(watermarks, job_id, end, known)
-                for end, known in zip((mode.from_run, mode.to_run), tee(job_runs), strict=True)
-            )
-            if self._at and self.until_version < self.version:
-                raise InvalidValueError(
-                    f"Run {mode.to_run!r} of job {job_id!r} stands for version {self.until_version} and run "
-                    f"{mode.from_run!r} for version {self.version}: the range ends before it starts. Exchange the two."
-                )
-        elif mode.name == "pause":
-            with suppress(UnknownJobError):
-                self._at = watermarks.latest(job_id)
-        if mode.name == "disable":
-            logger.warning(
-                "event=bookmark_disabled job=%s run=%s: everything is read and nothing is saved", job_id, run_id
-            )
-        elif not mode.is_range and not (self._at and self._at.watermarks):
-            logger.warning("event=first_run job=%s run=%s: no watermark yet, everything will be read", job_id, run_id)
-        logger.info(
-            "event=not_saving job=%s run=%s mode=%s range=%s version=%d",
-            job_id, run_id, mode.name, f"({self.version},{self.until_version}]" if mode.is_range else "none",
-            self.version,
-        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<UnsavedRun {self.run_id!r} of {self.job_id!r}: {self.mode.name}, {self._closed or 'open'}>"
@@ -100,6 +71,7 @@ class UnsavedRun:
 
     def until(self, context: str) -> Any:
         """Return the watermark that a range ends with; None where the range has nothing of the context."""
+        # Both ends may stand for one success. The context has a watermark there, but the range has no run.
         if self._until is None or self.until_version == self.version:
             return None
         return self._watermarks.lookups.state_at(self._until, context)

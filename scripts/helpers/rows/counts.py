@@ -1,4 +1,4 @@
-"""Count the rows that a job reads while it reads them: how many, their smallest and largest cursor, bytes written."""
+"""Count the rows that a job reads while it reads them: how many, their smallest and largest cursor."""
 
 from __future__ import annotations
 
@@ -89,17 +89,6 @@ class RowCounts:
         if contexts.keys() >= self._watched.keys():
             counts["rows_collected"] = sum(found["rows"] for found in contexts.values())
         return counts
-
-
-def bytes_below(spark: SparkSession, folder: str) -> int | None:
-    """Return the bytes of all files below a folder, as its file system adds them up; None where that is unknown."""
-    try:
-        path: Any = spark._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
-        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        return int(files.getContentSummary(path).getLength())
-    except Exception as error:
-        logger.debug("event=bytes_unknown error=%s", type(error).__name__)
-        return None
 
 
 def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:

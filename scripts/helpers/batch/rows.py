@@ -1,0 +1,123 @@
+"""`RowPlanning`: how a job takes the rows that are new, and makes related tables of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.batch.batch import NOTHING, Batch
+from scripts.helpers.batch.strategies import RowRequest
+from scripts.helpers.errors import PlanConflictError
+from scripts.helpers.protocol.names import new_token
+from scripts.helpers.relational.ids import KIND, IdBlock
+from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
+from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
+from scripts.helpers.rows.spark_frames import as_source
+from scripts.helpers.rows.window import RowWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from scripts.helpers.rows.sources import RowSource
+
+logger = logging.getLogger(__name__)
+
+
+class RowPlanning:
+    """Plans sources of rows in one batch.
+
+    Parameters
+    ----------
+    batch
+        The batch, begun.
+    clock
+        Returns the time as an aware datetime.
+    """
+
+    def __init__(self, batch: Batch, clock: Callable[[], datetime]) -> None:
+        self._batch, self._clock = batch, clock
+
+    def rows_since(
+        self, source: Any, cursor_column: str | Sequence[str], context: str | None, options: Mapping[str, Any]
+    ) -> Any:
+        """Return the rows of a source that are new; see `IncrementalJob.rows_since`."""
+        batch, chosen = self._batch, RowOptions(**options)
+        names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
+        rows = as_rows(source, context or "rows")
+        settled = batch.settled(context)
+        batch.read_through(rows)
+        before = batch.run.state(context) if context else None
+        strategy = batch.strategy_for(context)
+        request = RowRequest(rows, names, context or "rows", options, chosen, before, self._clock)
+        if settled is None:
+            window = strategy.window(request)
+        elif settled == NOTHING:
+            return rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
+        else:
+            window = RowWindow.from_plan(settled, names, request.context)
+            chosen.check_replay(window)
+        if not context:
+            return rows.rows(window)
+        planned: Mapping[str, Any]
+        if settled is None:
+            planned = window.to_plan() | chosen.to_plan()
+            batch.add(context, planned, strategy.rows_state(request, window))
+        else:
+            # The watermark that follows was frozen with the plan: made again it could differ, and does not count.
+            planned = settled
+            batch.add(context, planned, None)
+        logger.info(
+            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s lookback=%s nulls=%s "
+            "descending=%s %s",
+            batch.run.job_id, context, ",".join(names), before is None, window.is_empty, batch.run.replay,
+            window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
+        )  # fmt: skip
+        found = rows.rows(window)
+        if isinstance(rows, PandasRows):
+            batch.counts.add(context, rows.counts(found, window))
+            return found
+        return batch.counts.watch(context, found, window)
+
+    def relationalize(self, df: DataFrame | Any, root: str, context: str | None) -> dict[str, DataFrame]:
+        """Return nested rows as related tables; see `IncrementalJob.relationalize`."""
+        # Here, as it needs pyspark.
+        from scripts.helpers.relational.relations import Relations
+
+        batch = self._batch
+        relations = Relations(df, root, self._id_block(context))
+        batch.read_through(relations)
+        batch.end.whatever_comes(relations.release)
+        if context:
+            batch.add(context, relations.plan, relations.state_after)
+        else:
+            batch.may_be_empty = True
+        tables = relations.tables()
+        logger.info(
+            "event=planned job=%s context=%s kind=ids first_id=%d tables=%d replay=%s",
+            batch.run.job_id, context or "", relations.block.first, len(tables), batch.run.replay,
+        )  # fmt: skip
+        return tables
+
+    def _id_block(self, context: str | None) -> IdBlock:
+        if not context:
+            return IdBlock.unsaved(new_token())
+        batch = self._batch
+        stored = batch.inherited(context)
+        if stored == NOTHING:
+            # Rows need an id, so unlike a source these cannot be left for the next run.
+            raise PlanConflictError(
+                batch.run.job_id,
+                f"the frozen plan has no ids for context {context!r}. Run the code that made the plan, or discard the "
+                "plan.",
+            )
+        if stored is not None:
+            return IdBlock.of_plan(context, stored, batch.run.state(context))
+        slot = sum(plan.get("kind") == KIND for plan in batch.contexts.values())
+        return batch.strategy.id_block(context, slot)
+
+
+def as_rows(source: Any, name: str) -> RowSource:
+    """Return a source of rows as it is; a DataFrame of Spark or pandas, or a DynamicFrame, as one."""
+    return PandasRows(source, name=name) if is_pandas(source) else as_source(source, name)
