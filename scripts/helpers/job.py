@@ -73,7 +73,7 @@ class IncrementalJob:
         `from_run` up to and with `to_run` took, and saves nothing. ``disable`` takes everything and
         saves nothing, and never asks the table. The last two take no lease. See `modes.Mode`.
     namespace
-        Runs in different namespaces share nothing, and may run at once; see `namespaces.name_in_table`.
+        Runs in different namespaces share nothing, and may run at once; see `names.name_in_table`.
     job_runs
         What Glue's ``get_job_runs`` returns: places runs of a range that never committed. Those that `JobRuns`
         started are in the table, and in a Glue job Glue itself is asked.
@@ -287,7 +287,7 @@ class IncrementalJob:
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
         **options
             `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
-            `sink`: see `row_options.RowOptions`. `plan_window` lists the errors. A replay takes the
+            `sink`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
             options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
             `settled` for a range of runs.
         """
@@ -322,7 +322,7 @@ class IncrementalJob:
             where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
             again: for sources whose files never change, or that the job itself moves away.
         **options
-            See `file_rules.FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
+            See `FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
             disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
             and no batch follows that would take it.
         """
@@ -352,7 +352,7 @@ class IncrementalJob:
         """Return nested rows as related tables, by name: one of the rows, and one for each array or map in them.
 
         Names are those of Glue's Relationalize. The ids that join the tables go on over runs, and a
-        replay gives the same ones to the same rows; see `relationalize.Relations`, also for its errors.
+        replay gives the same ones to the same rows; see `Relations`, also for its errors.
 
         Parameters
         ----------
@@ -369,7 +369,7 @@ class IncrementalJob:
         PlanConflictError
             The inherited plan has no ids for this context.
         SourceChangedError, InvalidValueError, TooManyIdsError
-            See `id_blocks.IdBlock`.
+            See `IdBlock`.
         """
         return self._begun.rows.relationalize(df, root, transformation_ctx)
 
@@ -379,7 +379,7 @@ class IncrementalJob:
         A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
         counted while they are written (Spark's Observation), without a second pass. Parquet
         timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
-        of pandas is written as one Parquet file; see `pandas_writing.write_pandas`.
+        of pandas is written as one Parquet file; see `write_pandas`.
 
         A run that is paused or disabled writes to a batch id made of the mode, the run id and a hash of the
         job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.

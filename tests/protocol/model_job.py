@@ -15,7 +15,7 @@ from scripts.helpers.watermarks import Watermarks
 
 CONTEXT = "repairs"
 PAD_BYTES = 2_000
-"""What `padding` makes unless told: small, for tests that lower the limits of `spill`."""
+"""What `padding` makes unless told: small, for tests that lower the limits of `chunks`."""
 
 Point = Callable[[str], None]
 

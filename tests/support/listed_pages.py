@@ -16,7 +16,7 @@ from scripts.helpers.listing.ranges import Page
 
 
 class ListedPages:
-    """See `listing_ranges.Pages`. Answers take one of `pauses` by chance, so that threads take turns.
+    """See `ranges.Pages`. Answers take one of `pauses` by chance, so that threads take turns.
 
     `refused_page` and `refused_probe` are the numbers of the requests that are refused.
     """

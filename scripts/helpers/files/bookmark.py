@@ -50,7 +50,7 @@ class FileBookmark:
     saves
         Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
     **options
-        See `file_rules.FileOptions`.
+        See `FileOptions`.
 
     Examples
     --------

@@ -117,7 +117,7 @@ class FileDelta:
         return int(pc.sum(self.table.column("size")).as_py() or 0)
 
     def split(self, by: Callable[[str], K]) -> dict[K, FileDelta]:
-        """Part the delta by a function of the key, such as `spark_paths.suffix`."""
+        """Part the delta by a function of the key, such as `paths.suffix`."""
         parts: dict[K, list[int]] = {}
         for index, key in enumerate(self.table.column("key").to_pylist()):
             parts.setdefault(by(key), []).append(index)
@@ -137,7 +137,7 @@ class FileDelta:
         path_column: str | None = None,
         **options: Any,
     ) -> DataFrame:
-        """Read exactly these files with Spark's own reader; see `spark_reading.read_files`.
+        """Read exactly these files with Spark's own reader; see `reading.read_files`.
 
         It reads the latest version of each. For thousands of small text or JSON objects `read_small`
         is several times as fast.

@@ -138,7 +138,7 @@ class RangeMemory(ExactMemory):
     until, ledger
         The state when it ended, and what that remembers.
     by_time
-        As for `file_diff.compare`.
+        As for `diff.compare`.
     """
 
     keeps_gone = False

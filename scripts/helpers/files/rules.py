@@ -175,7 +175,7 @@ class FileOptions:
 
 
 def hidden(keys: pa.Array) -> pa.Array:
-    """Tell which keys Spark would skip; see `spark_paths.is_hidden`."""
+    """Tell which keys Spark would skip; see `paths.is_hidden`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -38,7 +38,7 @@ class JobBookmarks:
     """The job bookmarks of all jobs of one table, as a boto3 client for Glue gives them.
 
     Every read is strongly consistent. Arguments are keywords only, as in boto3, and answers are its
-    dicts. Errors are those of Glue's model (`glue_errors`), also as attributes of `exceptions`.
+    dicts. Errors are those of Glue's model (`glue_api.errors`), also as attributes of `exceptions`.
 
     Parameters
     ----------

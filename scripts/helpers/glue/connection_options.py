@@ -43,7 +43,7 @@ class FileRequest:
         Each a source as `IncrementalJob.new_files` takes it, with the options ``include`` and
         ``exclude`` of its own.
     options
-        Of all folders; see `file_rules.FileOptions`.
+        Of all folders; see `FileOptions`.
     """
 
     folders: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -86,7 +86,7 @@ def file_request(given: Mapping[str, Any]) -> FileRequest:
 
     Glue's own are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list, or JSON of one, of
     globs), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``, ``maxBand`` (milliseconds)
-    and ``maxFilesInBand``; numbers may be texts. Options of `file_rules.FileOptions` but ``include``
+    and ``maxFilesInBand``; numbers may be texts. Options of `FileOptions` but ``include``
     may stand beside them under their own names. Others are named in a WARNING.
 
     Raises
@@ -127,7 +127,7 @@ def table_request(given: Mapping[str, Any]) -> TableRequest:
 
     Glue's own are ``url``, ``user``, ``password``, ``dbtable``, ``jobBookmarkKeys``,
     ``jobBookmarkKeysSortOrder`` (asc or desc), ``hashfield`` or ``hashexpression`` with
-    ``hashpartitions``, and ``customJdbcDriverClassName``. Options of `row_options.RowOptions` may
+    ``hashpartitions``, and ``customJdbcDriverClassName``. Options of `RowOptions` may
     stand beside them under their own names. Others are named in a WARNING.
 
     Raises

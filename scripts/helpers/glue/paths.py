@@ -35,7 +35,7 @@ class Folder:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as options of `file_rules.FileOptions`."""
+        """Return what differs from the defaults, as options of `FileOptions`."""
         named = {"include": list(self.include), "exclude": list(self.exclude)}
         return {name: globs for name, globs in named.items() if globs}
 

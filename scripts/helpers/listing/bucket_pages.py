@@ -38,7 +38,7 @@ _REFUSED = {"AccessDenied", "AllAccessDisabled", "403"}
 
 
 class BucketPages:
-    """One prefix of a bucket, page by page. Keys are relative to `base`; see `listing_ranges.Pages`.
+    """One prefix of a bucket, page by page. Keys are relative to `base`; see `ranges.Pages`.
 
     EncodingType is left to botocore, which asks for encoded keys by itself.
     """
