@@ -28,6 +28,7 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
+from scripts.helpers.protocol.races import TO_CHANGE_A_JOB
 
 logger = logging.getLogger(__name__)
 
@@ -334,10 +335,11 @@ class RunsService:
         return self._switch(given["Name"], "DEACTIVATED")
 
     def _switch(self, name: str, state: str) -> Answer:
-        while True:
+        for _ in TO_CHANGE_A_JOB.races(self._records.store.sleep):
             trigger = self._trigger(name)
             if trigger.state == state or self._records.write_trigger(trigger, trigger.in_state(state)):
                 return {"Name": name}
+        raise LostRaceError(name)
 
     @operation("DeleteTrigger")
     def delete_trigger(self, given: Request) -> Answer:
