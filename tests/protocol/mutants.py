@@ -97,7 +97,7 @@ def chunks_after_head(patch: pytest.MonkeyPatch) -> None:
     late: list[Any] = []
     patch.setattr(Store, "write_chunks", lambda self, job_id, chunks: late.append((job_id, chunks)))
 
-    def swap_first(self: Store, *args: Any) -> Head | None:
+    def swap_first(self: Store, *args: Any) -> Written[Head] | Lost[Head]:
         found = swap(self, *args)
         while late:
             write_chunks(self, *late.pop())

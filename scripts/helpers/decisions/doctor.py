@@ -41,6 +41,8 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     if head is None:
         remedy = "One item is taken over by the next begin. Of several, tell which counts with adopt."
         return [Finding("no head", f"{len(found)} items without a head", remedy)]
+    # The items were read one page after another. A run that commits meanwhile writes chunks that the first head does
+    # not refer to: they would look orphaned, and a repair would delete them.
     again = store.read_head(job_id)
     if again is None or again.identity != head.identity:
         return [Finding("open plan", "the job changed while it was examined", "Run the doctor again.")]
@@ -48,6 +50,8 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     return [
         *_open_plan(head, now),
         *_missing_log(store, head, found, repair),
+        # A run writes its chunks before the head refers to them. While one has the job, a chunk that nothing refers to
+        # may be the next plan's.
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
     ]
@@ -85,14 +89,18 @@ def _chunks(
     store: Store, head: Head, found: dict[str, items.Item], live: dict[str, items.Item], repair: bool
 ) -> Iterable[Finding]:
     held: dict[str, Spilled] = {}
-    for holder in [head.watermarks, *([head.plan.contexts, head.plan.next] if head.plan else [])]:
-        held |= _by_chunk(holder)
+    held |= _by_chunk(head.watermarks)
+    if head.plan:
+        held |= _by_chunk(head.plan.contexts)
+        held |= _by_chunk(head.plan.next)
     needed = dict(held)
     for key, item in found.items():
         if _is_log(key):
             by_chunk = _by_chunk(items.log_from_item(item).watermarks)
             held |= by_chunk
-            needed |= by_chunk if key in live else {}
+            # DynamoDB deletes expired items in any order: the chunks of an entry that has expired may go before it.
+            if key in live:
+                needed |= by_chunk
     for key in sorted(needed.keys() - found.keys()):
         yield Finding("missing chunk", f"{key}", "Restore it from a backup, or rewind to a version without it.")
     for key in sorted(found):

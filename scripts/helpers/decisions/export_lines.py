@@ -82,13 +82,14 @@ def read_item(item: items.Item) -> Head | None:
 
 def chunks_of(head: Head) -> set[str]:
     """Return the range keys of all chunks that a head needs."""
-    plans = [head.plan.contexts, head.plan.next] if head.plan else []
-    return {
-        items.chunk_key(reference.id, index)
-        for holder in (head.watermarks, *plans)
-        for reference in references(holder)
-        for index in range(reference.chunks)
-    }
+    needed = references(head.watermarks)
+    if head.plan:
+        needed += references(head.plan.contexts)
+        needed += references(head.plan.next)
+    keys: set[str] = set()
+    for reference in needed:
+        keys.update(items.chunk_key(reference.id, index) for index in range(reference.chunks))
+    return keys
 
 
 def check(path: str, lines: Iterable[bytes]) -> Exported:
@@ -139,6 +140,7 @@ class _Reading:
                 raise self.refused("the hash of the file is another one, so it was changed after the export")
         else:
             self._item({name: _from_json(value) for name, value in content.items()}, line)
+        # After the comparison above: the hash in the last line is that of the lines before it.
         self._hash.update(line)
 
     def _begin(self, content: Any) -> None:
@@ -150,6 +152,7 @@ class _Reading:
 
     def _item(self, item: items.Item, line: bytes) -> None:
         job_id, range_key = item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]
+        # An import writes job by job, each with its head last. Of a job in two places it would write two halves.
         if job_id != self._job and job_id in self._found.jobs:
             raise self.refused("the items of its job are not all in one place")
         self._job = job_id

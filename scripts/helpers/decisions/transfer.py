@@ -31,7 +31,10 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import to_utc_string
 
 READS = 5
-"""Attempts to read a job that does not change meanwhile."""
+"""Attempts to read a job that does not change meanwhile.
+
+No `Patience` of `races`: nothing is written here, so nobody is disturbed, and reading the items again is the pause.
+"""
 WRITERS, JOBS_AT_ONCE = 8, 64
 CHANGED = "the file has changed since it was checked"
 
@@ -217,8 +220,12 @@ def plan_import(
 
 def _step(there: Mapping[str, bytes], wanted: Mapping[str, bytes], replace: bool) -> Step | None:
     """Compare a job in the table with that in the file; None: they differ, and nothing is to be replaced."""
+    # Heads are written last. Without one, and with nothing that is not in the file, an import died here.
     if there.items() <= wanted.items() and items.HEAD_KEY not in there:
-        return "new" if not there else "same" if len(there) == len(wanted) else "continue"
+        if not there:
+            return "new"
+        return "same" if len(there) == len(wanted) else "continue"
+    # The same head means the same job: some of its history may have expired on either side.
     if there == wanted or (not replace and there.get(items.HEAD_KEY, b"") == wanted.get(items.HEAD_KEY)):
         return "same"
     return "replace" if replace else None
@@ -296,6 +303,7 @@ def _write_job(
         if head is None:
             return None
         (item,) = [item for item in found if item[items.RANGE_KEY]["S"] == items.HEAD_KEY]
+        # The head comes last, and only where there is none: a run may have begun the job while its items were written.
         if not store.put(item):
             raise StaleError(
                 f"Job {job_id!r} was begun while it was imported. Stop its runs, and import it to replace."
@@ -307,6 +315,8 @@ def _write_job(
     log = items.log_to_item(LogEntry(job_id, after.version, after.watermarks, after.last))
     if step == "replace":
         # What is there under the same keys may be of the other job, or expire.
+        # Chunks come before the head that refers to them. History comes after it: until the head is written the old
+        # job counts, and if it has changed since the plan was made, its history is still whole.
         _put_all(store, chunks, if_new=False)
         _swap(store, plan.present.get(job_id), after)
         _put_all(store, [log, *others], if_new=False)

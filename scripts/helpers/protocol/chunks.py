@@ -129,15 +129,18 @@ def spill_large(
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
+        # A reference inside chunks would not be seen by what collects chunks, and what it refers to would be deleted.
         if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
-            continue  # A reference inside chunks would not be seen by what collects chunks.
+            continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
         earlier = known.get(name) if known else None
+        # All but the id: count, length and hash are those of the same bytes, stored by an earlier run.
         if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
             kept[name] = earlier
         else:
             kept[name], chunks[reference.id] = reference, parts
         total += _size({name: kept[name]}, what) - sizes[name]
+    # Refuses what is still too large, before any chunk is written for it.
     encode(kept, what=what)
     return kept, chunks
 
@@ -166,6 +169,8 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
     inflate = zlib.decompressobj()
     try:
+        # One byte more than was written is enough to notice an altered stream. Without the limit a few kilobytes
+        # could decompress to all of the memory.
         raw = inflate.decompress(b"".join(parts), reference.length + 1)
     except zlib.error as error:
         raise ValueError("not compressed data") from error
@@ -174,6 +179,7 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
         raise ValueError("length or checksum differ")
     try:
+        # The hash is part of the head, so whoever can write there can make it fit: the content is checked as well.
         attribute, types = json.loads(raw)
         return decode(_from_json(attribute), types)["value"]
     except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, binascii.Error) as error:

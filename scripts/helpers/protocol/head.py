@@ -220,6 +220,8 @@ class Head:
         for the end of the lease (RunInProgressError until then), unless a take-over is ordered.
         """
         attempt = 1
+        # The same run enters before its lease is over: it is the retry of an attempt that died, and to wait for its own
+        # lease would only lose time. The fence below keeps the earlier attempt out, should it be alive after all.
         if self.claim and same_run(self.claim.run_id, run_id):
             attempt = self.claim.attempt + 1
         elif self.claim and now < self.claim.lease_until and not take_over:
@@ -237,6 +239,7 @@ class Head:
         """Freeze: store the plan, once. PlanConflictError if another one is open, or no run has the job."""
         if self.claim is None:
             raise PlanConflictError(self.job_id, "no run has the job, so no plan can be frozen. Call begin first.")
+        # The same plan again is no conflict: to freeze twice changes nothing.
         if self.plan is not None and self.plan != plan:
             raise PlanConflictError(
                 self.job_id,

@@ -135,6 +135,7 @@ def _change_to_map(change: Change) -> Item:
         "attempt": number(change.attempt),
     }
     item["metrics"], item["metricTypes"] = encode_metrics(change.metrics, {})
+    item |= _counts_to_map(change)
     texts = {
         "byRun": change.run_id,
         "planId": change.plan_id,
@@ -143,7 +144,10 @@ def _change_to_map(change: Change) -> Item:
         "previousRun": change.previous_run_id,
         "startedAt": to_utc_string(change.started_at) if change.started_at else None,
     }
-    return item | _counts_to_map(change) | {name: {"S": text} for name, text in texts.items() if text is not None}
+    for name, text in texts.items():
+        if text is not None:
+            item[name] = {"S": text}
+    return item
 
 
 def _counts_to_map(change: Change) -> Item:
@@ -155,7 +159,9 @@ def _plan_to_map(plan: Plan) -> Item:
     contexts, context_types = values.encode(plan.contexts, what="plan")
     following, next_types = values.encode(plan.next)
     item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
-    return item | ({"at": {"S": to_utc_string(plan.at)}} if plan.at else {})
+    if plan.at:
+        item["at"] = {"S": to_utc_string(plan.at)}
+    return item
 
 
 def number(value: int) -> Attribute:
@@ -200,6 +206,7 @@ def reading(item: Item, read: Callable[[Item], T]) -> T:
 
 def check_format(item: Item) -> None:
     """Raise NewerFormatError for an item of a later format."""
+    # Before anything else is read: a later format may have moved or renamed the rest, which would then look corrupt.
     found = item.get("fmt", {}).get("N", "0")
     if found.isdigit() and int(found) > FORMAT:
         raise NewerFormatError(item[HASH_KEY]["S"], int(found), FORMAT)
@@ -207,6 +214,8 @@ def check_format(item: Item) -> None:
 
 def _head(item: Item) -> Head:
     claim = plan = None
+    # Either name is enough to look for all: half a claim or plan is an altered item, and to read it as none would let
+    # a second run in, or lose a batch.
     if "ownerTok" in item or "owner" in item:
         claim = Claim(
             run_id=item["owner"]["S"],

@@ -119,6 +119,7 @@ def list_jobs(
         try:
             list(pool.map(_Walk.run, walks))
         except BaseException:
+            # The pool waits for its threads before it lets the error out: the others would walk to their ends first.
             tally.stopped = True
             raise
     found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
@@ -176,7 +177,9 @@ class _Walk:
     def run(self) -> None:
         start: items.Item | None = None
         while self._tally.may_ask():
-            request = self._request | {"Limit": self._limit} | ({"ExclusiveStartKey": start} if start else {})
+            request = self._request | {"Limit": self._limit}
+            if start:
+                request["ExclusiveStartKey"] = start
             page = self._store.page_of_table(request)
             known, last = len(self.found), page.get("LastEvaluatedKey")
             for item in page["Items"]:
@@ -205,7 +208,8 @@ class _Walk:
         """Add the job whose items are all behind us; one without a head is asked for, as a jump may pass over it."""
         if self._job is not None:
             listed = _listed(self._job, self._head) if self._head else self._headless(self._job)
-            self.found += [listed] if listed else []
+            if listed is not None:
+                self.found.append(listed)
         self._job, self._head, self._seen = None, None, set()
 
     def _headless(self, job_id: str) -> ListedJob | None:

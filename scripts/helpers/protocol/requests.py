@@ -34,6 +34,8 @@ def put_head(table_name: str, before: Head | None, after: Head) -> dict[str, Any
     """
     request: dict[str, Any] = {"TableName": table_name, "Item": head_to_item(after)}
     if before is None:
+        # Two first runs may both have read that there is no head. Without the condition the second would
+        # overwrite the first one's claim, and both would work.
         return request | {
             "ConditionExpression": "attribute_not_exists(#job)",
             "ExpressionAttributeNames": {"#job": HASH_KEY},
@@ -45,6 +47,8 @@ def renew_lease(table_name: str, head: Head) -> dict[str, Any]:
     """Build the heartbeat: a later end of the lease, valid only while the claim is the same."""
     assert head.claim is not None
     condition = _unchanged(head)
+    # An abort lets go of the job and leaves version, fence, epoch and plan as they were. Without the token a late
+    # heartbeat would write the end of a lease into a head that nobody holds.
     condition["ConditionExpression"] += " AND #token = :token"
     condition["ExpressionAttributeNames"] |= {"#token": "ownerTok", "#lease": "leaseUntil"}
     condition["ExpressionAttributeValues"] |= {
@@ -63,6 +67,10 @@ def _unchanged(head: Head) -> dict[str, Any]:
     if head.plan:
         same_plan = "#plan = :plan"
         bound[":plan"] = {"S": head.plan.plan_id}
+    # The fence keeps out a run whose job another one has taken over. The version refuses what missed a commit, the plan
+    # a second freeze, or a commit of a plan that is not the open one. The epoch refuses what was read before the
+    # table was restored: version and fence may since have come to the same numbers again.
+    # The lease is not compared: a renewal in between would refuse every step of the run that renewed it.
     return {
         "ConditionExpression": f"#version = :version AND #fence = :fence AND #epoch = :epoch AND {same_plan}",
         "ExpressionAttributeNames": names,
@@ -72,6 +80,8 @@ def _unchanged(head: Head) -> dict[str, Any]:
 
 def put_log(table_name: str, entry: LogEntry) -> dict[str, Any]:
     """Build the write of a log entry; a second one of the same version is refused by its condition."""
+    # The entry of a version is written by the run that committed it and again by the next begin, in case that run
+    # died in between. A late writer must not replace an entry that has been given its end meanwhile.
     return {
         "TableName": table_name,
         "Item": log_to_item(entry),
@@ -82,6 +92,8 @@ def put_log(table_name: str, entry: LogEntry) -> dict[str, Any]:
 
 def put_run(table_name: str, entry: LogEntry) -> dict[str, Any]:
     """Build the write of a run item; a later version of the same run is never overwritten."""
+    # A run id may commit more than once, and a begin repairs the item of the version before it. Without the comparison
+    # a delayed repair would put an older version over the newer one. An item of the original class has no version.
     return {
         "TableName": table_name,
         "Item": run_to_item(entry),
@@ -99,6 +111,7 @@ def put_in_place_of(table_name: str, before: Item | None, after: Item) -> dict[s
             "ConditionExpression": "attribute_not_exists(#job)",
             "ExpressionAttributeNames": {"#job": HASH_KEY},
         }
+    # Each write leaves a token of its own, so this refuses to undo a change that was made after `before` was read.
     return request | {
         "ConditionExpression": "#token = :token",
         "ExpressionAttributeNames": {"#token": TOKEN},
@@ -108,6 +121,7 @@ def put_in_place_of(table_name: str, before: Item | None, after: Item) -> dict[s
 
 def expire(table_name: str, job_id: str, range_key: str, at: datetime, version: int | None = None) -> dict[str, Any]:
     """Build the write that lets an item expire; with `version` only while the item still is of that version."""
+    # An update of an item that is gone would create one that has nothing but its key and an end.
     request: dict[str, Any] = {
         "TableName": table_name,
         "Key": key(job_id, range_key),
@@ -117,6 +131,7 @@ def expire(table_name: str, job_id: str, range_key: str, at: datetime, version: 
         "ExpressionAttributeValues": {":at": number(int(at.timestamp()))},
     }
     if version is not None:
+        # A run id that committed again has a newer version in the same item, which must not expire with the old one.
         request["ConditionExpression"] = "#version = :version"
         request["ExpressionAttributeNames"] = {"#ttl": TTL_ATTRIBUTE, "#version": "version"}
         request["ExpressionAttributeValues"][":version"] = number(version)
@@ -125,6 +140,8 @@ def expire(table_name: str, job_id: str, range_key: str, at: datetime, version: 
 
 def put_chunk(table_name: str, job_id: str, chunks_id: str, index: int, data: bytes) -> dict[str, Any]:
     """Build the write of a chunk; a chunk is immutable, so a second write of it is refused."""
+    # Heads and log entries know the hash of what they refer to: other bytes under the same key would make
+    # every version that shares the chunk unreadable.
     return {
         "TableName": table_name,
         "Item": key(job_id, chunk_key(chunks_id, index)) | {"fmt": number(FORMAT), "data": {"B": data}},
@@ -137,6 +154,7 @@ def put_item(table_name: str, item: Item, *, if_new: bool) -> dict[str, Any]:
     """Build the write of one item as it is, as when it is moved from another table."""
     request: dict[str, Any] = {"TableName": table_name, "Item": item}
     if if_new:
+        # What is there already was written by an import that died, or by a run that has begun since: both stay.
         request |= {
             "ConditionExpression": "attribute_not_exists(#job)",
             "ExpressionAttributeNames": {"#job": HASH_KEY},

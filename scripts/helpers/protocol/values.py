@@ -158,6 +158,7 @@ class _Encoder:
             raise self.refuse(path, f"is past entry {MAX_ENTRIES:,} of its map", "Store fewer entries.")
         if value is None:
             return {"NULL": True}, None
+        # The order counts: True is an int as well, and a datetime is a date.
         if isinstance(value, bool):
             return {"BOOL": bool(value)}, None
         if isinstance(value, str):
@@ -174,7 +175,7 @@ class _Encoder:
             return {"S": self.moment(value, path)}, {"S": "datetime"}
         if isinstance(value, date):
             return {"S": value.isoformat()}, {"S": "date"}
-        if isinstance(value, Spilled):
+        if isinstance(value, Spilled):  # Named here because a reference is a tuple, which is refused below.
             return self.mapping(value._asdict(), path, depth)[0], {"S": SPILLED}
         if isinstance(value, Mapping):
             return self.mapping(value, path, depth)
@@ -196,6 +197,7 @@ class _Encoder:
     def integer(self, value: int, path: str) -> str:
         if abs(value) < 10**MAX_DIGITS:
             return str(int(value))
+        # By its bits first: a huge int would be converted to a Decimal in vain, at some cost.
         if value.bit_length() > 4 * (MAX_EXPONENT + 1):
             raise self.refuse(path, "is too large a number: the limit is 9.9E+125", "Store it as a string.")
         number = Decimal(int(value))
@@ -229,6 +231,7 @@ class _Encoder:
             raise self.refuse(path, f"has digits after decimal place {-LAST_PLACE}", "Round it.")
 
     def moment(self, value: datetime, path: str) -> str:
+        # pandas' NaT is a datetime that equals nothing; it would be stored as the text "NaT".
         if value != value:
             raise self.refuse(path, "is NaT, which is no time", "Leave it out or store None.")
         if value.utcoffset() is None:
@@ -317,6 +320,7 @@ def _number(text: str, kind: str | None) -> int | float | Decimal:
         number = Decimal(text)
     except InvalidOperation:
         raise ValueError("not a number") from None
+    # int() of 1E+999999999 would take all memory.
     if not number.is_finite() or number.adjusted() > MAX_EXPONENT:
         raise ValueError("not a number that a table can hold")
     if kind == "float":
