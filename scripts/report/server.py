@@ -23,6 +23,7 @@ NAMES = ("localhost", "127.0.0.1", "::1")
 class PageServer(ThreadingHTTPServer):
     """Serves the overview at ``/`` and one job's details at ``/job?name=…``, read anew each time."""
 
+    # A connection that a browser keeps open must not hold the program up after Ctrl-C.
     daemon_threads = True
 
     def __init__(
@@ -38,8 +39,10 @@ class PageServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Where the page is."""
-        host = str(self.server_address[0])
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}/"
+        host, port = str(self.server_address[0]), self.server_address[1]
+        if ":" in host:
+            host = f"[{host}]"
+        return f"http://{host}:{port}/"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -82,6 +85,7 @@ class Handler(BaseHTTPRequestHandler):
             return False
         try:
             named = urlsplit(f"//{hosts[0]}")
+            # Browsers leave out port 80.
             return named.hostname in NAMES and (named.port or 80) == self.server.server_address[1]
         except ValueError:
             return False

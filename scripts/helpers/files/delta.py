@@ -103,6 +103,7 @@ class FileDelta:
     @property
     def paths(self) -> list[str]:
         """Full URIs with raw keys. Spark would glob them: `read` does not."""
+        # Whoever has the paths reads the latest versions, and is not seen doing it.
         self.unpinned.add("paths")
         return [self.location.uri(key) for key in self.table.column("key").to_pylist()]
 
@@ -121,12 +122,13 @@ class FileDelta:
         parts: dict[K, list[int]] = {}
         for index, key in enumerate(self.table.column("key").to_pylist()):
             parts.setdefault(by(key), []).append(index)
-        return {
-            value: FileDelta(
+        deltas: dict[K, FileDelta] = {}
+        for value, rows in parts.items():
+            # All parts share one set: what one of them read whatever its version, `unchanged` of the whole must know.
+            deltas[value] = FileDelta(
                 self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned
             )
-            for value, rows in parts.items()
-        }
+        return deltas
 
     def read(
         self,

@@ -39,14 +39,24 @@ def explained(
     memory: ExactMemory | WindowMemory,
 ) -> Explanation:
     """Say what became of a key, given its last row in the ledger and the object as it is listed now."""
-    if row is not None and not (row["status"] == GONE and now is not None):
-        known = {name: row[name] for name in ("version", "run_id", "etag", "size", "modified")}
+    # What was gone and is there again is judged as if the ledger did not know it.
+    is_back = row is not None and row["status"] == GONE and now is not None
+    if row is not None and not is_back:
         reason = f"{row['status']} at version {row['version']} by run {row['run_id']}"
         if now is None and row["status"] != GONE:
             reason += "; it is not there any more"
         elif now is not None and (now["etag"], now["size"]) != (row["etag"], row["size"]):
             reason += "; it has changed since"
-        return Explanation(key, row["status"], reason, **known)
+        return Explanation(
+            key,
+            row["status"],
+            reason,
+            version=row["version"],
+            run_id=row["run_id"],
+            etag=row["etag"],
+            size=row["size"],
+            modified=row["modified"],
+        )
     if now is None:
         return Explanation(key, "unknown", "it is not there, and nothing is remembered of it")
     seen = {name: now[name] for name in ("etag", "size", "modified")}

@@ -47,6 +47,7 @@ def parse_message(body: str) -> list[ObjectEvent]:
 
 def _events(message: Mapping[str, Any], unwrap: bool) -> Iterator[ObjectEvent]:
     if unwrap and message.get("Type") == "Notification":
+        # SNS wraps once. Unwrapped again and again, a message could nest as deep as its sender likes.
         yield from _events(json.loads(message["Message"]), unwrap=False)
     elif message.get("Event") == "s3:TestEvent":
         return
@@ -133,6 +134,7 @@ def _valid(key: str) -> str:
 
 
 def _sequencer(found: Mapping[str, Any]) -> str:
+    # Sequencers are compared as texts, and there "B" comes before "a".
     return str(found.get("sequencer") or "").lower()
 
 
@@ -144,6 +146,7 @@ def _etag(value: str) -> str:
 
 
 def _size(value: int) -> int:
+    # JSON's true is an int to Python. The ledger keeps sizes in 64 bits, with a sign.
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise ValueError("its size is no number of bytes")
     return value

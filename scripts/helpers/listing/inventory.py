@@ -231,12 +231,12 @@ class S3Inventory:
 def _parse_manifest(uri: str, body: bytes) -> _Manifest:
     try:
         fields: Mapping[str, Any] = json.loads(body)
-        # S3 writes the time in milliseconds. `fromtimestamp` would round some of them, and refuse years far off.
         version, file_format = fields["version"], fields["fileFormat"]
         manifest = _Manifest(
             uri=uri,
             source_bucket=str(fields["sourceBucket"]),
             bucket=str(fields["destinationBucket"]).rpartition(":")[2],
+            # In milliseconds. `fromtimestamp` would round some of them, and refuse years far off.
             created=_EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
             file_format=str(file_format),
             file_schema=str(fields["fileSchema"]),
@@ -258,4 +258,7 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    lines = str(error).splitlines()
+    # Some errors have no text at all.
+    first = lines[0] if lines else type(error).__name__
+    return first.rstrip(".")

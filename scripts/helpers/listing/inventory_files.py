@@ -107,6 +107,7 @@ def _read_csv(file: BinaryIO, names: list[str], source: str) -> Iterator[pa.Reco
 
     wanted = columns_to_read(source, names)
     stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")
+    # Arrow refuses a CSV of no bytes, and a data file without rows is sound.
     if not stream.read(1):
         return
     file.seek(0)
@@ -131,9 +132,11 @@ def _decoded(keys: pa.Array) -> pa.Array:
     """Decode keys. In a CSV inventory they are URL-encoded as in a listing: a space is a plus."""
     if not pc.any(pc.match_substring_regex(keys, "[%+]")).as_py():
         return keys
-    return pa.array(
-        [None if key is None else unquote_plus(key, errors="strict") for key in keys.to_pylist()], pa.string()
-    )
+    decoded: list[str | None] = []
+    for key in keys.to_pylist():
+        # Strict: a replacement character in a key would name another object, or none.
+        decoded.append(None if key is None else unquote_plus(key, errors="strict"))
+    return pa.array(decoded, pa.string())
 
 
 def _read_parquet(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
@@ -154,13 +157,17 @@ def _read_orc(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
 
 
 def _to_listed(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+    # Not safe: ORC's times are in nanoseconds, and a safe cast refuses those that a listing cannot hold in full.
     columns: dict[str, Any] = {name: batch.column(name).cast(_TYPES[name], safe=False) for name in batch.schema.names}
+    # What is null counts as a current object. A row without key stays, so that the check below reports it:
+    # dropped here, its object would be missed without a word.
     kept = pc.fill_null(pc.starts_with(columns["key"], prefix), True)
     if "is_latest" in columns:
         kept = pc.and_(kept, pc.fill_null(columns["is_latest"], True))
     if "is_delete_marker" in columns:
         kept = pc.and_not(kept, pc.fill_null(columns["is_delete_marker"], False))
     columns = {name: column.filter(kept) for name, column in columns.items()}
+    # Checked after the filter: a delete marker has neither size nor ETag, and is no damage.
     for name, shown in NEEDED.items():
         if columns[name].null_count:
             row = pc.index(columns[name].is_null(), True).as_py()
@@ -168,10 +175,10 @@ def _to_listed(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
     count = len(columns["key"])
     columns["key"] = pc.utf8_slice_codeunits(columns["key"], len(prefix))
     columns["e_tag"] = pc.utf8_trim(columns["e_tag"], '"')
-    return pa.record_batch(
-        [
-            columns[name] if name in columns else pa.nulls(count, LISTED.field(field).type)
-            for field, name in _FIELDS.items()
-        ],
-        schema=LISTED,
-    )
+    listed = []
+    for field, name in _FIELDS.items():
+        if name in columns:
+            listed.append(columns[name])
+        else:
+            listed.append(pa.nulls(count, LISTED.field(field).type))
+    return pa.record_batch(listed, schema=LISTED)

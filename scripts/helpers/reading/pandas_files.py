@@ -104,7 +104,11 @@ def read_pandas(
                 f"key {one.key!r} is no readable {format} ({type(error).__name__}). Load it again, or check the "
                 "options.",
             ) from None
-        added = dict(zip(names, folder_values(one.key)[-len(names) :], strict=True)) if names else {}
+        added: dict[str, Any] = {}
+        # Without names the slice would be [-0:], which is everything.
+        if names:
+            values = folder_values(one.key)[-len(names) :]
+            added.update(zip(names, values, strict=True))
         if path_column is not None:
             added[path_column] = location.uri(one.key)
         taken = {str(name).lower() for name in found.columns}

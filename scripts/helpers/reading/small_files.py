@@ -104,7 +104,9 @@ def read_small_files(
     parsed = _parsed(fetched, format, fields, asked)
     selected = [parsed[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
     selected += [parsed[f"folder_{index}"].cast(kind).alias(name) for index, (name, kind) in enumerate(folders)]
-    return parsed.select(*selected, *([] if path_column is None else [parsed["path"].alias(path_column)]))
+    if path_column is not None:
+        selected.append(parsed["path"].alias(path_column))
+    return parsed.select(*selected)
 
 
 @contextmanager
@@ -181,8 +183,10 @@ def _packed(spark: SparkSession, table: pa.Table, count: int) -> DataFrame:
     planned = table.select(list(Planned._fields))
     total = pc.sum(planned.column("size")).as_py() or 0
     tasks = max(_TASKS_PER_SLOT * spark.sparkContext.defaultParallelism, math.ceil(total / _TASK_BYTES))
+    # At least 1: an empty plan would make it 0, which `range` refuses as a step.
     each = max(1, math.ceil(count / tasks))
-    return spread(spark, [pack(planned.slice(start, each)) for start in range(0, count, each)])
+    parts = [pack(planned.slice(start, each)) for start in range(0, count, each)]
+    return spread(spark, parts)
 
 
 def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[str, str]) -> DataFrame:

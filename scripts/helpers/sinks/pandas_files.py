@@ -58,6 +58,8 @@ def write_pandas(
     size = packed.tell()
     packed.seek(0)
     kept = NAME if size else ""
+    # Cleared before the write: a run that dies in between leaves too little, which its next attempt writes again.
+    # The other way round, parts of a dead attempt could stay beside the new file, and their rows would count twice.
     try:
         if location.is_local:
             _clear_local(location, kept)
@@ -91,19 +93,23 @@ def _clear_s3(client: S3Client, location: Location, kept: str) -> None:
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=location.prefix)
     for page in pages:
         keys = [found["Key"] for found in page.get("Contents", []) if found["Key"] != location.prefix + kept]
+        # A page has at most 1,000 keys, and so may a request to delete.
         if keys:
             answer = client.delete_objects(
                 Bucket=location.bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
             )
+            # S3 answers 200 also where it refused to delete some of the keys.
             for refused in answer.get("Errors", []):
                 raise ClientError({"Error": {"Code": refused.get("Code", "Unknown")}}, "DeleteObjects")
 
 
 def _write_local(location: Location, packed: memoryview) -> None:
     os.makedirs(location.prefix, exist_ok=True)
+    # Readers see the old file or the whole new one; Spark passes over names that begin with a dot.
     part = f"{location.prefix}.{NAME}"
     with open(part, "wb") as file:
         file.write(packed)
         file.flush()
+        # Else a power cut after the rename may leave an empty file under the final name.
         os.fsync(file.fileno())
     os.replace(part, location.prefix + NAME)
