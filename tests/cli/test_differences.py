@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from scripts.cli.diff import differences
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, commit, document, rows_state
 
@@ -90,3 +93,29 @@ def test_job_with_one_version_differs_in_nothing_when_compared(run: Command, wat
     found = document(run(watermarks, "diff", "loans", "--output", "json"))
 
     assert (found["from"]["version"], found["to"]["version"], found["changes"]) == (1, 1, [])
+
+
+def test_differences_are_in_the_order_of_their_names_when_there_are_many() -> None:
+    # Of twenty names, a set keeps the order by chance once in 20! times.
+    names = [f"context-{letter}" for letter in "tsrqponmlkjihgfedcba"]
+
+    found = differences(dict.fromkeys(names[:10], 1), dict.fromkeys(names, 2))
+
+    assert [change.name for change in found] == names[::-1]
+
+
+def test_progress_names_the_job_in_printable_letters_when_its_name_moves_the_cursor(
+    run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def progress(_around: object, text: str) -> Iterator[None]:
+        said.append(text)
+        yield
+
+    monkeypatch.setattr("scripts.cli.diff.progress", progress)
+
+    run(watermarks, "diff", "loans\x1b[2J")
+
+    assert said == ["reading versions of loans\\x1b[2J"]

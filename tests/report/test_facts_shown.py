@@ -15,6 +15,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
 from scripts.report.page import live_page, make_entry, render, render_job
+from scripts.report.periods import in_periods
 from tests.conftest import Clock
 from tests.report.shown import Details, Overview, parsed
 
@@ -269,6 +270,13 @@ def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, sai
     assert Details(render_job(facts, 2)).said.startswith(said)
 
 
+def test_sources_are_contexts_of_rows_and_files_when_other_maps_are_stored() -> None:
+    stored = {"ids": {"kind": "ids", "next_id": 4}, "own": {"seen": 1}, "plain": 5}
+    head = replace(job("fine").head or Head.first("fine"), watermarks={**stored, "scans": {"kind": "files"}})
+
+    assert [context.name for context in JobFacts("fine", NOW, head).contexts] == ["scans"]
+
+
 # --- over time ----------------------------------------------------------------------------------
 
 
@@ -334,6 +342,26 @@ def test_failed_runs_since_the_last_version_are_in_the_last_period_when_listed()
     failed = [row["Failed runs"] for row in shown.tables["The figures of the charts, newest period first"]]
     assert failed[0] != "0"
     assert [count for count in failed[1:] if count != "0"] == ["2"]
+
+
+def test_version_is_in_the_last_period_when_it_is_newer_than_now() -> None:
+    ahead = entry(1_004, -2 * HOUR, NOW, metrics={"rows_collected": 70})
+    found = in_periods(replace(FACTS, entries=[ahead, *ENTRIES_OF_JOB]))
+
+    assert found is not None
+    assert (len(found.periods), found.periods[-1].versions, found.periods[-1].rows) == (49, 1, 70)
+    assert sum(period.versions for period in found.periods) == 4
+
+
+def test_period_has_no_lag_when_no_cursor_is_known_in_it() -> None:
+    older = replace(ENTRIES_OF_JOB[2], watermarks={"scans": {"kind": "files"}})
+    found = in_periods(replace(FACTS, entries=[*ENTRIES_OF_JOB[:2], older]))
+
+    assert found is not None
+    # The first cursor comes with the version of 13:45, at the end of the period that begins at 13:40.
+    lags = [(period.start, period.lag) for period in found.periods]
+    assert {lag for start, lag in lags if start < NOW - 2 * HOUR - timedelta(minutes=5)} == {None}
+    assert None not in [lag for start, lag in lags if start >= NOW - 2 * HOUR - timedelta(minutes=5)]
 
 
 # --- all jobs -----------------------------------------------------------------------------------
