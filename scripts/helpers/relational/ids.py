@@ -67,11 +67,13 @@ class IdBlock:
         """
         _check_kind(context, states.get(context))
         above = [_above(name, state, version) for name, state in states.items() if _kind(state) == KIND]
+        # The highest of all contexts: blocks of one that a person has set forward would meet those of another.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise TooManyIdsError(
                 context, f"a batch has them for {1 << SLOT_BITS} contexts at most. Make a job of its own of the others."
             )
+        # The whole stride has to fit, as further contexts of the batch take their blocks of it.
         if base + STRIDE > MAX_ID:
             raise TooManyIdsError(context, "no block of them is left. Go on in a job of another name.")
         return cls(base + slot * BLOCK, context, base + STRIDE, version, known_tables(states.get(context)))
@@ -89,6 +91,7 @@ class IdBlock:
         Raises SourceChangedError if the context remembers something else than ids.
         """
         _check_kind(context, state)
+        # From 1 on: with 0 the block would begin at 0 and above, among the ids that are committed.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
         return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known_tables(state))
 
@@ -107,7 +110,10 @@ class IdBlock:
 def known_tables(state: Any) -> tuple[str, ...]:
     """Return the names of the tables that a state remembers; none where it has no list of them."""
     tables = state.get("tables") if isinstance(state, Mapping) else None
-    return tuple(str(name) for name in tables) if isinstance(tables, Sequence) and not isinstance(tables, str) else ()
+    # A text is a sequence too, of its letters. A person may have set it.
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        return ()
+    return tuple(str(name) for name in tables)
 
 
 def _kind(state: Any) -> str:
@@ -125,6 +131,7 @@ def _above(context: str, state: Mapping[str, Any], version: int) -> int:
     All of a `next_id` counts where no version of this job wrote it.
     """
     next_id, written = state.get("next_id"), state.get("version", version)
+    # A person may have set either. True is an int, and would count as 1.
     if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in (next_id, written)):
         raise InvalidValueError(
             f"Context {context!r} is one of ids, but its 'next_id' is missing or no whole number from 0 (or its "
@@ -132,4 +139,9 @@ def _above(context: str, state: Mapping[str, Any], version: int) -> int:
             "why=…)."
         )
     assert isinstance(next_id, int)
-    return max(0, next_id - (written + 1) * STRIDE) if written < version else next_id
+    if written >= version:
+        # Set by a person, or brought over from another job: no version of this job says how much was added.
+        return next_id
+    # A commit of version `written` left `(written + 1) * STRIDE` at least. What is more was set, and is kept.
+    above: int = next_id - (written + 1) * STRIDE
+    return max(0, above)

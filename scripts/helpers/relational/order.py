@@ -22,7 +22,9 @@ def parts_of(kind: DataType) -> list[tuple[str, DataType]]:
         return [(part.name, part.dataType) for part in kind.fields]
     if isinstance(kind, ArrayType):
         return [("val", kind.elementType)]
-    return [("key", kind.keyType), ("val", kind.valueType)] if isinstance(kind, MapType) else []
+    if isinstance(kind, MapType):
+        return [("key", kind.keyType), ("val", kind.valueType)]
+    return []
 
 
 def check_order(name: str, kind: DataType) -> None:
@@ -49,8 +51,12 @@ def exactly(value: Column, kind: DataType) -> Column:
 
     def unlike(plain: Column, of: DataType) -> Column:
         if _is_float(of):
+            # Spark takes 0.0 and -0.0 for one number, but writes them as two texts. NULL for all other
+            # numbers, which the row itself tells apart.
             return F.when(plain == 0, plain.cast("string"))
-        return plain.cast("binary") if _is_collated(of) else plain
+        if _is_collated(of):
+            return plain.cast("binary")
+        return plain
 
     return _rebuilt(value, kind, is_loose, unlike)
 
@@ -77,6 +83,7 @@ def _rebuilt(
         return value
     if isinstance(kind, StructType):
         parts = [again(value.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
+        # Without the condition a struct that is NULL would become one whose fields are NULL: another row.
         return F.when(value.isNotNull(), F.struct(*parts))
     if isinstance(kind, ArrayType):
         of_element = kind.elementType
@@ -90,6 +97,7 @@ def _rebuilt(
                 again(entry.getField("value"), of_value).alias("val"),
             ),
         )
+        # The entries of a map have no order of their own, and Spark neither sorts nor hashes maps.
         return F.sort_array(entries)
     return leaf(value, kind)
 

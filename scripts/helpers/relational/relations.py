@@ -11,7 +11,7 @@ from scripts.helpers.errors import TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 from scripts.helpers.relational.order import check_order, exactly, is_loose, parts_of, with_sorted_maps
-from scripts.helpers.relational.schema import ID, INDEX, Fields, Table, tables_of
+from scripts.helpers.relational.schema import ID, INDEX, Fields, RelatedTable, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,6 +48,8 @@ class Relations:
     """
 
     def __init__(self, df: DataFrame | Any, root: str, block: IdBlock, *, keep: bool = True) -> None:
+        # A DataFrame has a `toDF` too, which renames columns. The class is asked, as a DataFrame answers for
+        # any attribute that is the name of a column.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self._df: DataFrame = df.toDF() if is_dynamic else df
         self.root, self.block = root, block
@@ -55,6 +57,7 @@ class Relations:
         self._tables = tables_of(
             self._df.schema.jsonValue(), root, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true"
         )
+        # Rows without an array or map need no ids, and are spared the shuffle and the check of their order.
         self._keyed = self._with_ids() if len(self._tables) > 1 else None
         if self._keyed is not None and keep:
             self._keyed.persist()
@@ -106,6 +109,7 @@ class Relations:
         """Return one column, `row`, with maps as arrays in the order of their keys."""
         from pyspark.sql import functions as F  # noqa: N812
 
+        # By position: a name may hold a dot or a backtick, which `F.col` would take for a path.
         fields = self._df.schema.fields
         plain = self._df.toDF(*(f"c{position}" for position in range(len(fields))))
         parts = [
@@ -123,29 +127,36 @@ class Relations:
             check_order(part.name, part.dataType)
         rows = self._rows()
         hashed = rows.withColumn("hash", F.xxhash64("row"))
+        # Unsigned: half of all hashes are below 0, and a bucket below 0 would reach into another block of ids.
         dealt = hashed.withColumn("bucket", F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
+        # The row after its hash: two rows may share a hash, and a replay has to count them in the same order.
         order = ["hash", "row"]
+        # Spark sorts 0.0 and -0.0 as one, in any order. Only what is exact tells them apart in a replay.
         loose = [(name, kind) for name, kind in parts_of(rows.schema["row"].dataType) if is_loose(kind)]
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]
+        # Every table counts from the row's first id on, so a row takes as many as its largest table with children
+        # has elements. The table of the rows takes one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
+        # By rows: the default frame is a range, which would give rows that are equal one sum, and so the same ids.
         before = Window.partitionBy("bucket").orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
         first = F.lit(self.block.first) + F.shiftleft("bucket", RANK_BITS) + F.col("upto") - F.col("needed")
+        # One id more would be one of the next bucket, and join the rows of two parents without a word.
         fits = F.col("upto") <= (1 << RANK_BITS)
         return counted.select(
             "row", F.when(fits, first).otherwise(F.raise_error(F.lit(TOO_MANY)).cast("bigint")).alias("first")
         )
 
-    def _root(self, table: Table) -> DataFrame:
+    def _root(self, table: RelatedTable) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = self._rows() if self._keyed is None else self._keyed
         return rows.select(*_columns(table, F.col("row"), F.col("first") if table.has_children else None))
 
-    def _child(self, table: Table) -> DataFrame:
+    def _child(self, table: RelatedTable) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
         assert self._keyed is not None
@@ -167,7 +178,7 @@ def untracked(df: DataFrame | Any, root: str) -> dict[str, DataFrame]:
     return Relations(df, root, IdBlock.unsaved(new_token()), keep=False).tables()
 
 
-def _columns(table: Table, element: Column, own: Column | None) -> list[Column]:
+def _columns(table: RelatedTable, element: Column, own: Column | None) -> list[Column]:
     """Write the columns of a table; that of an array is the id of its rows, or NULL where there is no array."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -185,7 +196,7 @@ def _field(value: Column, steps: Fields) -> Column:
     return reduce(lambda outer, name: outer.getField(name), steps, value)
 
 
-def _elements(table: Table) -> Column:
+def _elements(table: RelatedTable) -> Column:
     """Write all elements of a table that one row has: the place of its parent among those, its index, itself."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -201,4 +212,5 @@ def _elements(table: Table) -> Column:
     nested = F.transform(
         _elements(table.parent), lambda outer, own: placed(_field(outer.getField("element"), table.steps), own)
     )
+    # `flatten` returns NULL as soon as one array is NULL: all other elements of the row would be lost.
     return F.flatten(F.filter(nested, lambda array: array.isNotNull()))

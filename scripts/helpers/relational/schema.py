@@ -22,7 +22,7 @@ Fields = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Column:
+class RelatedColumn:
     """One column of a table, and the fields that lead to it from the table's element."""
 
     name: str
@@ -32,7 +32,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class RelatedTable:
     """One table: that of the rows, or one of an array or map.
 
     Attributes
@@ -44,10 +44,10 @@ class Table:
     """
 
     name: str
-    parent: Table | None = field(default=None, repr=False)
+    parent: RelatedTable | None = field(default=None, repr=False)
     steps: Fields = ()
     path: Fields = ()
-    columns: list[Column] = field(default_factory=list)
+    columns: list[RelatedColumn] = field(default_factory=list)
 
     @property
     def has_children(self) -> bool:
@@ -55,7 +55,7 @@ class Table:
         return any(column.table for column in self.columns)
 
 
-def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = False) -> list[Table]:
+def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = False) -> list[RelatedTable]:
     """Return the tables of a schema, each after its parent.
 
     Parameters
@@ -72,8 +72,9 @@ def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = Fa
     NameCollisionError
         Two fields would be one column, or two arrays one table.
     """
-    tables: list[Table] = []
-    _add(tables, Table(root), [("", (), schema)], root)
+    tables: list[RelatedTable] = []
+    _add(tables, RelatedTable(root), [("", (), schema)], root)
+    # Spark and Glue's catalog read `a` and `A` as one name by default: one of the two columns could never be asked for.
     as_one = str if case_sensitive else str.lower
     _check_names("table", "", [(table.name, table.path) for table in tables], as_one)
     for table in tables:
@@ -82,21 +83,25 @@ def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = Fa
     return tables
 
 
-def _add(tables: list[Table], table: Table, parts: list[tuple[str, Fields, Any]], root: str) -> None:
+def _add(tables: list[RelatedTable], table: RelatedTable, parts: list[tuple[str, Fields, Any]], root: str) -> None:
     tables.append(table)
     for part in parts:
         for name, steps, kind in _leaves(*part):
             inner = _parts(name, kind)
-            child = Table(f"{root}_{name}", table, steps, table.path + steps) if inner else None
-            table.columns.append(Column(name, steps, child.name if child else None))
-            if child and inner:
-                _add(tables, child, inner, root)
+            if inner is None:
+                table.columns.append(RelatedColumn(name, steps))
+                continue
+            # Named after the root and not after the parent, whose name `name` begins with already.
+            child = RelatedTable(f"{root}_{name}", table, steps, table.path + steps)
+            table.columns.append(RelatedColumn(name, steps, child.name))
+            _add(tables, child, inner, root)
 
 
 def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
     """Walk through structs, however deep, to what is none."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
+            # `steps` too: a field whose name is empty is still a level, and its dot keeps two columns apart.
             inner = f"{name}.{part['name']}" if name or steps else part["name"]
             yield from _leaves(inner, (*steps, part["name"]), part["type"])
     else:
@@ -114,6 +119,7 @@ def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
 
 
 def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one: Callable[[str], str]) -> None:
+    # A field may be called `b.val` and stand beside an array `b`: joined by dots, two paths can be one name.
     seen: dict[str, Fields] = {}
     for name, path in named:
         if as_one(name) in seen:
