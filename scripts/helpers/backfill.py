@@ -145,12 +145,14 @@ class Backfill:
         self._live = live = self._watermarks.progress.state(self.live_job_id, self.context)
         low, high = (end_that_fits(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
         self._bounds = backfill_bounds(self.context, low, high, endless=bool(live.get("descending")))
+        # Rows past the live watermark would be there twice: this slice writes them, and the live job's next run too.
         if uncovered(self._bounds, [passed_range(self._live)]):
             raise BoundsError(
                 self.context,
                 "they reach past the live watermark, and the live job will read those rows. End there at the latest.",
             )
         self.job_id = slice_id(self.live_job_id, self.context, self._live, self._bounds, self._name)
+        # Only before it owns rows: a slice that is planned must be able to finish, whatever was begun since.
         if not self._has_read(self._head(self.job_id)):
             self._others(self._watermarks.progress.backfills(self.live_job_id, self.context, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
@@ -198,6 +200,7 @@ class Backfill:
         if self.is_done:
             high, options = None, options | {"nulls": "raise"}
         else:
+            # Before a row is read or written: if the run dies later, the record tells that this slice may own rows.
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
@@ -223,6 +226,8 @@ class Backfill:
         """Commit the slice, then record it as covered. Called by a clean exit."""
         if not self.is_done:
             self._check_live()
+        # The commit first. Recorded first, a range would count as covered though a crash left it unread; a crash
+        # in between leaves it begun, and the next run of the slice records it.
         outcome = self.job.commit()
         self._change_record(self._finished)
         return outcome
@@ -265,6 +270,7 @@ class Backfill:
             now = self._watermarks.progress.state(self.live_job_id, self.context)
         except NothingThereError:
             now = {}
+        # Another origin is a job that was reset and began anew, perhaps at the very same value.
         is_other = not now or origin_of(now) != origin_of(self._live)
         if self._sink == "append" and not is_other:
             covered, before = (uncovered(self._bounds, covered_by(state)) for state in (now, self._live))
@@ -321,6 +327,7 @@ class Backfill:
         for name, bounds in others:
             job_id = slice_id(self.live_job_id, self.context, self._live, bounds, name)
             head = self._head(job_id)
+            # Also where the lease is over: its run may still be alive, and has not yet found out.
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
                     self.context,

@@ -107,6 +107,7 @@ class Table(list[T]):
             elif column.kind == "duration":
                 columns[column.heading] = pd.Series(pd.to_timedelta(found))
             else:
+                # Older versions of pandas make floats of no rows, which a concat with a full table would spread.
                 columns[column.heading] = pd.Series(found, dtype=None if found else object)
         return pd.DataFrame(columns)
 
@@ -118,10 +119,11 @@ class Table(list[T]):
         """Return the columns in which a row that is shown has something, and their cells."""
         rows = self[:limit]
         found = [(column, [_text(column, column.value(row)) for row in rows]) for column in self.columns]
+        # A column without a single filled cell is left out, to leave room for the others.
         filled = [(column, cells) for column, cells in found if any(cells)]
-        return [column for column, _ in filled], [
-            list(line) for line in zip(*(cells for _, cells in filled), strict=True)
-        ]
+        shown = [column for column, _ in filled]
+        lines = [list(line) for line in zip(*(cells for _, cells in filled), strict=True)]
+        return shown, lines
 
     def _rest(self, limit: int) -> list[str]:
         return [f"… and {len(self) - limit:,} more"] if len(self) > limit else []
@@ -129,6 +131,7 @@ class Table(list[T]):
 
 def need_pandas() -> Any:
     """Import pandas; ConfigurationError where it is missing, which all else can do without."""
+    # Looked for first: an ImportError out of pandas itself says that it is broken, and not that it is missing.
     if find_spec("pandas") is None:
         raise ConfigurationError("to_pandas needs pandas. Install it: pip install 'glue-watermarks[notebook]'.")
     import pandas
@@ -143,6 +146,7 @@ def _heading(column: Column) -> str:
 def _text(column: Column, value: Any) -> str:
     if value is None:
         return ""
+    # `astimezone` would take a time without a zone for one of this machine, and show it hours off.
     if isinstance(value, datetime) and value.tzinfo is not None:
         return time_text(value)
     if isinstance(value, timedelta):

@@ -28,9 +28,11 @@ def duration_text(duration: timedelta) -> str:
     if seconds < 0:
         return f"-{duration_text(-duration)}"
     if seconds < 10:
+        # Rounded down, as longer ones are: 9.96 s shown as 10 s would say that a limit of 10 s was reached.
         return f"{int(seconds * 10) / 10:g} s"
     left, parts = int(seconds), list[tuple[int, str]]()
     for name, size in _DURATIONS:
+        # Also a unit of nothing, once there is a larger one: 1 d 0 h 5 min is 1 d, and not 1 d 5 min.
         if left >= size or parts:
             parts.append((left // size, name))
             left %= size
@@ -46,6 +48,7 @@ def size_text(size: int) -> str:
     ('12 bytes', '1.2 MB')
     """
     step, amount = 0, float(size)
+    # What would be rounded up to 1,000 of a unit is 1.0 of the next; likewise 99.95, which would be 100.0.
     while abs(amount) >= 999.5 and step + 1 < len(_SIZES):
         step, amount = step + 1, amount / 1_000
     digits = f"{amount:.1f}" if step and abs(amount) < 99.95 else f"{amount:.0f}"

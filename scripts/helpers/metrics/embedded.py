@@ -42,6 +42,8 @@ class EmbeddedMetrics:
 
     def report(self, report: JobReport) -> None:
         """Print a report."""
+        # Looked up at each report: Spark, pytest and notebooks put another stream in its place.
         stream = self._stream or sys.stdout
         stream.write(as_line(report, self._namespace) + "\n")
+        # A job that ends by a signal or by os._exit drops what is buffered, and that is its last line.
         stream.flush()

@@ -26,13 +26,18 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
 def age(head: Head, now: datetime) -> timedelta | None:
     """Return the time since the last version was made; None before the first one."""
+    # Not below 0: the clock of the run that committed may be ahead of ours.
     return max(now - head.last.at, timedelta(0)) if head.last else None
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
     """Return the time since the oldest cursor of time of a job; None if it has no such cursor."""
-    cursors = [moment for state in head.watermarks.values() if (moment := _moment(state)) is not None]
-    return max(now - min(cursors), timedelta(0)) if cursors else None
+    moments = [_moment(state) for state in head.watermarks.values()]
+    cursors = [moment for moment in moments if moment is not None]
+    if not cursors:
+        return None
+    # The oldest: one source that stands still would be hidden by the others otherwise.
+    return max(now - min(cursors), timedelta(0))
 
 
 def open_plan_age(head: Head, now: datetime) -> timedelta | None:
@@ -48,12 +53,14 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
 
 def failed_since(head: Head, now: datetime) -> int:
     """Return how many runs have begun since the last version and are gone without a commit."""
+    # The lease that lives is the only sign of a run at work. Its own begin is counted in `begun` and is no failure.
     is_at_work = head.claim is not None and now < head.claim.lease_until
     return max(head.begun - is_at_work, 0)
 
 
 def _moment(state: Any) -> datetime | None:
     """Return up to when a rows context has read; None for what is not of time."""
+    # A job that descends reads into the past: its cursor grows older with every run that does well.
     if not isinstance(state, Mapping) or state.get("kind") != "rows" or state.get("descending"):
         return None
     value = state.get("value")
@@ -102,10 +109,12 @@ class Threshold:
             begun = _begun(head)
             since = None if begun is None else max(now - begun, timedelta(0))
             status = "fresh" if since is None else self._status(since)
+            # Never `fresh`: nothing was committed, and a job that nobody has scheduled would look well for ever.
             return Freshness(head.job_id, "never" if status == "fresh" else status, since, self)
         return Freshness(head.job_id, self._status(found), found, self)
 
     def _status(self, behind: timedelta) -> Status:
+        # The error first: its time is the later one, so what reaches it has reached the warning as well.
         if self.error is not None and behind >= self.error:
             return "error"
         return "warn" if self.warn is not None and behind >= self.warn else "fresh"
@@ -153,8 +162,11 @@ def threshold_of(job_id: str, given: Mapping[str, Threshold]) -> Threshold | Non
     """Return the threshold of a job: that of its own name, else of the longest pattern that matches."""
     if job_id in given:
         return given[job_id]
-    matching = sorted((name for name in given if fnmatchcase(job_id, name)), key=len)
-    return given[matching[-1]] if matching else None
+    matching = [name for name in given if fnmatchcase(job_id, name)]
+    if not matching:
+        return None
+    # The longest says most about the job. Of two as long the last one given counts, as sorting keeps their order.
+    return given[sorted(matching, key=len)[-1]]
 
 
 def duration(text: object) -> timedelta:

@@ -43,6 +43,8 @@ class OpenTelemetryMetrics:
             if name in self._counters:
                 self._counters[name].add(value, attributes)
             else:
+                # Without the outcome: a gauge keeps its last value for each set of attributes, so the lag of
+                # the last failed run would stand beside the present one for ever.
                 self._gauges[name].set(value, {"job": report.job_id})
 
 
