@@ -7,15 +7,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import BoundsError
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.rows.coverage import origin_of
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, range_end
 from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, SECOND, Bound, Cursor, CursorColumn, earlier
-from scripts.helpers.rows.sources import Facts, RowSource
-from scripts.helpers.rows.window import RowWindow
+
+if TYPE_CHECKING:
+    from scripts.helpers.rows.sources import Facts, RowSource
+    from scripts.helpers.rows.window import RowWindow
 
 MAX_SLICES = 10_000
 MAX_DIGITS = 76
@@ -189,6 +191,9 @@ class SliceSource:
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the source; BoundsError if rows of the slice may still come."""
         if self.is_done:
+            # Here: `Watermarks` imports this module, and must not load what only a read of rows needs.
+            from scripts.helpers.rows.sources import Facts
+
             return Facts()
         found = self.source.facts(columns, low, descending)
         # Only times have a clock; a slice without an upper end belongs to a cursor that descends, of numbers.
