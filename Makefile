@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-matrix mutants lint docs bench bench-files bench-rows
+.PHONY: help demo test test-long test-busy test-matrix mutants lint docs bench bench-files bench-rows
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ test: lint ## all tests; sets itself up
 
 test-long: .venv/ready ## the same protocol tests for many minutes
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol --timeout 3600
+
+test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
+	.ci/busy $(or $(TIMES),3)
 
 test-matrix: ## what uses Spark, on Spark 3.3 with Python 3.10 and on Spark 4; an hour (PYTHON310=PATH names the Python)
 	@failed=0; for spark in spark-3.3 spark-4; do .ci/matrix $$spark || failed=1; done; exit $$failed

@@ -12,8 +12,10 @@ from botocore.config import Config
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from scripts.helpers.protocol import items
+from tests.support.patience import PATIENCE
 
-ONE_ATTEMPT = Config(retries={"mode": "standard", "total_max_attempts": 1})
+ONE_ATTEMPT = Config(read_timeout=PATIENCE, retries={"mode": "standard", "total_max_attempts": 1})
+"""Of a client whose requests a test counts: a slow answer of a busy machine is none of the faults it made."""
 
 
 class Request:
