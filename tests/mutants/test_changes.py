@@ -56,5 +56,18 @@ def test_tests_of_the_room_come_first_when_a_module_has_some() -> None:
     assert "tests/reading/test_fetched_lines.py" not in found
 
 
+def test_tests_of_importing_rooms_come_after_those_of_the_room() -> None:
+    found = covering_tests(REPOSITORY, "scripts/helpers/listing/s3.py")
+
+    assert found.index("tests/listing/test_paths.py") < found.index("tests/reading/test_fetch_refused.py")
+    assert not any(path.startswith("tests/rows/") for path in found)
+
+
+def test_tests_of_helpers_rooms_come_before_those_of_programs() -> None:
+    found = covering_tests(REPOSITORY, "scripts/helpers/job.py")
+
+    assert found.index("tests/batch/test_unsaved_run.py") < found.index("tests/cli/test_page.py")
+
+
 def test_tests_of_the_users_are_run_when_a_room_has_none_of_its_own() -> None:
     assert any(path.startswith("tests/cli/") for path in covering_tests(REPOSITORY, "scripts/helpers/display/units.py"))
