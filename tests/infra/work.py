@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
 
@@ -81,7 +80,8 @@ def as_job_runs(marks: Watermarks) -> None:
         (after,) = jobs.get_job_runs(JobName=SECOND)["JobRuns"]
         assert jobs.wait(SECOND, after["Id"], seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
         for name, ended in ((FIRST, run_id), (SECOND, after["Id"])):
-            record: Any = jobs._service._records.run(name, ended)
+            record = jobs.service.scheduler.records.run(name, ended)
+            assert record is not None
             assert gone(process_of(record))
         assert jobs.batch_stop_job_run(JobName=FIRST, JobRunIds=[run_id])["Errors"]
         jobs.stop_trigger(Name=TRIGGER)

@@ -16,10 +16,12 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.glue_api.errors import GlueApiError
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
-from scripts.helpers.job_runs.job_record import MAX_SLOTS, MAX_WAITING, Entry, JobRecord
+from scripts.helpers.job_runs.job_record import MAX_SLOTS, MAX_WAITING, Entry, JobRecord, TriggerRecord
+from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import Scheduler
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.races import TO_CHANGE_A_JOB
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
@@ -301,22 +303,16 @@ def test_run_with_a_slot_expires_when_nobody_launched_it(parked: Jobs, clock: Cl
 # --- what a look costs ---------------------------------------------------------------------------
 
 
-def test_records_of_waiting_runs_are_left_alone_when_they_are_not_next(
-    parked: Jobs, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_waiting_runs_are_left_alone_when_they_are_not_next(parked: Jobs, clock: Clock) -> None:
     parked.start("parking")
     put_waiting(parked, "parking", 400, clock() - timedelta(hours=1))
-    call, calls = Store._call, []
-
-    def counted(self: Store, action: str, request: dict[str, Any]) -> Any:
-        calls.append(action)
-        return call(self, action, request)
-
-    monkeypatch.setattr(Store, "_call", counted)
+    sent: list[str] = []
+    events = parked.scheduler.records.store.client.meta.events
+    events.register("before-send.dynamodb", lambda event_name, **_: sent.append(event_name))
 
     parked.start("parking", JobRunQueuingEnabled=True)
 
-    assert len(calls) < 20
+    assert 0 < len(sent) < 20
 
 
 def test_stopped_run_leaves_the_middle_of_the_queue_when_it_was_stopped_by_one_who_died(
@@ -415,6 +411,49 @@ def test_call_times_out_and_changes_nothing_when_others_keep_changing_the_job(
 
     assert caught.value.message == "Others kept changing the job. Try again."
     assert stored() == before
+
+
+def test_stop_times_out_when_others_keep_changing_the_run(parked: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING")
+    write_run = RunStore.write_run
+
+    def after_a_heartbeat(self: RunStore, before: RunRecord, after: RunRecord) -> Any:
+        write_run(self, before, before.renewed(parked.scheduler.clock(), timedelta(minutes=1)))
+        return write_run(self, before, after)
+
+    monkeypatch.setattr(RunStore, "write_run", after_a_heartbeat)
+
+    with pytest.raises(parked.exceptions.OperationTimeoutException) as caught:
+        parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
+
+    assert caught.value.message == "Others kept changing the job run. Try again."
+
+
+@pytest.mark.parametrize(("operation", "other"), [("start_trigger", "DEACTIVATED"), ("stop_trigger", "ACTIVATED")])
+def test_trigger_is_left_alone_when_others_keep_switching_it(
+    parked: Jobs, monkeypatch: pytest.MonkeyPatch, operation: str, other: str
+) -> None:
+    define(parked, "second")
+    trigger(parked, "parking", "second")
+    records, lost = parked.scheduler.records, []
+    write_trigger = records.write_trigger
+    write_trigger(records.trigger("parking-second"), records.trigger("parking-second").in_state(other))
+
+    def after_another(before: TriggerRecord, after: TriggerRecord) -> bool:
+        lost.append(after.state)
+        write_trigger(before, before.in_state(other))
+        return write_trigger(before, after)
+
+    monkeypatch.setattr(records, "write_trigger", after_another)
+    monkeypatch.setattr(records.store, "sleep", lambda _: None)
+
+    with pytest.raises(parked.exceptions.OperationTimeoutException) as caught:
+        getattr(parked, operation)(Name="parking-second")
+
+    assert caught.value.message == "Others kept changing the trigger. Try again."
+    assert len(lost) == TO_CHANGE_A_JOB.tries
+    assert records.trigger("parking-second").state == other
 
 
 def test_start_is_refused_when_as_many_runs_wait_as_may(parked: Jobs, clock: Clock, stored: Callable[[], Any]) -> None:

@@ -45,6 +45,8 @@ class JobRuns:
 
     Attributes
     ----------
+    service
+        What answers the calls: the client of `Glue`, else a `RunsService`.
     exceptions
         The errors by name, as those of a boto3 client: ``jobs.exceptions.EntityNotFoundException``.
 
@@ -70,7 +72,7 @@ class JobRuns:
         self._is_glue = isinstance(engine, Glue)
         if isinstance(engine, Glue):
             # Glue's client has the same calls, and more: `__getattr__` passes those on.
-            self._service: RunsService = engine.client
+            self.service: RunsService = engine.client
             return
         if queue_time <= timedelta(0) or (keep is not None and keep <= timedelta(0)):
             raise InvalidValueError("queue_time and keep must be above 0.")
@@ -85,37 +87,37 @@ class JobRuns:
         )
         launching = Launching(engine, shared) if engine is not None else None
         scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
-        self._service = RunsService(scheduler, engine, watermarks.job_id_rule)
+        self.service = RunsService(scheduler, engine, watermarks.job_id_rule)
 
     def __getattr__(self, name: str) -> Any:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
         if not name.startswith("_") and self._is_glue:
-            return getattr(self._service, name)
+            return getattr(self.service, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def exceptions(self) -> Any:
         """Return the errors by the names that Glue gives them."""
-        return self._service.exceptions
+        return self.service.exceptions
 
     def create_job(self, **request: Any) -> dict[str, Any]:
         """Define a job: `Name`, `Command` with `ScriptLocation`, and what its runs have by default.
 
         AlreadyExistsException if there is one of the name.
         """
-        return self._service.create_job(**request)
+        return self.service.create_job(**request)
 
     def get_job(self, **request: Any) -> dict[str, Any]:
         """Return the definition of `JobName` under ``Job``."""
-        return self._service.get_job(**request)
+        return self.service.get_job(**request)
 
     def update_job(self, **request: Any) -> dict[str, Any]:
         """Replace the definition of `JobName` by `JobUpdate` as a whole; runs that are there keep theirs."""
-        return self._service.update_job(**request)
+        return self.service.update_job(**request)
 
     def delete_job(self, **request: Any) -> dict[str, Any]:
         """Delete the definition of `JobName`. Runs at work go on; those that wait end as ERROR."""
-        return self._service.delete_job(**request)
+        return self.service.delete_job(**request)
 
     def start_job_run(self, **request: Any) -> dict[str, Any]:
         """Start a run of `JobName`; return its ``JobRunId``.
@@ -123,15 +125,15 @@ class JobRuns:
         EntityNotFoundException for an unknown job or `JobRunId`, ConcurrentRunsExceededException where no slot is
         free and `JobRunQueuingEnabled` is not set. With `JobRunId` it repeats that run under a new id.
         """
-        return self._service.start_job_run(**request)
+        return self.service.start_job_run(**request)
 
     def get_job_run(self, **request: Any) -> dict[str, Any]:
         """Return run `RunId` of `JobName` under ``JobRun``; with `PredecessorsIncluded` also what triggered it."""
-        return self._service.get_job_run(**request)
+        return self.service.get_job_run(**request)
 
     def get_job_runs(self, **request: Any) -> dict[str, Any]:
         """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on."""
-        return self._service.get_job_runs(**request)
+        return self.service.get_job_runs(**request)
 
     def get_paginator(self, operation_name: str) -> Any:
         """Return the paginator of ``get_job_runs``, with `paginate` and its `PaginationConfig` as botocore has it.
@@ -143,37 +145,37 @@ class JobRuns:
         botocore.exceptions.OperationNotPageableError
             The call has no pages.
         """
-        return self._service.get_paginator(operation_name)
+        return self.service.get_paginator(operation_name)
 
     def batch_stop_job_run(self, **request: Any) -> dict[str, Any]:
         """Stop runs `JobRunIds` of `JobName`, 1 to 25: SIGTERM, and SIGKILL after the grace.
 
         Returns at once: a run is STOPPING until it is STOPPED. What cannot be stopped is in ``Errors``.
         """
-        return self._service.batch_stop_job_run(**request)
+        return self.service.batch_stop_job_run(**request)
 
     def create_trigger(self, **request: Any) -> dict[str, Any]:
         """Start `Actions` each time a run of the job in `Predicate` ends in its state; once per run, whatever crashes.
 
         `Type` is CONDITIONAL. As in Glue it does nothing before `start_trigger`, or with `StartOnCreation`.
         """
-        return self._service.create_trigger(**request)
+        return self.service.create_trigger(**request)
 
     def get_trigger(self, **request: Any) -> dict[str, Any]:
         """Return trigger `Name` under ``Trigger``."""
-        return self._service.get_trigger(**request)
+        return self.service.get_trigger(**request)
 
     def start_trigger(self, **request: Any) -> dict[str, Any]:
         """Let trigger `Name` fire from now on."""
-        return self._service.start_trigger(**request)
+        return self.service.start_trigger(**request)
 
     def stop_trigger(self, **request: Any) -> dict[str, Any]:
         """Let trigger `Name` fire no more until it is started again."""
-        return self._service.stop_trigger(**request)
+        return self.service.stop_trigger(**request)
 
     def delete_trigger(self, **request: Any) -> dict[str, Any]:
         """Delete trigger `Name`. None to delete is no error."""
-        return self._service.delete_trigger(**request)
+        return self.service.delete_trigger(**request)
 
     def wait(self, job_name: str, run_id: str, seconds: float = 600.0, pause: float = 0.2) -> dict[str, Any]:
         """Wait until a run is over, and return its JobRun; as it is now once `seconds` have passed."""

@@ -25,6 +25,7 @@ from scripts.helpers.job_runs.lease import Lease
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.store import Store, make_client
 
 logger = logging.getLogger(__name__)
@@ -94,13 +95,14 @@ class Launcher:
                 lease_until=now + timedelta(seconds=self._engine.lease_seconds),
                 told={**self._run.told, "LogGroupName": str(self._folder)},
             )
-            current = self._records.write_run(self._run, running)
-            if current is None:
-                return False
-            self._run = self._lease.run = current
-            if current.token == running.token:
+            outcome = self._records.write_run(self._run, running)
+            if isinstance(outcome, Written):
+                self._run = self._lease.run = running
                 self._lease.taken(written_at)
                 return True
+            if outcome.to is None:
+                return False
+            self._run = self._lease.run = outcome.to
         # Stopped before any launcher had it, so nobody else will write its end. With `running_since` another one will.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)

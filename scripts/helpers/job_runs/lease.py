@@ -11,6 +11,7 @@ from scripts.helpers.errors import WatermarkError
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.protocol.heartbeat import Heartbeat
+from scripts.helpers.protocol.races import Written
 
 logger = logging.getLogger(__name__)
 
@@ -72,15 +73,17 @@ class Lease:
                 written_at = self._timer()
                 renewed = self.run.renewed(self._clock(), timedelta(seconds=self._seconds))
                 # Half a lease for one write: a table that hangs for longer leaves time to end the job all the same.
-                current = self._records.write_run(self.run, renewed, self._seconds / 2)
+                outcome = self._records.write_run(self.run, renewed, self._seconds / 2)
+                if isinstance(outcome, Written):
+                    self.run = renewed
+                    self.taken(written_at)
+                    break
+                current = outcome.to
                 if current is None or current.is_over or current.launcher != self.run.launcher:
                     self._is_ours = False
                     break
                 # Somebody else wrote, as who asks for a stop does: that is learned from `run`, and this tried again.
                 self.run = current
-                if current.token == renewed.token:
-                    self.taken(written_at)
-                    break
         except WatermarkError as error:
             logger.warning("event=beat_failed run=%s error=%s", self.run.run_id, type(error).__name__)
         return self._is_ours

@@ -9,12 +9,15 @@ from typing import Any
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, TO_CHANGE_A_RUN, Written
+from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, TO_CHANGE_A_RUN, Lost, Written
 from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
 
 
 class LostRaceError(Exception):
     """Others kept changing a record; nothing was changed. Never leaves the Job Runs API under this name."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Others kept changing the {what}. Try again.")
 
 
 class RunStore:
@@ -51,11 +54,14 @@ class RunStore:
         """Write a job's record in place of `before`. False: it has changed since."""
         return self._write(before.to_item() if before else None, after.to_item())
 
-    def write_run(self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS) -> RunRecord | None:
-        """Write a run's record in place of `before`; return the record as it is now."""
+    def write_run(
+        self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS
+    ) -> Written[RunRecord] | Lost[RunRecord]:
+        """Write a run's record in place of `before`."""
         outcome = self.store.replace(before.to_item() if before else None, after.to_item(), budget)
-        item = outcome.now if isinstance(outcome, Written) else outcome.to
-        return RunRecord.from_item(item) if item else None
+        if isinstance(outcome, Written):
+            return Written(after)
+        return Lost(RunRecord.from_item(outcome.to) if outcome.to else None)
 
     def write_trigger(self, before: TriggerRecord | None, after: TriggerRecord) -> bool:
         """Write a trigger in place of `before`. False: it has changed since."""
@@ -81,7 +87,7 @@ class RunStore:
             after = change(before)
             if after is None or after is before or self.write_job(before, after):
                 return before, after
-        raise LostRaceError(name)
+        raise LostRaceError("job")
 
     def change_run(self, run: RunRecord, change: Callable[[RunRecord], RunRecord]) -> RunRecord | None:
         """Change a run's record as `change_job` does a job's; None if it is gone.
@@ -92,11 +98,13 @@ class RunStore:
             after = change(run)
             if after is run:
                 return run
-            current = self.write_run(run, after)
-            if current is None or current.token == after.token:
-                return current
-            run = current
-        raise LostRaceError(run.run_id)
+            outcome = self.write_run(run, after)
+            if isinstance(outcome, Written):
+                return outcome.now
+            if outcome.to is None:
+                return None
+            run = outcome.to
+        raise LostRaceError("job run")
 
     def _write(self, before: Any, after: items.Item) -> bool:
         return isinstance(self.store.replace(before, after), Written)

@@ -14,6 +14,7 @@ from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.protocol.races import Written
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,9 @@ class Scheduler:
         """Write the record that a start left out which died or is very slow; it then can write its own no more."""
         run = RunRecord.without_record(job_name, entry.run_id, entry.since)
         error = "The start of the run broke off before it was recorded. Start it again."
-        return self.records.write_run(None, self.over(run.to("ERROR", self.clock(), error=error)))
+        ended = self.over(run.to("ERROR", self.clock(), error=error))
+        outcome = self.records.write_run(None, ended)
+        return ended if isinstance(outcome, Written) else outcome.to
 
     def _lost(self, run: RunRecord, now: datetime) -> RunRecord:
         since = run.modified_on.isoformat(timespec="seconds")
@@ -177,7 +180,8 @@ class Scheduler:
             run = self.records.run(action["JobName"], run_id)
             if run is None:
                 made = self._triggered(run_id, job, action, trigger, after)
-                run = self.records.write_run(None, made)
+                outcome = self.records.write_run(None, made)
+                run = made if isinstance(outcome, Written) else outcome.to
             # A run that is past waiting was in the list before: who comes late must not queue it a second time.
             if job is None or run is None or run.state != "WAITING" or job.knows(run_id):
                 return job
@@ -262,10 +266,9 @@ class Scheduler:
             return
         now = self.clock()
         starting = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
-        current = self.records.write_run(run, starting)
         # Of all who saw it wait one write takes effect, and only its writer starts a launcher.
-        if current is not None and current.token == starting.token:
-            self.start(current)
+        if isinstance(self.records.write_run(run, starting), Written):
+            self.start(starting)
 
     def start(self, run: RunRecord) -> None:
         """Start the launcher of a run that is STARTING; the run has failed if that cannot be done."""

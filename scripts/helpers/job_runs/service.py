@@ -28,7 +28,7 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
-from scripts.helpers.protocol.races import TO_CHANGE_A_JOB
+from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, Lost, Written
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[
             except _RefusedError as refused:
                 raise refused.kind(refused.message, name) from None
             except LostRaceError as error:
-                raise OperationTimeoutException("Others kept changing the job. Try again.", name) from error
+                raise OperationTimeoutException(str(error), name) from error
             except WatermarkError as error:
                 raise named_as_by_glue(error, name) from error
 
@@ -80,8 +80,8 @@ class RunsService:
     exceptions = glue_errors
 
     def __init__(self, scheduler: Scheduler, engine: SparkSubmit | None, job_id_rule: str) -> None:
-        self._scheduler, self._records = scheduler, scheduler.records
-        self._engine, self._job_id_rule = engine, job_id_rule
+        self.scheduler, self._records = scheduler, scheduler.records
+        self.engine, self._job_id_rule = engine, job_id_rule
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class RunsService:
         def create(job: JobRecord | None) -> JobRecord:
             if job is not None and job.definition is not None:
                 raise _RefusedError(AlreadyExistsException, f"Job {name!r} already exists. Use update_job.")
-            now = self._scheduler.clock()
+            now = self.scheduler.clock()
             definition = wanted | {"CreatedOn": now, "LastModifiedOn": now}
             # A record without a definition is that of a deleted job: runs of it may still be in its lists.
             return job.changed(definition=definition) if job else JobRecord(name, definition)
@@ -119,11 +119,11 @@ class RunsService:
         def update(job: JobRecord | None) -> JobRecord:
             before = _defined(job, name)
             assert before.definition is not None
-            times = {"CreatedOn": before.definition["CreatedOn"], "LastModifiedOn": self._scheduler.clock()}
+            times = {"CreatedOn": before.definition["CreatedOn"], "LastModifiedOn": self.scheduler.clock()}
             return before.changed(definition=wanted | times)
 
         self._records.change_job(name, update)
-        self._scheduler.tend(name)  # With more slots than before, runs that wait start now.
+        self.scheduler.tend(name)  # With more slots than before, runs that wait start now.
         return {"JobName": name}
 
     @operation("DeleteJob")
@@ -135,7 +135,7 @@ class RunsService:
             return job.changed(definition=None) if job and job.definition is not None else job
 
         self._records.change_job(name, delete)
-        self._scheduler.tend(name)  # Ends the runs that wait.
+        self.scheduler.tend(name)  # Ends the runs that wait.
         return {"JobName": name}
 
     # --- runs -----------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ class RunsService:
     def start_job_run(self, given: Request) -> Answer:
         """Take a slot or a place in the queue, write the run's record, start its launcher."""
         name = given["JobName"]
-        if self._engine is None:
+        if self.engine is None:
             raise _RefusedError(InvalidInputException, "There is no engine to run it. Give JobRuns an engine=.")
         self._job(name)
         wanted = _checked_arguments(self._as_retry(given) if "JobRunId" in given else given)
-        now = self._scheduler.clock()
+        now = self.scheduler.clock()
         run_id = ids.new_id(now)
         made: RunRecord | None = None
         has_tended = False
@@ -160,8 +160,8 @@ class RunsService:
                 # Runs that ended without anybody looking still hold their slots. Once is enough: if it changes the
                 # record, the write below fails, and this is called again with the record as it is then.
                 has_tended = True
-                job = _defined(self._scheduler.tend(name), name)
-            made = self._scheduler.new_run(run_id, name, job.definition, wanted, now)
+                job = _defined(self.scheduler.tend(name), name)
+            made = self.scheduler.new_run(run_id, name, job.definition, wanted, now)
             made.check_size()  # What is too large is refused before anything is changed.
             if job.has_free_slot:
                 return job.started(run_id, now)
@@ -180,26 +180,27 @@ class RunsService:
         From here on the run has a place, and whoever looks later goes on with it. So what goes wrong
         now is no error of the start: its caller would start a second run.
         """
-        now = self._scheduler.clock()
+        now = self.scheduler.clock()
         if starts:
             run = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
-        written: RunRecord | None = run
         try:
-            written = self._records.write_run(None, run)
+            outcome = self._records.write_run(None, run)
         except StoreUnavailableError as error:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
+            # It may be written. A launcher that finds no record ends at once, so to start one does no harm.
+            outcome = Written(run)
         # Somebody took this start for dead and wrote the end of the run first. No job was started, so here an error
         # is true, and its caller may start another run.
-        if written is None or written.state == "ERROR":
+        if isinstance(outcome, Lost) and (outcome.to is None or outcome.to.state == "ERROR"):
             raise _RefusedError(
                 OperationTimeoutException,
                 f"The start of run {run.run_id!r} took too long and was given up. Start it again.",
             )
         try:
             if not starts:
-                self._scheduler.tend(run.job_name, {run.run_id})  # It may have got a slot before it had a record.
-            elif written.token == run.token:  # With another token somebody else writes on it, and starts it.
-                self._scheduler.start(run)
+                self.scheduler.tend(run.job_name, {run.run_id})  # It may have got a slot before it had a record.
+            elif isinstance(outcome, Written):  # Whoever wrote another record of it starts it too.
+                self.scheduler.start(run)
         except (WatermarkError, LostRaceError) as error:
             logger.warning("event=start_unfinished run=%s error=%s", run.run_id, type(error).__name__)
 
@@ -228,8 +229,8 @@ class RunsService:
         name, run_id = given["JobName"], given["RunId"]
         run = self._run(name, run_id)
         # A run with a live launcher is up to date by itself: who polls it costs one read each time, not four.
-        if run.state not in states.AT_WORK or run.is_lost(self._scheduler.clock()):
-            self._scheduler.tend(name, {run.run_id})
+        if run.state not in states.AT_WORK or run.is_lost(self.scheduler.clock()):
+            self.scheduler.tend(name, {run.run_id})
             run = self._run(name, run_id)
         return {"JobRun": run.to_job_run(given.get("PredecessorsIncluded", False))}
 
@@ -241,7 +242,7 @@ class RunsService:
             raise _RefusedError(
                 InvalidInputException, "The NextToken is none of ours. Pass on that of the page before."
             )
-        job = self._scheduler.tend(name)
+        job = self.scheduler.tend(name)
         found = self._records.newest_runs(name, limit + 1, after)  # One more says whether there is another page.
         if not found:
             _defined(job, name)  # Runs outlive their job's definition, so a job without one may still have some.
@@ -265,7 +266,7 @@ class RunsService:
             except _RefusedError as refused:
                 detail = {"ErrorCode": refused.kind.__name__, "ErrorMessage": refused.message}
                 errors.append({"JobName": name, "JobRunId": run_id, "ErrorDetail": detail})
-        self._scheduler.tend(name, given["JobRunIds"])
+        self.scheduler.tend(name, given["JobRunIds"])
         return {"SuccessfulSubmissions": stopped, "Errors": errors}
 
     def _stop(self, name: str, run_id: str) -> None:
@@ -274,13 +275,13 @@ class RunsService:
             raise _run_not_found(name, run_id)
 
         def stop(run: RunRecord) -> RunRecord:
-            now = self._scheduler.clock()
+            now = self.scheduler.clock()
             if run.is_over:
                 raise _RefusedError(
                     InvalidInputException, f"Job run {run_id!r} is {run.state} already, so there is nothing to stop."
                 )
             if run.state == "WAITING":
-                return self._scheduler.over(run.to("STOPPED", now))
+                return self.scheduler.over(run.to("STOPPED", now))
             return run if run.state == "STOPPING" else run.to("STOPPING", now)
 
         self._records.change_run(before, stop)
@@ -339,7 +340,7 @@ class RunsService:
             trigger = self._trigger(name)
             if trigger.state == state or self._records.write_trigger(trigger, trigger.in_state(state)):
                 return {"Name": name}
-        raise LostRaceError(name)
+        raise LostRaceError("trigger")
 
     @operation("DeleteTrigger")
     def delete_trigger(self, given: Request) -> Answer:
