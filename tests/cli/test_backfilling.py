@@ -49,8 +49,6 @@ def begin(watermarks: Watermarks, low: int, high: int, name: str = "backfill", l
     slice_of.job.freeze()
     if leave:
         slice_of.run.abort()
-    else:
-        slice_of.run._stop_heartbeat()
     return slice_of.job_id
 
 
@@ -112,15 +110,15 @@ def test_bounds_are_read_as_they_were_when_a_command_is_parsed(
 ) -> None:
     for value, read in ((first, [((), range_end(first))]), (last, None)):
         declare(watermarks, value, kind, column, "loans@@north", read)
-    made: list[Backfill] = []
-    monkeypatch.setattr(ingest_table.session, "run_job", lambda work, arguments, begin: made.append(
-        begin(arguments, watermarks)) or 0)  # fmt: skip
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(ingest_table, "Backfill", lambda _, job, *__, **options: made.append({"job": job, **options}))
+    monkeypatch.setattr(ingest_table.session, "run_job", lambda _, arguments, begin: begin(arguments, watermarks) or 0)
 
     (line,) = run(watermarks, "backfill", "loans@@north", "--", "--source=s", "--target=t").stdout.splitlines()
     ingest_table.main(shlex.split(line)[3:])
 
-    assert [made[0]._ends] == watermarks.gaps("loans@@north", CONTEXT) == [(first, last)]
-    assert made[0].live_job_id == "loans@@north"
+    assert [(one["low"], one["high"]) for one in made] == watermarks.gaps("loans@@north", CONTEXT) == [(first, last)]
+    assert made[0]["job"] == "loans@@north"
     assert ("--strings" in shlex.split(line)) == (kind == "string")
 
 

@@ -201,7 +201,6 @@ def test_retried_freeze_writes_the_chunks_again_when_they_could_not_be_written(
         faults.drop(lambda request: (request.range_key or "").startswith("!s#"), times=100)
         with pytest.raises(StoreUnavailableError):
             job.freeze()
-        faults._events.unregister("before-send.dynamodb")
         faults.heal()
         job.freeze()
 

@@ -185,14 +185,18 @@ def test_other_keys_are_not_looked_at_when_planned_ones_are_between_two(
 # --- fetching ---------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def client(s3: Any) -> Any:
+    return make_client(4, endpoint_url=s3.meta.endpoint_url)
+
+
 @pytest.fixture(params=["obstore", "boto3"])
-def fetcher(request: pytest.FixtureRequest, s3: Any, bucket: str) -> ObjectFetcher:
-    client = make_client(4, endpoint_url=s3.meta.endpoint_url)
+def fetcher(request: pytest.FixtureRequest, client: Any, bucket: str) -> ObjectFetcher:
     made = ObjectFetcher(Location.parse(f"s3://{bucket}/landing/"), client)
     if request.param == "boto3":
-        made._fast = None
+        made.obstore_get = None
     else:
-        assert made._fast is not None
+        assert made.obstore_get is not None
     return made
 
 
@@ -225,12 +229,11 @@ def test_fetch_raises_error_with_the_key_when_object_changed(
     assert (caught.value.overwritten, caught.value.deleted) == ((("a",), ()) if there else ((), ("a",)))
 
 
-def test_fetch_raises_source_error_when_there_is_no_bucket(s3: Any) -> None:
-    client = make_client(4, endpoint_url=s3.meta.endpoint_url)
+def test_fetch_raises_source_error_when_there_is_no_bucket(client: Any) -> None:
     fetcher = ObjectFetcher(Location.parse("s3://no-such-bucket-here/landing/"), client)
 
-    for fast in (fetcher._fast, None):
-        fetcher._fast = fast
+    for fast in (fetcher.obstore_get, None):
+        fetcher.obstore_get = fast
         with pytest.raises(SourceError, match=r"key 'a' cannot be read \(NoSuchBucket\)") as caught:
             fetcher.fetch(Planned("a", "1", None, 1))
         assert not isinstance(caught.value, ChangedObjectError)
@@ -261,15 +264,14 @@ KMS_REMEDY = "It is encrypted: allow kms:Decrypt with its key, and check that th
     ],
 )
 def test_fetch_says_what_to_allow_when_s3_refuses(
-    fetcher: ObjectFetcher, monkeypatch: pytest.MonkeyPatch, code: str, message: str, remedy: str
+    fetcher: ObjectFetcher, client: Any, code: str, message: str, remedy: str
 ) -> None:
-    if fetcher._fast is None:
+    if fetcher.obstore_get is None:
         answer = AWSResponse("", 403, {}, None), {"Error": {"Code": code, "Message": message}}
-        assert fetcher._client is not None
-        fetcher._client.meta.events.register("before-call.s3.GetObject", lambda **_: answer)
+        client.meta.events.register("before-call.s3.GetObject", lambda **_: answer)
     else:
         text = f"403 Forbidden: <Error><Code>{code}</Code><Message>{message}</Message></Error>"
-        fetcher._fast = raise_from_obstore(text)
+        fetcher.obstore_get = raise_from_obstore(text)
 
     with pytest.raises(SourceError) as caught:
         fetcher.fetch(Planned("a", "1", None, 1))

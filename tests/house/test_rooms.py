@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.support.imports import (
     parse,
 )
 
-SCRIPTS = REPOSITORY / "scripts"
+SCRIPTS, TESTS = REPOSITORY / "scripts", REPOSITORY / "tests"
 HELPERS = SCRIPTS / "helpers"
 START = "scripts.helpers."
 
@@ -149,6 +150,24 @@ def test_private_name_stays_in_its_room_when_files_are_read() -> None:
 
 def test_room_says_what_it_may_not_know_when_its_face_is_read() -> None:
     assert [label(path) for path in FACES if "May not know:" not in (ast.get_docstring(parse(path)) or "")] == []
+
+
+def test_test_names_what_is_private_to_its_own_room_only_when_read() -> None:
+    """As attributes, imports, or texts such as those of `monkeypatch.setattr`."""
+    defined = re.compile(r"(?:self\.|cls\.|def |^ *)(_[a-z]\w*[a-z])(?=\(| *[:=,])", re.MULTILINE)
+    ways = r"(?<!self)(?<!cls)(?<!super\(\))\.", r"\bimport .*(?<!\w)", r"setattr\(.*[\"']"
+    reached = re.compile(rf"(?:{'|'.join(ways)})(_[a-z]\w*[a-z])\b")
+    private: dict[str, set[str]] = defaultdict(set)
+    for path in files_below(SCRIPTS):
+        private[room_of(path)] |= set(defined.findall(path.read_text(encoding="utf-8")))
+    everywhere = set().union(*private.values())
+
+    def reaching(path: Path) -> set[str]:
+        own = private[path.relative_to(TESTS).parts[0]] | BESIDE | {"_replace"}  # Each NamedTuple has the last one.
+        return set(reached.findall(path.read_text(encoding="utf-8"))) & everywhere - own
+
+    found = {path.relative_to(TESTS).as_posix(): reaching(path) for path in files_below(TESTS)}
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_slice_is_recorded_by_the_next_run_when_the_one_that_committed_died_befo
         raise KilledError
 
     world.declare(10)
-    monkeypatch.setattr(Backfill, "_finished", die)
+    monkeypatch.setattr(BackfillRecord, "finish", die)
     with pytest.raises(KilledError):
         world.fill(3, 7)
     monkeypatch.undo()

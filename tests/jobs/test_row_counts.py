@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows import counts
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
 
@@ -220,7 +219,7 @@ def test_run_commits_when_spark_has_no_way_to_count(world: World, monkeypatch: p
     def refuse(*_: object) -> None:
         raise TypeError("no such thing here")
 
-    monkeypatch.setattr(counts.RowCounts, "_observed", refuse)
+    monkeypatch.setattr("pyspark.sql.Observation", refuse)
 
     metrics = world.act(world.ids(3), lambda rows: rows.collect())
 

@@ -61,7 +61,7 @@ def refusing() -> Iterator[Refusing]:
 def by_boto3(url: str) -> ObjectFetcher:
     config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
     made = ObjectFetcher(BUCKET, boto3.client("s3", endpoint_url=url, config=config))
-    made._fast = None
+    made.obstore_get = None
     return made
 
 
@@ -71,7 +71,7 @@ def by_obstore(url: str, login: Any = None) -> ObjectFetcher:
     keys: Any = {"credential_provider": login} if login else {"access_key_id": "a", "secret_access_key": "b"}
     options: Any = {"allow_http": True}
     store = S3Store("bucket", endpoint=url, region="eu-west-2", client_options=options, retry_config=NO_RETRY, **keys)
-    made._fast = lambda key, options: obstore.get(store, key, options=options)
+    made.obstore_get = lambda key, options: obstore.get(store, key, options=options)
     return made
 
 

@@ -89,6 +89,19 @@ class LiveListing:
         return self._bucket.list_objects(self._location)
 
 
+class BucketLister:
+    """What sees the objects of a bucket, in the place of a `Lister`."""
+
+    def __init__(self, bucket: Bucket, location: Location) -> None:
+        self._bucket, self._location = bucket, location
+
+    def below(self, _folders: Sequence[str]) -> LiveListing:
+        return LiveListing(self._bucket, self._location)
+
+    def look_at(self, key: str) -> Any:
+        return self._bucket.objects.get(key)
+
+
 class Table:
     """Where states and plans are stored: values pass the real serializer, blobs are cut into chunks."""
 
@@ -122,8 +135,7 @@ class Job:
         """Return a bookmark that lists the bucket as it is now."""
         taken_by = (self.version + 1, f"run-{self.version + 1}")
         bookmark = FileBookmark(self.source, state=self.state, taken_by=taken_by, **{**self.options, **options})
-        bookmark._listing = lambda: LiveListing(self.bucket, bookmark.location)  # type: ignore[method-assign, assignment, return-value]
-        bookmark._look_at = self.bucket.objects.get  # type: ignore[method-assign, assignment]
+        bookmark.lister = BucketLister(self.bucket, bookmark.location)  # type: ignore[assignment]
         return bookmark
 
     def take(self, report: ListingSource | None = None) -> list[str]:

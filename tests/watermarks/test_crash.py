@@ -227,7 +227,7 @@ def test_abort_lets_go_when_a_freeze_before_it_took_effect_without_an_answer(
 ) -> None:
     run = watermarks.begin(job_id, "jr_1")
     other = watermarks.begin(job_id, "jr_1")
-    unaware = Run(watermarks.store, other._head, watermarks.clock, timedelta(minutes=15))
+    unaware = Run(watermarks.store, other.head, watermarks.clock, timedelta(minutes=15))
     other.freeze({"rows": 1}, {"rows": 2})
 
     unaware.abort()

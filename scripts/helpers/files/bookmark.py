@@ -19,8 +19,8 @@ from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
 from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.sources import ListingSource, Told
-from scripts.helpers.listing.listing import Listing, ListingOptions, Location
-from scripts.helpers.listing.objects import LEDGER, TAKEN, Interval, byte_order
+from scripts.helpers.listing.listing import Lister, ListingOptions, Location
+from scripts.helpers.listing.objects import LEDGER, TAKEN, Interval
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -76,7 +76,9 @@ class FileBookmark:
     ) -> None:
         self.location = Location.parse(source)
         self.options = FileOptions(**options)
-        self._s3_client, self._saves = s3_client, saves and until is None
+        how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
+        self.lister = Lister(self.location, s3_client, how)
+        self._saves = saves and until is None
         self._state: Mapping[str, Any] = state or {}
         for stored in (state, until):
             if stored is not None:
@@ -124,7 +126,7 @@ class FileBookmark:
             As `on_modified` and `on_archived` ask for.
         """
         if listing is None:
-            found = self._listing()
+            found = self.lister.below(self._folders())
             started, intervals = found.started, iter(found)
         else:
             started, intervals = listing.created, iter(listing.list_objects(self.location))
@@ -173,35 +175,18 @@ class FileBookmark:
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
         row = self.ledger.known().latest(key)
-        return explained(key, row, self._look_at(key), self.options, self._memory)
+        return explained(key, row, self.lister.look_at(key), self.options, self._memory)
 
     # --- within ---------------------------------------------------------------------------------
 
-    def _listing(self) -> Listing:
+    def _folders(self) -> list[str]:
+        """Return what is to be listed: folders of dates since the last listing, or all."""
         listed, layout = self._state.get("listed"), self.options.layout
-        folders = [""]
-        if layout is not None and listed is not None:
-            # A clock here that is behind the source's must not cut off the folders that were listed last.
-            now = max(listed, datetime.now(listed.tzinfo))
-            folders = folders_since(layout, listed - self.options.lookback, now)
-        return Listing(self.location, self._s3_client, self._how(), folders)
-
-    def _how(self, workers: int | None = None) -> ListingOptions:
-        options = self.options
-        return ListingOptions(options.versioned, options.request_payer, workers or options.workers)
-
-    def _look_at(self, key: str) -> dict[str, Any] | None:
-        """Return one object as it is listed now."""
-        start = key[:-1]  # A bucket lists from any part of a key on, a directory only whole folders.
-        if self.location.is_local:
-            folder = key.rpartition("/")[0]
-            start = f"{folder}/" if folder else ""
-        for interval in Listing(self.location, self._s3_client, self._how(1), [start]):
-            for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
-                return dict(row)
-            if interval.until is None or byte_order(interval.until) >= byte_order(key):
-                break
-        return None
+        if layout is None or listed is None:
+            return [""]
+        # A clock here that is behind the source's must not cut off the folders that were listed last.
+        now = max(listed, datetime.now(listed.tzinfo))
+        return folders_since(layout, listed - self.options.lookback, now)
 
     def _delta(
         self, intervals: Iterable[Interval], started: datetime, told: Told | None = None, reported: bool = False
@@ -229,8 +214,8 @@ class FileBookmark:
         """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
-        listing = Listing(self.location, self._s3_client, self._how(), between=(after, until))
-        return self._chooser.choose(listing, started, self.ledger.known(after, until)).rows
+        intervals = self.lister.between(after, until)
+        return self._chooser.choose(intervals, started, self.ledger.known(after, until)).rows
 
 
 def plan_of(

@@ -6,17 +6,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
-from scripts.helpers.listing.objects import LISTED, Interval, local_etag
+from scripts.helpers.listing.objects import LISTED, Interval, byte_order, local_etag
 from scripts.helpers.listing.paths import check_readable
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
@@ -180,6 +181,35 @@ class Listing:
         """Yield the intervals, as pages arrive."""
         for part in self._parts:
             yield from part
+
+
+class Lister:
+    """What sees the objects of one location: all of them, those of some folders or of a range, or a single one."""
+
+    def __init__(self, location: Location, s3_client: S3Client | None, options: ListingOptions) -> None:
+        self._location, self._s3_client, self._options = location, s3_client, options
+
+    def below(self, folders: Sequence[str]) -> Listing:
+        """List some folders; those of `[""]` are all."""
+        return Listing(self._location, self._s3_client, self._options, folders)
+
+    def between(self, after: str | None, until: str | None) -> Listing:
+        """List the keys above `after` and not above `until`."""
+        return Listing(self._location, self._s3_client, self._options, between=(after, until))
+
+    def look_at(self, key: str) -> dict[str, Any] | None:
+        """Return one object as it is listed now; None if it is not there."""
+        start = key[:-1]  # A bucket lists from any part of a key on, a directory only whole folders.
+        if self._location.is_local:
+            folder = key.rpartition("/")[0]
+            start = f"{folder}/" if folder else ""
+        # More workers would list ahead, and the object is on the first page that reaches its key.
+        for interval in Listing(self._location, self._s3_client, replace(self._options, workers=1), [start]):
+            for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
+                return dict(row)
+            if interval.until is None or byte_order(interval.until) >= byte_order(key):
+                break
+        return None
 
 
 def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:

@@ -59,7 +59,8 @@ class ObjectFetcher:
         self._request_payer = request_payer
 
     @cached_property
-    def _fast(self) -> Callable[..., Any] | None:
+    def obstore_get(self) -> Callable[..., Any] | None:
+        """The `get` of obstore for the bucket; None where every object is fetched by boto3."""
         if self._client is None:
             return None
         return _obstore_get(self._location.bucket, self._client, self._request_payer)
@@ -78,8 +79,8 @@ class ObjectFetcher:
         """
         if self._location.is_local:
             return self._read_file(planned)
-        if self._fast is not None and not _NOT_FOR_OBSTORE.search(self._location.prefix + planned.key):
-            return self._by_obstore(self._fast, planned)
+        if self.obstore_get is not None and not _NOT_FOR_OBSTORE.search(self._location.prefix + planned.key):
+            return self._by_obstore(self.obstore_get, planned)
         answer = self._call("get_object", planned)
         body: bytes = answer["Body"].read()
         return body
