@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
@@ -85,6 +86,8 @@ class Backfill:
     ----------
     job_id : str
         The slice's own job, for `history` or `reset`. Known once it has begun.
+    live_job_id, run_id, transformation_ctx : str
+        As they were given.
     is_done : bool
         An earlier run did the slice; there are no rows to take.
 
@@ -116,7 +119,7 @@ class Backfill:
             raise BoundsError(transformation_ctx, f"sink={sink!r} is unknown. Use 'append' or 'merge'.")
         if unfit := sorted(options.keys() - set(OPTIONS)):
             raise InvalidValueError(f"A backfill has no option {', '.join(unfit)}. It takes {', '.join(OPTIONS)}.")
-        self.live_job_id, self.run_id, self.context = job_id, run_id or new_run_id(), transformation_ctx
+        self.live_job_id, self.run_id, self.transformation_ctx = job_id, run_id or new_run_id(), transformation_ctx
         self.is_done = False
         self._watermarks, self._options = watermarks, options
         self._clock: Callable[[], datetime] = options.get("clock", utc_now)
@@ -127,8 +130,13 @@ class Backfill:
         self._bounds: CursorRange = ((), ())
 
     def __repr__(self) -> str:
-        state = "not begun" if self._job is None else "done" if self.is_done else f"slice {self.job_id!r}"
-        return f"<Backfill of {self.live_job_id!r}, context {self.context!r}: {state}, run {self.run_id}>"
+        if self._job is None:
+            state = "not begun"
+        elif self.is_done:
+            state = "done"
+        else:
+            state = f"slice {self.job_id!r}"
+        return f"<Backfill of {self.live_job_id!r}, context {self.transformation_ctx!r}: {state}, run {self.run_id}>"
 
     def __enter__(self) -> Backfill:
         """Check the bounds against the live job, and begin the slice.
@@ -142,24 +150,24 @@ class Backfill:
         RunInProgressError
             Another run works on this slice.
         """
-        self._live = live = self._watermarks.progress.state(self.live_job_id, self.context)
+        self._live = live = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
         low, high = (end_that_fits(live, end, what) for end, what in zip(self._ends, ("low", "high"), strict=True))
-        self._bounds = backfill_bounds(self.context, low, high, endless=bool(live.get("descending")))
+        self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=bool(live.get("descending")))
         # Rows past the live watermark would be there twice: this slice writes them, and the live job's next run too.
         if uncovered(self._bounds, [passed_range(self._live)]):
             raise BoundsError(
-                self.context,
+                self.transformation_ctx,
                 "they reach past the live watermark, and the live job will read those rows. End there at the latest.",
             )
-        self.job_id = slice_id(self.live_job_id, self.context, self._live, self._bounds, self._name)
+        self.job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, self._bounds, self._name)
         # Only before it owns rows: a slice that is planned must be able to finish, whatever was begun since.
         if not self._has_read(self._head(self.job_id)):
-            self._others(self._watermarks.progress.backfills(self.live_job_id, self.context, live))
+            self._others(self._watermarks.progress.backfills(self.live_job_id, self.transformation_ctx, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
-        self.is_done = self.run.state(self.context) is not None
+        self.is_done = self.run.state(self.transformation_ctx) is not None
         logger.info(
             "event=backfill job=%s slice=%s context=%s sink=%s done=%s replay=%s",
-            self.live_job_id, self.job_id, self.context, self._sink, self.is_done, self.run.replay,
+            self.live_job_id, self.job_id, self.transformation_ctx, self._sink, self.is_done, self.run.replay,
         )  # fmt: skip
         return self
 
@@ -193,9 +201,9 @@ class Backfill:
             The live job was reset or set back meanwhile.
         """
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
-        check_same_cursor(self._live, names, self.context)
+        check_same_cursor(self._live, names, self.transformation_ctx)
         (low, high), options = self._bounds, {"sink": self._sink, "delay": self._delay} | options
-        source = as_rows(source, self.context)
+        source = as_rows(source, self.transformation_ctx)
         check_types(source.columns(names, bool(options.get("strings"))), self._live.get("type"))
         if self.is_done:
             high, options = None, options | {"nulls": "raise"}
@@ -204,9 +212,9 @@ class Backfill:
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
-            SliceSource(source, self.context, high, self._delay, self._clock, self.is_done),
+            SliceSource(source, self.transformation_ctx, high, self._delay, self._clock, self.is_done),
             cursor_column,
-            transformation_ctx=self.context,
+            transformation_ctx=self.transformation_ctx,
             initial_value=low or None,
             high=high,
             settled=True,
@@ -231,6 +239,16 @@ class Backfill:
         outcome = self.job.commit()
         self._change_record(self._finished)
         return outcome
+
+    @property
+    def context(self) -> str:
+        """The old name of `transformation_ctx`."""
+        warnings.warn(
+            "Backfill.context is called transformation_ctx now. The old name goes with the next minor version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.transformation_ctx
 
     @property
     def job(self) -> IncrementalJob:
@@ -262,12 +280,12 @@ class Backfill:
 
     def _has_read(self, head: Head) -> bool:
         """Tell whether a slice is planned or done, and owns its rows."""
-        return head.plan is not None or self.context in head.watermarks
+        return head.plan is not None or self.transformation_ctx in head.watermarks
 
     def _check_live(self) -> None:
         """Refuse to go on where the live job was reset or set back: its next runs read these rows themselves."""
         try:
-            now = self._watermarks.progress.state(self.live_job_id, self.context)
+            now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
         except NothingThereError:
             now = {}
         # Another origin is a job that was reset and began anew, perhaps at the very same value.
@@ -290,9 +308,9 @@ class Backfill:
 
         verb = "done" if change == self._finished else "begun"
         self._watermarks.decisions.change_watermark(
-            backfill_record_id(self.live_job_id, self.context, self._live),
+            backfill_record_id(self.live_job_id, self.transformation_ctx, self._live),
             changed,
-            context=self.context,
+            context=self.transformation_ctx,
             why=f"slice {self.job_id} is {verb}",
             who=self.run_id,
         )
@@ -315,7 +333,7 @@ class Backfill:
             return []
         if uncovered(self._bounds, [*covered_by(self._live), *record.covered]) != [self._bounds]:
             raise BoundsError(
-                self.context,
+                self.transformation_ctx,
                 "a part of them is covered already, and sink='append' would keep those rows twice. Take what gaps() "
                 "returns, or write with a sink that merges by key and say sink='merge'.",
             )
@@ -325,12 +343,12 @@ class Backfill:
             if overlap(bounds, self._bounds) and (name, bounds) != (self._name, self._bounds)
         ]
         for name, bounds in others:
-            job_id = slice_id(self.live_job_id, self.context, self._live, bounds, name)
+            job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, bounds, name)
             head = self._head(job_id)
             # Also where the lease is over: its run may still be alive, and has not yet found out.
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
-                    self.context,
+                    self.transformation_ctx,
                     f"slice {job_id} (name={name!r}) has begun with a part of them, and sink='append' would keep those "
                     "rows twice. Finish it with its own bounds, which unfinished() returns and gaps() keeps apart; or "
                     "delete what it wrote and reset that job.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.backfill import Backfill
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.watermarks import Watermarks
 
@@ -74,6 +75,17 @@ def test_method_of_a_part_is_found_with_a_warning_when_asked_of_the_whole(
         found = call(declared, job_id)
 
     assert found in (10, {}, 2)
+    assert [one.filename for one in warned] == [__file__]
+
+
+def test_context_of_a_backfill_is_told_with_a_warning_when_asked_for_by_its_old_name(
+    watermarks: Watermarks, job_id: str
+) -> None:
+    backfill = Backfill(watermarks, job_id, transformation_ctx="loans", low=1, high=2)
+    with pytest.warns(DeprecationWarning, match="Backfill.context is called transformation_ctx now") as warned:
+        found = backfill.context
+
+    assert (found, backfill.transformation_ctx) == ("loans", "loans")
     assert [one.filename for one in warned] == [__file__]
 
 
