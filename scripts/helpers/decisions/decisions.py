@@ -311,8 +311,9 @@ class Decisions:
         """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""
         try:
             self._changes.write_log(after)
-            self._delete_unused(before, after)
+            # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
             self._changes.expire_before(before, after)
+            self._delete_unused(before, after)
         except WatermarkError as error:
             logger.warning("event=log_deferred job=%s version=%d error=%s", after.job_id, after.version, error)
 

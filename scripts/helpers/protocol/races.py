@@ -68,6 +68,10 @@ TO_DECIDE = Patience(tries=10)
 """A person waits, and a decision loses only to steps of a run, which are seconds apart: without pauses a decision gets
 in between. Ten losses mean a crowd of writers, and a person should know."""
 
+TO_WRITE_CHUNKS = Patience(tries=60, first_pause=0.2, longest_pause=5.0)
+"""A chunk that is throttled: two minutes and more, beside what botocore tries by itself. To give up throws away what a
+run has planned, and all that it asks of the partition is to be left a few hundred units once."""
+
 TO_RECORD = Patience(tries=10, first_pause=0.2, longest_pause=5.0)
 """Rounds of `TO_DECIDE`, for what processes enter side by side, such as the slices of a backfill that begin at once."""
 

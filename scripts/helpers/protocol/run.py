@@ -44,8 +44,8 @@ class Run:
     5. `commit` replaces the head: the plan's `next` are the watermarks, the version is one higher, claim and
        plan are gone. This is the one write that decides. -- The job is committed and free.
     6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
-    7. Chunks of the plan are deleted. -- `doctor` with `repair` deletes them.
-    8. With a retention, the version before gets its end. -- That version stays in the history.
+    7. With a retention, the version before gets its end. -- That version stays in the history.
+    8. Chunks of the plan are deleted. -- `doctor` with `repair` deletes them.
 
     Attributes
     ----------
@@ -66,7 +66,13 @@ class Run:
         self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
         # A write that is sent again after the lease was over would only delay the run that has taken over since.
         self._budget = min(BUDGET_SECONDS, lease.total_seconds())
-        self._lock = threading.RLock()
+        # Two locks. `_calls` lets one of freeze, commit and abort in at a time, from its first to its last request.
+        # `_lock` is held while the head is replaced: from reading `_head`, over the conditional write, to `_head`
+        # being what was written. A beat takes the second only, so it can renew the lease while a freeze writes chunks
+        # for a minute. That is safe as a beat changes nothing but the end of the lease, and freeze, commit and abort
+        # read `_head` again under `_lock` before they write: they carry the later end along, and never put back an
+        # earlier one. Whoever takes both takes `_calls` first.
+        self._calls, self._lock = threading.RLock(), threading.RLock()
         self._heartbeat: Heartbeat | None = None
         self._closed: str | None = None
         self._written: set[str] = set()
@@ -135,7 +141,7 @@ class Run:
         ------
         InvalidValueError, FencedError, PlanConflictError, StoreUnavailableError
         """
-        with self._lock:
+        with self._calls:
             self._check_open("freeze")
             chunks: dict[str, list[bytes]] = {}
             token = new_token()
@@ -148,17 +154,21 @@ class Run:
                 return self.plan
             plan, large = self._spill(contexts, following)
             chunks |= large
-            before, after = self._head, self._head.planned(plan)
             self._store.write_chunks(self.job_id, chunks)
             self._written.update(chunks)
-            outcome = self._store.swap(before, after, self._budget)
-            if isinstance(outcome, Lost):
-                # An earlier freeze of this run may have taken effect without an answer. It is the same plan then,
-                # under another id, and its chunks are those that the head refers to.
-                if outcome.to is None or not self._is_ours(outcome.to, contexts, following):
-                    raise self._fenced(outcome.to)
-                after = outcome.to
-            self._head = after
+            with self._lock:
+                # A signal handler may have aborted in this very thread while chunks were written. To freeze now would
+                # take the job again, for a handle that can do nothing more.
+                self._check_open("freeze")
+                before, after = self._head, self._head.planned(plan)
+                outcome = self._store.swap(before, after, self._budget)
+                if isinstance(outcome, Lost):
+                    # An earlier freeze of this run may have taken effect without an answer. It is the same plan then,
+                    # under another id, and its chunks are those that the head refers to.
+                    if outcome.to is None or not self._is_ours(outcome.to, contexts, following):
+                        raise self._fenced(outcome.to)
+                    after = outcome.to
+                self._head = after
         assert after.plan is not None
         logger.info(
             "event=plan_frozen job=%s run=%s batch=%s plan=%s fence=%d contexts=%s spilled=%d",
@@ -191,7 +201,7 @@ class Run:
         CommitUnknownError
             The store did not answer. Delete nothing; the next run finds out.
         """
-        with self._lock:
+        with self._calls, self._lock:
             self._check_open("commit")
             items.encode_metrics(metrics, self.plan.next if self.plan else {})
             before, after = self._head, self._head.committed(token=new_token(), now=self._clock(), metrics=metrics)
@@ -215,7 +225,7 @@ class Run:
 
     def abort(self) -> None:
         """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
-        with self._lock:
+        with self._calls, self._lock:
             if self._closed:
                 return
             outcome = self._store.swap(self._head, self._head.released(), self._budget)
@@ -355,12 +365,14 @@ class Run:
         assert before.plan is not None
         try:
             self._store.write_log(after.log_entry)
-            kept = references(after.watermarks)
-            # A blob of the plan may be one of the state as well.
+            # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
+            if self._retention is not None and before.log_entry is not None:
+                expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
+            # A blob of the plan may be one of the state as well, or of the version before, to which a person may go
+            # back. No other version has any: a plan is made of what is new and of the state that it starts from.
+            kept = {*references(after.watermarks), *references(before.watermarks)}
             for reference in references(before.plan.contexts):
                 if reference not in kept:
                     self._store.delete_chunks(self.job_id, reference)
-            if self._retention is not None and before.log_entry is not None:
-                expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
         except WatermarkError as error:
             logger.warning("event=log_deferred job=%s version=%d error=%s", self.job_id, after.version, error)

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
@@ -35,10 +36,11 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.chunks import check, join
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, check, join
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
-from scripts.helpers.protocol.races import Lost, Written
+from scripts.helpers.protocol.pace import Pace
+from scripts.helpers.protocol.races import TO_WRITE_CHUNKS, Lost, Written
 from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
@@ -70,14 +72,17 @@ _CREDENTIALS = {
     "ExpiredTokenException",
     "ExpiredToken",
 }
+_THROTTLES = {"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"}
 _TRANSIENT = {
-    "ProvisionedThroughputExceededException",
-    "ThrottlingException",
-    "RequestLimitExceeded",
+    *_THROTTLES,
     "InternalServerError",
     "ServiceUnavailable",
     "TransactionConflictException",
+    # Of a global table with strong consistency: the same item was written in another region at this moment.
+    "ReplicatedWriteConflictException",
 }
+_PASSES_SOON = _THROTTLES | {"ReplicatedWriteConflictException"}
+"""What a chunk is written through: it says that the write did not take effect, and that the store is there."""
 
 
 def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
@@ -249,10 +254,16 @@ class Store:
     # --- chunks ---------------------------------------------------------------------------------
 
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
-        """Write all chunks of some references; those that are there already stay as they are."""
+        """Write all chunks of some references; those that are there already stay as they are.
+
+        It takes a second for each 900 KB (see `pace`), and goes on for minutes where others use up the partition.
+        """
+        pace = Pace(self.timer, self.sleep)
         for chunks_id, parts in chunks.items():
             for index, data in enumerate(parts):
-                self._put(requests.put_chunk(self.table_name, job_id, chunks_id, index, data))
+                pace.wait_to_write(len(data))
+                request = requests.put_chunk(self.table_name, job_id, chunks_id, index, data)
+                self._until_taken(partial(self._put, request))
 
     def read_spilled(self, job_id: str, reference: Spilled) -> Any:
         """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
@@ -273,13 +284,34 @@ class Store:
 
     def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
         """Let the chunks of a reference expire."""
-        for index in range(reference.chunks):
-            self.expire(job_id, items.chunk_key(reference.id, index), at)
+        for range_key in self._paced_keys(reference):
+            request = requests.expire(self.table_name, job_id, range_key, at)
+            self._until_taken(partial(self._update, request))
 
     def delete_chunks(self, job_id: str, reference: Spilled) -> None:
         """Delete the chunks of a reference that nothing holds any more."""
+        for range_key in self._paced_keys(reference):
+            self._until_taken(partial(self.delete, job_id, range_key))
+
+    def _paced_keys(self, reference: Spilled) -> Iterator[str]:
+        """Yield the range keys of a reference's chunks, each when the one before it is paid for."""
+        pace = Pace(self.timer, self.sleep)
         for index in range(reference.chunks):
-            self.delete(job_id, items.chunk_key(reference.id, index))
+            # To change or delete an item costs as much as to write it. All chunks but the last are full.
+            pace.wait_to_write(CHUNK_BYTES if index + 1 < reference.chunks else 0)
+            yield items.chunk_key(reference.id, index)
+
+    def _until_taken(self, write: Callable[[], object]) -> None:
+        """Do a write of a chunk again while it is throttled: to do it twice changes nothing."""
+        for _ in TO_WRITE_CHUNKS.races(self.sleep):
+            try:
+                write()
+                return
+            except StoreUnavailableError as error:
+                if error.reason not in _PASSES_SOON:
+                    raise
+                throttled = error
+        raise throttled
 
     # --- single items ---------------------------------------------------------------------------
 
