@@ -102,6 +102,43 @@ def test_many_requests_are_sent_at_once_when_keys_are_many(keys: list[str]) -> N
     assert pages.pages <= 1.5 * len(keys) / 10
 
 
+class HeldBack(ListedPages):
+    """Answers with its second page once somebody has looked for cuts, and notes the folders that were asked for."""
+
+    def __init__(self, keys: list[str], size: int) -> None:
+        super().__init__(keys, size)
+        self.asked: list[str] = []
+        self._looked = threading.Event()
+
+    def page(self, after: str | None, token: str | None) -> Page:
+        if token == str(self.size):
+            assert self._looked.wait(20), "nobody looked for cuts"
+        return super().page(after, token)
+
+    def folders(self, folder: str, after: str) -> list[str] | None:
+        self.asked.append(folder)
+        self._looked.set()
+        return super().folders(folder, after)
+
+    def first_key(self, after: str) -> str | None:
+        self._looked.set()
+        return super().first_key(after)
+
+
+def test_cuts_are_looked_for_after_one_page_when_workers_have_nothing_to_list() -> None:
+    pages = HeldBack(FLAT, 100)
+
+    assert sorted(keys_of(list(begun(pages, 2)))) == FLAT
+
+
+def test_folder_of_a_page_is_not_searched_when_the_whole_page_lies_in_it() -> None:
+    keys = [f"day=01/{name}" for name in FLAT]
+    pages = HeldBack(keys, 100)
+
+    assert sorted(keys_of(list(begun(pages, 2)))) == keys
+    assert set(pages.asked) == {""}
+
+
 # --- delivery -----------------------------------------------------------------------------------------
 
 

@@ -136,8 +136,10 @@ def chosen(names: list[str]) -> list[str]:
 
 def why_equivalent(mutant: Mutant) -> str | None:
     """Return why a mutant is accepted, if it is on the list."""
-    known = {entry[:4]: entry[4] for entry in EQUIVALENT}
-    return known.get((mutant.path, mutant.function, mutant.before, mutant.after))
+    for known in EQUIVALENT:
+        if (mutant.path, mutant.code, mutant.after) == (known.path, known.code, known.after):
+            return known.because
+    return None
 
 
 def main() -> int:

@@ -21,10 +21,11 @@ NOT_CODE = {"annotation", "returns", "decorator_list", "type_comment"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change to one file. `start` and `end` are byte offsets of what is replaced."""
+    """One change to one file. `start` and `end` are byte offsets of what is replaced, `code` is the line it is in."""
 
     path: str
     line: int
+    code: str
     function: str
     before: str
     after: str
@@ -52,7 +53,8 @@ def mutants_of(path: str, source: bytes) -> list[Mutant]:
             after = ast.unparse(changed)
             # The brackets keep what is around the expression from binding to a part of it.
             after = f"({after})" if isinstance(changed, ast.expr) else after
-            found.append(Mutant(path, node.lineno, function, ast.unparse(node), after, start, end))
+            code = lines[node.lineno - 1].decode().strip()
+            found.append(Mutant(path, node.lineno, code, function, ast.unparse(node), after, start, end))
     return found
 
 

@@ -299,6 +299,14 @@ def test_charts_are_of_the_age_when_a_job_has_no_cursor_of_time() -> None:
     assert "Highest age" in shown.tables["The figures of the charts, newest period first"][0]
 
 
+def test_nothing_is_drawn_for_a_count_when_it_is_below_zero_throughout() -> None:
+    taken_back = entry(1, HOUR, NOW, metrics={"rows_collected": -5, "files_read": 2})
+    shown = Details(render_job(replace(FACTS, entries=[taken_back]), 2))
+
+    assert "Rows" not in shown.charts
+    assert "Files" in shown.charts
+
+
 def test_bars_are_as_high_as_their_numbers_when_drawn(details: Details) -> None:
     # Of 49 periods of five minutes, versions are in those from 0, 24 and 36 on; failed runs stand on top.
     assert details.bars["Versions and failed runs"] == [

@@ -182,3 +182,22 @@ def test_serve_says_where_and_ends_when_it_is_interrupted(
     serve(world.watermarks, port=0)
 
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_served_page_shows_values_only_when_they_are_asked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, values: bool
+) -> None:
+    shown = []
+
+    def asked_once(server: PageServer) -> None:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        shown.append(ask(server, "/job?name=parking/permits")[2])
+        thread.join()
+
+    monkeypatch.setattr(PageServer, "serve_forever", asked_once)
+
+    serve(world.watermarks, port=0, **({"values": True} if values else {}))
+
+    assert (str(SECRET) in shown[0]) == values
