@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import boto3
 import pytest
@@ -32,7 +32,7 @@ from tests.support.moto_server import MotoServer, OneAtATime
 pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
 
 REPOSITORY = Path(__file__).parent.parent
-REGION = "eu-west-2"
+REGION: Final = "eu-west-2"
 TEST_TABLE = "GLUE_WATERMARKS_TEST_TABLE"
 TEST_ENDPOINT = "GLUE_WATERMARKS_TEST_ENDPOINT"
 """Environment variables that run the tests of `Watermarks` on a table that is there already."""
@@ -97,7 +97,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     unlisted = [report for report in skipped if not is_allowed(report.longrepr)]
-    if os.environ.get("CI") and unlisted:
+    if os.environ.get("CI") and reporter and unlisted:
         message = f"{len(unlisted)} skipped for a reason that is not in ALLOWED_SKIPS, and CI takes that for a failure"
         reporter.write_line(message, red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -18,8 +18,8 @@ from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursor_ranges import range_end
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs import ingest_table
-from scripts.jobs.session import BAD_DATA
+from scripts.jobs import ingest_table, session
+from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import NOW, Command, document
 from tests.conftest import Clock
 from tests.support.listed_rows import ListedRows
@@ -112,7 +112,7 @@ def test_bounds_are_read_as_they_were_when_a_command_is_parsed(
         declare(watermarks, value, kind, column, "loans@@north", read)
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(ingest_table, "Backfill", lambda _, job, *__, **options: made.append({"job": job, **options}))
-    monkeypatch.setattr(ingest_table.session, "run_job", lambda _, arguments, begin: begin(arguments, watermarks) or 0)
+    monkeypatch.setattr(session, "run_job", lambda _, arguments, begin: begin(arguments, watermarks) or 0)
 
     (line,) = run(watermarks, "backfill", "loans@@north", "--", "--source=s", "--target=t").stdout.splitlines()
     ingest_table.main(shlex.split(line)[3:])

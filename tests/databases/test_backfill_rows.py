@@ -19,7 +19,8 @@ def test_gap_is_read_from_the_database_and_live_watermark_stays_when_it_is_fille
     name = postgres.new_table("id int PRIMARY KEY")
     postgres.sql(f"INSERT INTO {name} SELECT generate_series(1, 100)")
     source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
-    target, options = str(tmp_path / "raw"), {"transformation_ctx": "repairs", "clock": clock}
+    target = str(tmp_path / "raw")
+    options: dict[str, Any] = {"transformation_ctx": "repairs", "clock": clock}
 
     def live(**bounds: Any) -> int:
         with IncrementalJob(watermarks, "parking", spark=jdbc, clock=clock) as job:

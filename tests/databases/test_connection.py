@@ -41,7 +41,7 @@ def test_answers_are_the_same_when_there_is_no_jvm_to_ask(
     name = server.new_table("id integer PRIMARY KEY, word varchar(9), amount decimal(9, 2)")
     server.sql(f"INSERT INTO {name} VALUES (1, 'é', 1.50), (2, NULL, NULL)")
     query, names = f"SELECT id, word, amount FROM {name}", ("id", "word", "amount")
-    connect = SimpleNamespace(read=jdbc.read)
+    connect: Any = SimpleNamespace(read=jdbc.read)
 
     asked, read = (ask(session, options_of(server), query, names) for session in (jdbc, connect))
 

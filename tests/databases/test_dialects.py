@@ -43,7 +43,7 @@ def shown(value: Any) -> str:
     return str(getattr(value, "name", value)).replace(" ", "_")
 
 
-def parsed(database: Any, query: str) -> exp.Expression:
+def parsed(database: Any, query: str) -> Any:
     """Parse exactly one statement; an error if the grammar does not take it."""
     (found,) = sqlglot.parse(query, dialect=GRAMMARS[database.name])
     assert found is not None
@@ -177,7 +177,7 @@ def test_declared_type_gives_nothing_when_it_has_no_exact_order(database: Any, d
 def test_step_above_a_datetime_of_sql_server_is_between_it_and_the_next() -> None:
     column = CursorColumn("at", *SQLServer().cursor_type("datetime"))  # type: ignore[misc]
     shown = ["00", "0033333", "0066667", "01", "0133333"]
-    stored = [SQLServer().value(f"2026-01-01 00:00:00.{digits:0<7}"[:26], column) for digits in shown]
+    stored: list[Any] = [SQLServer().value(f"2026-01-01 00:00:00.{digits:0<7}"[:26], column) for digits in shown]
 
     for value, following in itertools.pairwise(stored):
         assert value < column.next_above(value) <= following

@@ -21,7 +21,7 @@ import pytest
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs import ingest_table, session
+from scripts.jobs import exit_codes, ingest_table
 from tests.conftest import REPOSITORY
 from tests.support.databases import PostgresServer, free_port
 from tests.support.listed_rows import ListedRows
@@ -171,7 +171,7 @@ def test_job_ends_with_try_later_and_shows_no_secret_when_the_database_is_down(
         command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
-    assert done.returncode == session.TRY_LATER, done.stderr
+    assert done.returncode == exit_codes.TRY_LATER, done.stderr
     assert "event=failed job=parking error=SourceUnavailableError" in done.stderr
     assert SECRET not in done.stdout + done.stderr
     assert live.latest("parking").version == 0
@@ -180,13 +180,17 @@ def test_job_ends_with_try_later_and_shows_no_secret_when_the_database_is_down(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--cursor-column", "id"], session.BAD_DATA, "Pass --jdbc-table"),
-        (["--cursor-column", "id", "--jdbc-table", "no_such"], session.BAD_DATA, "there is no such table"),
-        (["--cursor-column", "nix", "--jdbc-table", "{}"], session.BAD_DATA, "no such column"),
-        (["--cursor-column", "id", "--jdbc-table", "{}", "--snapshot"], session.BAD_DATA, "holds no transaction ids"),
+        (["--cursor-column", "id"], exit_codes.BAD_DATA, "Pass --jdbc-table"),
+        (["--cursor-column", "id", "--jdbc-table", "no_such"], exit_codes.BAD_DATA, "there is no such table"),
+        (["--cursor-column", "nix", "--jdbc-table", "{}"], exit_codes.BAD_DATA, "no such column"),
+        (
+            ["--cursor-column", "id", "--jdbc-table", "{}", "--snapshot"],
+            exit_codes.BAD_DATA,
+            "holds no transaction ids",
+        ),
         (
             ["--cursor-column", "last_modified", "--jdbc-table", "{}", "--lookback-seconds", "60"],
-            session.BAD_DATA,
+            exit_codes.BAD_DATA,
             "sink='merge'",
         ),
     ],

@@ -40,7 +40,8 @@ def test_rows_with_null_are_taken_by_the_policy_when_some_are_null(
     postgres: Any, table_in: Maker, nulls: str, runs: list[list[int]]
 ) -> None:
     name = stamped(postgres, "(1, '2026-01-01'), (2, NULL), (3, NULL)")
-    source, options = table_in(name), {"nulls": nulls, "sink": "merge"}
+    source = table_in(name)
+    options: dict[str, Any] = {"nulls": nulls, "sink": "merge"}
 
     first = plan(source, "at", **options)
     before = taken(source, first)
@@ -96,7 +97,8 @@ def test_falling_numbers_are_taken_once_when_cursor_descends(postgres: Any, tabl
 
 def test_rows_are_read_again_when_lookback_is_given_and_sink_merges(postgres: Any, table_in: Maker) -> None:
     name = stamped(postgres, "(1, '2026-01-01 00:00+00'), (2, '2026-01-01 00:10+00')")
-    source, options = table_in(name), {"lookback": timedelta(minutes=5), "sink": "merge"}
+    source = table_in(name)
+    options: dict[str, Any] = {"lookback": timedelta(minutes=5), "sink": "merge"}
 
     first = plan(source, "at", **options)
     postgres.sql(f"INSERT INTO {name} VALUES (3, '2026-01-01 00:05:00.000001+00'), (4, '2026-01-01 00:05+00')")
@@ -117,6 +119,7 @@ def test_window_stays_behind_the_clock_of_the_database_when_delay_is_given(postg
     ((after,),) = postgres.sql("SELECT clock_timestamp()")
 
     assert window.high is not None
+    assert isinstance(window.high[0], datetime)
     assert before <= window.high[0] + timedelta(hours=1) <= after
     assert taken(source, window) == [1]
 

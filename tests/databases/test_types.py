@@ -267,4 +267,6 @@ def test_rows_are_read_and_watermark_is_not_pinned_when_a_stamp_is_past_what_spa
     before = far.startswith("-") or far.endswith("BC")
     assert row["year"] == (1 if before else 9999)
     assert taken(source, window) == ([0, 1] if before else [0])
-    assert window.high is not None and window.high[0] < datetime(2100, 1, 1, tzinfo=UTC)
+    assert window.high is not None
+    assert isinstance(window.high[0], datetime)
+    assert window.high[0] < datetime(2100, 1, 1, tzinfo=UTC)

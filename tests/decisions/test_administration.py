@@ -13,7 +13,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 
 Stored = Callable[[], dict[str, Any]]
-WHY = {"why": "bad rows in May", "who": "duty officer"}
+WHY: dict[str, Any] = {"why": "bad rows in May", "who": "duty officer"}
 
 DECISIONS: dict[str, Callable[[Watermarks, str], Head]] = {
     "rewind-version": lambda w, job: w.rewind(job, to_version=1, **WHY),

@@ -25,7 +25,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, head_write, log_write
 
 Stored = Callable[[], dict[str, Any]]
-WHY = {"why": "bad rows in May", "who": "duty officer"}
+WHY: dict[str, Any] = {"why": "bad rows in May", "who": "duty officer"}
 Call = Callable[[Watermarks, str], Any]
 
 

@@ -101,7 +101,7 @@ def test_every_page_is_read_when_a_job_has_many_items(watermarks: Watermarks, jo
 
 @pytest.mark.parametrize("options", [{}, {"repair": True}, {"after_restore": True}], ids=str)
 def test_doctor_says_that_the_job_is_unknown_when_it_never_ran(
-    watermarks: Watermarks, job_id: str, stored: Stored, options: dict[str, bool]
+    watermarks: Watermarks, job_id: str, stored: Stored, options: dict[str, Any]
 ) -> None:
     with pytest.raises(UnknownJobError, match=f"holds nothing for job '{job_id}'"):
         watermarks.doctor(job_id, **options)

@@ -46,7 +46,8 @@ class Model:
             if not is_hidden(key) and self.known.get(key) != (key, row["etag"], row["size"])
         ]  # fmt: skip
         new.sort(key=lambda row: (row["modified"], byte_order(row["key"])))
-        batch, size = [], 0
+        batch: list[dict[str, Any]] = []
+        size = 0
         for row in new[: self.most]:
             size += row["size"]
             if batch and size > self.bytes:

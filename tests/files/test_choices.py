@@ -17,7 +17,7 @@ from tests.support.events import Told
 
 SAME, TOUCHED, CHANGED, LONGER = "same", "same bytes, later", "other bytes", "other size"
 ERROR = ModifiedObjectError
-OUTCOMES = [
+OUTCOMES: list[tuple[str, str, list[Any]]] = [
     ("process", "etag", [[], [], ["a.csv"], ["a.csv"]]),
     ("process", "mtime", [[], ["a.csv"], ["a.csv"], ["a.csv"]]),
     ("ignore", "etag", [[], [], [], []]),

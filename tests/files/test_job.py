@@ -27,7 +27,7 @@ from tests.support.faults import Faults, Wire, head_write
 from tests.support.steps import KilledError
 
 Stored = Callable[[], dict[str, Any]]
-WHY = {"why": "a test", "who": "tester"}
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
 class Landing:
@@ -346,7 +346,7 @@ def test_events_are_acknowledged_after_the_commit_when_all_is_well(landing: Land
     events.sent += landing.land(3)
     seen: list[int] = []
     acknowledge = events.acknowledge
-    events.acknowledge = lambda **given: (seen.append(landing.version), acknowledge(**given))[1]  # type: ignore[method-assign, func-returns-value]
+    events.acknowledge = lambda **given: (seen.append(landing.version), acknowledge(**given))[1]  # type: ignore[method-assign]
 
     taken = landing.run()
 

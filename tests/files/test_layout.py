@@ -118,7 +118,7 @@ def test_known_files_of_older_folders_are_not_gone_when_they_are_not_listed(date
 
 def test_old_folders_are_drained_when_a_first_batch_left_some_of_their_files(dated: Dated) -> None:
     put = sorted(dated.put(days_ago, "a.csv") for days_ago in (0, 20, 40, 60))
-    batches = []
+    batches: list[list[str]] = []
     while not batches or dated.more:
         batches.append(dated.take(max_files=1))
 

@@ -64,8 +64,10 @@ def test_layout_is_refused_when_it_is_finer_than_an_hour(layout: str) -> None:
     [("a{b", r"The glob 'a\{b' has an open brace\. Close it"), ("[z-a]", r"The glob '\[z-a\]' is not valid\. Check")],
 )
 def test_glob_is_refused_when_its_brackets_are_wrong(name: str, glob: str, text: str) -> None:
+    options: dict[str, Any] = {name: [glob]}
+
     with pytest.raises(InvalidValueError, match=text):
-        FileOptions(**{name: [glob]})
+        FileOptions(**options)
 
 
 @pytest.mark.parametrize(

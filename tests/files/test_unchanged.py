@@ -10,6 +10,7 @@ import boto3
 import pyarrow as pa
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
 from scripts.helpers.files import unchanged
@@ -157,7 +158,7 @@ def test_check_raises_source_error_with_the_key_when_the_source_refuses(s3: Any,
 
 
 def refuse(**_: Any) -> Any:
-    return AWSResponse("", 403, {}, None), {"Error": {"Code": "403", "Message": "Forbidden"}}
+    return AWSResponse("", 403, HTTPHeaders(), None), {"Error": {"Code": "403", "Message": "Forbidden"}}
 
 
 @pytest.mark.parametrize("one_by_one", [1_000, 0], ids=["heads", "listing"])
@@ -267,7 +268,7 @@ def test_fetch_says_what_to_allow_when_s3_refuses(
     fetcher: ObjectFetcher, client: Any, code: str, message: str, remedy: str
 ) -> None:
     if fetcher.obstore_get is None:
-        answer = AWSResponse("", 403, {}, None), {"Error": {"Code": code, "Message": message}}
+        answer: Any = AWSResponse("", 403, HTTPHeaders(), None), {"Error": {"Code": code, "Message": message}}
         client.meta.events.register("before-call.s3.GetObject", lambda **_: answer)
     else:
         text = f"403 Forbidden: <Error><Code>{code}</Code><Message>{message}</Message></Error>"

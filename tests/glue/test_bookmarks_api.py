@@ -72,7 +72,7 @@ def test_answer_has_the_shape_of_the_service_model_when_validated(
 
     answer = call(JobName=JOB, RunId="jr_2")
 
-    shape = MODEL.operation_model(operation).output_shape
+    shape: Any = MODEL.operation_model(operation).output_shape
     assert ParamValidator().validate(answer, shape).generate_report() == ""
     assert answer["JobBookmarkEntry"].keys() == shape.members["JobBookmarkEntry"].members.keys()
 
@@ -358,7 +358,7 @@ def test_token_is_refused_when_no_page_gives_it(bookmarks: JobBookmarks, token: 
 
 def test_arguments_are_refused_when_they_have_no_keyword_as_in_boto3(bookmarks: JobBookmarks) -> None:
     with pytest.raises(TypeError, match="positional argument"):
-        bookmarks.get_job_bookmark(JOB)  # type: ignore[misc]
+        bookmarks.get_job_bookmark(JOB)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected keyword argument 'Version'"):
         bookmarks.get_job_bookmark(JobName=JOB, Version=1)  # type: ignore[call-arg]
 

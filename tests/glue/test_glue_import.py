@@ -222,7 +222,7 @@ def test_partitions_of_the_catalog_make_it_approximate_when_a_miss_is_accepted(w
 
 @pytest.mark.parametrize("stamp", [{"CURR_LATEST_PARTITION": "1710590400000"}, {"CURR_LATEST_PARTITIONS": "day=1"}])
 def test_partitions_of_the_catalog_are_not_possible_when_a_miss_is_not_accepted(
-    watermarks: Watermarks, stamp: dict[str, str]
+    watermarks: Watermarks, stamp: dict[str, Any]
 ) -> None:
     stamped, source = files(included=READ, **stamp), FilesAt(SOURCE, listing=landing())
     report = import_bookmark(stubbed({"landed": stamped}), watermarks, JOB, {"landed": source})
@@ -576,9 +576,9 @@ def test_report_names_files_and_no_values_when_printed(watermarks: Watermarks) -
     bucket = landing()
     bucket.put("day=2/read.csv", body="other", at=NOON - 4 * MINUTE)
     bookmark = {"landed": files(included=READ), "repairs": keys(id=424_242)}
-    sources = {"landed": FilesAt(SOURCE, listing=bucket), "repairs": RowsBy({"id": "bigint"})}
+    landed, repairs = FilesAt(SOURCE, listing=bucket), RowsBy({"id": "bigint"})
 
-    report = import_bookmark(stubbed(bookmark), watermarks, JOB, sources)
+    report = import_bookmark(stubbed(bookmark), watermarks, JOB, {"landed": landed, "repairs": repairs})
 
     assert repr(report).splitlines() == [
         f"Bookmark of job 'parking' after run '{RUN}', not written:",

@@ -26,7 +26,7 @@ def at(monkeypatch: pytest.MonkeyPatch, s3: Any, bucket: str) -> Callable[..., N
     """Return what sets the time of S3, and puts files of that or another time."""
 
     def set_time(now: datetime, **files: datetime) -> None:
-        from moto.core import DEFAULT_ACCOUNT_ID
+        from moto.core.models import DEFAULT_ACCOUNT_ID
         from moto.s3.models import s3_backends
 
         monkeypatch.setattr(BucketPages, "date", property(lambda _: now, lambda *_: None), raising=False)

@@ -67,7 +67,7 @@ def names(wheel: Path) -> list[str]:
 @pytest.fixture
 def metadata(wheel: Path) -> Any:
     (folder,) = [found for found in zipfile.Path(wheel).iterdir() if found.name.endswith(".dist-info")]
-    return PathDistribution(folder).metadata  # type: ignore[arg-type]
+    return PathDistribution(folder).metadata
 
 
 def test_wheel_runs_on_any_python_3_and_platform_when_built(wheel: Path) -> None:

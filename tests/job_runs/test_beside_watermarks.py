@@ -30,13 +30,14 @@ def with_runs(parked: Jobs) -> Jobs:
 
 
 def put_legacy(table: Watermarks, run_id: str) -> None:
-    item = {"jobName": {"S": "parking"}, "runId": {"S": run_id}, "watermarks": {"M": {"n": {"N": "808"}}}}
+    marks = {"M": {"n": {"N": "808"}}}
+    item: dict[str, Any] = {"jobName": {"S": "parking"}, "runId": {"S": run_id}, "watermarks": marks}
     table.store.client.put_item(TableName=table.table_name, Item=item)
 
 
 def last_item(table: Watermarks) -> dict[str, Any]:
     """Read what the original class takes for the most recent item."""
-    query = {
+    query: dict[str, Any] = {
         "TableName": table.table_name, "Limit": 1, "ScanIndexForward": False,
         "KeyConditionExpression": "jobName = :j", "ExpressionAttributeValues": {":j": {"S": "parking"}},
     }  # fmt: skip

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ FAILING = POLITE.replace("sys.exit(0)", "sys.exit('no')")
 
 def printed(jobs: Jobs, name: str, run_id: str) -> list[str]:
     """Wait for the first line of a job, and return its words."""
-    path = Path(jobs.service.engine.folder(name, run_id), "stdout")
+    path = Path(jobs.engine.folder(name, run_id), "stdout")
     end = time.monotonic() + PATIENCE
     while not (path.exists() and "\n" in path.read_text()):
         assert not jobs.record(name, run_id).is_over, jobs.record(name, run_id).error
@@ -198,7 +199,7 @@ def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define,
 
 def settings_of(jobs: Jobs, name: str, run_id: str, **options: Any) -> dict[str, Any]:
     """Return what the launcher of a run would get."""
-    engine = SparkSubmit(**(jobs.service.engine.to_json() | options))
+    engine = SparkSubmit(**(jobs.engine.to_json() | options))
     return {"shared": asdict(shared_by(jobs)), "engine": engine.to_json(), "job": name, "run": run_id}
 
 
@@ -217,7 +218,7 @@ def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define,
 
     def timer() -> float:
         """Stand still until the job is at work, then show the last moment before its end, and then its end."""
-        output = Path(jobs.service.engine.folder("job", run_id), "stdout")
+        output = Path(jobs.engine.folder("job", run_id), "stdout")
         if not output.exists() or "\n" not in output.read_text():
             return 0.0
         now = 120.0 if readings else 119.999
@@ -284,7 +285,7 @@ def test_job_is_not_started_when_the_run_is_stopped_before_its_launcher_is_up(jo
     carried.carry_out()
 
     assert jobs.run("job", run_id)["JobRunState"] == "STOPPED"
-    assert not Path(jobs.service.engine.folder("job", run_id), "stdout").exists()
+    assert not Path(jobs.engine.folder("job", run_id), "stdout").exists()
 
 
 def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
@@ -592,11 +593,11 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(engines.subprocess, "run", lambda *_, env, **__: seen.append(env))
+    monkeypatch.setattr(subprocess, "run", lambda *_, env, **__: seen.append(env))
     run = a_run(jobs)
 
     for _ in range(2):
-        engines.Launching(SparkSubmit(jobs.service.engine.logs), shared_by(jobs)).launch(run)
+        engines.Launching(SparkSubmit(jobs.engine.logs), shared_by(jobs)).launch(run)
         monkeypatch.setenv("PYTHONPATH", seen[-1].get("PYTHONPATH", ""))
 
     assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")

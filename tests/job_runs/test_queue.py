@@ -269,12 +269,13 @@ def test_thousand_runs_come_once_each_and_newest_first_when_read_in_pages(
         moment = clock() + timedelta(microseconds=number)
         runs.append(parked.scheduler.new_run(ids.new_id(moment), "parking", {"Command": COMMAND}, {}, moment))
     for first in range(0, 1_000, 25):
-        writes = [{"PutRequest": {"Item": run.to_item()}} for run in runs[first : first + 25]]
+        writes: list[Any] = [{"PutRequest": {"Item": run.to_item()}} for run in runs[first : first + 25]]
         dynamodb = table.store.client
         assert not dynamodb.batch_write_item(RequestItems={table.table_name: writes})["UnprocessedItems"]
     made = [run.run_id for run in runs]
 
-    pages, token = [], {}
+    pages: list[list[str]] = []
+    token: dict[str, str] = {}
     while True:
         answer = parked.get_job_runs(JobName="parking", MaxResults=200, **token)
         pages.append([run["Id"] for run in answer["JobRuns"]])
@@ -326,7 +327,8 @@ def test_paginator_is_configured_as_botocore_s_when_compared() -> None:
 def test_last_page_has_no_token_when_nothing_is_left(parked: Jobs, size: int, expected: list[int]) -> None:
     queue(parked, 3)
 
-    sizes, token = [], {}
+    sizes: list[int] = []
+    token: dict[str, str] = {}
     while answer := parked.get_job_runs(JobName="parking", MaxResults=size, **token):
         sizes.append(len(answer["JobRuns"]))
         if "NextToken" not in answer:

@@ -25,7 +25,8 @@ COMMAND = {"ScriptLocation": "/a.py"}
 
 def is_shape(answer: Any, operation: str) -> None:
     """Check that an answer is of the output shape of an operation."""
-    report = ParamValidator().validate(answer, MODEL.operation_model(operation).output_shape)
+    shape: Any = MODEL.operation_model(operation).output_shape
+    report = ParamValidator().validate(answer, shape)
     assert not report.has_errors(), report.generate_report()
 
 
@@ -66,7 +67,7 @@ def test_request_is_glue_s_when_compared_with_its_model(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["StartJobRun", "GetJobRun", "GetJobRuns", "BatchStopJobRun"])
 def test_every_member_is_taken_when_the_operation_is_one_of_runs(operation: str) -> None:
-    theirs = MODEL.operation_model(operation).input_shape
+    theirs: Any = MODEL.operation_model(operation).input_shape
 
     assert set(shapes.OPERATIONS[operation].members) == set(theirs.members)
 

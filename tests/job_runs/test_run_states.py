@@ -27,7 +27,7 @@ LEGAL_MOVES = {
 
 
 def a_run(**changes: Any) -> RunRecord:
-    given = {
+    given: dict[str, Any] = {
         "job_name": "parking", "run_id": "jr_" + "a" * 64, "state": "STARTING", "started_on": NOW, "modified_on": NOW,
         "told": {"Attempt": 0, "Arguments": {"--a": "1"}, "Timeout": 5}, "command": {"ScriptLocation": "/a.py"},
     }  # fmt: skip
@@ -35,9 +35,9 @@ def a_run(**changes: Any) -> RunRecord:
 
 
 def test_states_are_glue_s_when_compared_with_its_model() -> None:
-    model = botocore.session.get_session().get_service_model("glue")
+    shape: Any = botocore.session.get_session().get_service_model("glue").shape_for("JobRunState")
 
-    assert set(model.shape_for("JobRunState").enum) == set(states.LEGAL)
+    assert set(shape.enum) == set(states.LEGAL)
     assert {"STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"} == states.TERMINAL
 
 

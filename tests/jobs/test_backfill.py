@@ -360,7 +360,7 @@ class Listed:
         self.watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="start from here")
 
     def backfill(self, low: Any, high: Any, **options: Any) -> Backfill:
-        options = {"transformation_ctx": CONTEXT, "clock": self.watermarks.clock} | options
+        options = {"transformation_ctx": CONTEXT, "clock": self.watermarks.clock, **options}
         return Backfill(self.watermarks, JOB, low=low, high=high, **options)
 
     def take(self, backfill: Backfill, **options: Any) -> None:
@@ -555,7 +555,8 @@ def stamps(watermarks: Watermarks, kind: str, value: Any) -> Listed:
 def test_slice_is_refused_when_its_rows_may_still_come(
     watermarks: Watermarks, clock: Any, kind: str, high: timedelta, delay: timedelta | None, wait: str
 ) -> None:
-    made, options = stamps(watermarks, kind, clock.now), {} if delay is None else {"delay": delay}
+    made = stamps(watermarks, kind, clock.now)
+    options: dict[str, Any] = {} if delay is None else {"delay": delay}
 
     with pytest.raises(BoundsError, match=f"Run it again {wait} from now, or end earlier") as caught:
         made.fill(None, clock.now + high, **options)

@@ -64,7 +64,8 @@ def start(watermarks: Watermarks, clock: Clock, tmp_path: Path, told: Told) -> C
         (tmp_path / name).write_text("a,b\n")
 
     def make(run_id: str, *, watermarks: Watermarks = watermarks, **options: Any) -> IncrementalJob:
-        return IncrementalJob(watermarks, "parking", run_id, **({"clock": clock, "reporters": [told]} | options))
+        options = {"clock": clock, "reporters": [told], **options}
+        return IncrementalJob(watermarks, "parking", run_id, **options)
 
     return make
 

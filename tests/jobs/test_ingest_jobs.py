@@ -20,7 +20,7 @@ import pytest
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
-from scripts.jobs import ingest_files, session
+from scripts.jobs import exit_codes, ingest_files
 from tests.conftest import REPOSITORY, missing_component
 from tests.support.job_runs import Parked
 from tests.support.patience import PATIENCE
@@ -142,7 +142,7 @@ def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commi
     retried = run("ingest_files", *arguments, *options, "--JOB_RUN_ID", "jr_dead")
     after = run("ingest_files", *arguments, *options)
 
-    assert refused.returncode == session.TRY_LATER
+    assert refused.returncode == exit_codes.TRY_LATER
     assert "jr_dead" in refused.stderr
     (report,) = reports(retried)
     assert report | {"replay": True, "rows_written": 1, "attempt": 2} == report
@@ -197,10 +197,10 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
 @pytest.mark.parametrize(
     ("changed", "code", "text"),
     [
-        (["--table", "no-such-table"], session.BAD_SET_UP, "no-such-table"),
-        (["--JOB_NAME", "~latest"], session.BAD_DATA, "Job name '~latest'"),
-        (["--source", "s3a://no-such-bucket-anywhere/x/"], session.BAD_DATA, "NoSuchBucket"),
-        (["--source", "s3a://bucket/no-slash"], session.BAD_DATA, "ends with a slash"),
+        (["--table", "no-such-table"], exit_codes.BAD_SET_UP, "no-such-table"),
+        (["--JOB_NAME", "~latest"], exit_codes.BAD_DATA, "Job name '~latest'"),
+        (["--source", "s3a://no-such-bucket-anywhere/x/"], exit_codes.BAD_DATA, "NoSuchBucket"),
+        (["--source", "s3a://bucket/no-slash"], exit_codes.BAD_DATA, "ends with a slash"),
         (["--lease-seconds", "0"], 2, "whole number above 0"),
         (["--reader-options", "header"], 2, "not a JSON map"),
         (["--formt", "csv"], 2, "--formt"),
@@ -211,9 +211,9 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
             2,
             "Missing option or value for --job-bookmark-from",
         ),
-        (["--BOOKMARK_CONTEXT", "a*"], session.BAD_DATA, "Job name 'a*'"),
+        (["--BOOKMARK_CONTEXT", "a*"], exit_codes.BAD_DATA, "Job name 'a*'"),
         (["--events-queue", "q", "--max-bytes", "1"], 2, "--max-bytes cannot go with --events-queue"),
-        (["--events-queue", "q", "--source", "/tmp/landing/"], session.BAD_DATA, "a local directory has no events"),
+        (["--events-queue", "q", "--source", "/tmp/landing/"], exit_codes.BAD_DATA, "a local directory has no events"),
     ],
 )
 def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
@@ -240,7 +240,7 @@ def test_ingest_files_is_told_the_formats_when_an_extension_says_none(
 
     done = run("ingest_files", *arguments, "--schema", SCHEMA)
 
-    assert done.returncode == session.BAD_DATA
+    assert done.returncode == exit_codes.BAD_DATA
     assert "'dat' tells no format. Pass --format" in done.stderr
     assert live.latest("parking").plan is None
 
@@ -284,7 +284,7 @@ def test_lease_option_decides_how_long_others_stay_away_when_given(
     with live.begin("parking", "jr_other", lease=timedelta(seconds=300)):
         refused = run("ingest_files", *arguments)
 
-    assert refused.returncode == session.TRY_LATER
+    assert refused.returncode == exit_codes.TRY_LATER
     assert "jr_other" in refused.stderr
 
 
@@ -360,7 +360,7 @@ def test_queue_is_drained_in_batches_when_files_are_ingested_by_events(
     options = [*arguments, "--schema", SCHEMA, "--max-files", "2", "--events-queue"]
 
     def ingest(url: str) -> list[int]:
-        assert ingest_files.main([*options, url]) == session.OK
+        assert ingest_files.main([*options, url]) == exit_codes.OK
         lines = capsys.readouterr().out.splitlines()
         return [json.loads(line)["files_read"] for line in lines if line.startswith("{")]
 

@@ -31,6 +31,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.protocol.run import Run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
@@ -182,7 +183,9 @@ def test_paused_run_neither_waits_nor_disturbs_when_another_run_has_the_job(
         taken = world.take(live)
 
     assert (paused, taken) == (([2], ["2.json"]),) * 2
-    assert world.watermarks.latest(JOB).last.run_id == "jr_live"
+    last = world.watermarks.latest(JOB).last
+    assert last is not None
+    assert last.run_id == "jr_live"
 
 
 def test_open_plan_stays_and_is_not_replayed_when_a_paused_run_comes_between(
@@ -449,16 +452,23 @@ def test_run_is_committed_when_a_script_tracked_nothing(world: World) -> None:
 
 def test_lease_is_renewed_from_init_to_commit_when_a_script_takes_its_time(world: World, clock: Clock) -> None:
     job = IncrementalJob(world.watermarks, lease=timedelta(seconds=3)).init(JOB)
-    first = world.watermarks.latest(JOB).claim.lease_until
+
+    def lease_until() -> datetime:
+        claim = world.watermarks.latest(JOB).claim
+        assert claim is not None
+        return claim.lease_until
+
+    first = lease_until()
     clock.move(minutes=1)
 
     latest, patience = first, time.monotonic() + PATIENCE
     while latest == first and time.monotonic() < patience:
         time.sleep(0.05)
-        latest = world.watermarks.latest(JOB).claim.lease_until
+        latest = lease_until()
     outcome = job.commit()
 
     assert latest - first == timedelta(minutes=1)
+    assert isinstance(job.run, Run)
     assert (outcome, world.watermarks.latest(JOB).claim, job.run.heartbeat()) == ("done", None, False)
 
 

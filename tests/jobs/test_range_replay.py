@@ -287,7 +287,7 @@ def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran:
 
 
 def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world: World) -> None:
-    merge = {"sink": "merge", "lookback": 1}
+    merge: dict[str, Any] = {"sink": "merge", "lookback": 1}
 
     def run(run_id: str, **options: Any) -> list[Any]:
         with IncrementalJob(world.watermarks, JOB, run_id, **options) as job:

@@ -61,7 +61,7 @@ def test_same_rows_come_again_when_the_run_died_after_rows_were_added(watermarks
 
 def test_overlap_is_kept_in_the_plan_when_a_replay_has_other_options(watermarks: Watermarks) -> None:
     source = ListedRows((ID,), [(1,), (5,)])
-    merge = {"sink": "merge", "lookback": 2}
+    merge: dict[str, Any] = {"sink": "merge", "lookback": 2}
     run(watermarks, source, "id", **merge)
     source.listed.append((9,))
     with pytest.raises(ZeroDivisionError):
@@ -119,7 +119,7 @@ def test_replay_is_refused_when_an_option_cannot_be_meant(
 
 def test_lookback_goes_no_further_than_the_initial_value_when_runs_follow_each_other(watermarks: Watermarks) -> None:
     source = ListedRows((ID,), [(1,), (5,)])
-    options = {"lookback": 9, "sink": "merge", "initial_value": 5}
+    options: dict[str, Any] = {"lookback": 9, "sink": "merge", "initial_value": 5}
     taken = [run(watermarks, source, "id", **options)]
     source.listed.append((9,))
 
@@ -236,7 +236,7 @@ def test_nothing_is_taken_and_everything_next_time_when_the_replayed_plan_does_n
 
 def test_rows_of_a_dataframe_come_with_options_when_they_are_given(spark: Any, watermarks: Watermarks) -> None:
     df = spark.sql("SELECT * FROM VALUES ('a', 1), ('b', 2), (NULL, 3) AS source (id, n)")
-    options = {"strings": True, "nulls": "include", "sink": "merge"}
+    options: dict[str, Any] = {"strings": True, "nulls": "include", "sink": "merge"}
 
     first = [
         row[1] for row in run(watermarks, df.where("n <> 2").select("id", "n"), "id", **options | {"nulls": "exclude"})

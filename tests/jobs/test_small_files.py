@@ -7,6 +7,7 @@ import gzip
 import sys
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -354,8 +355,8 @@ def test_read_raises_source_error_when_path_column_is_there_already(landing: Rea
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "deflate"])
 def test_read_raises_source_error_with_the_key_when_a_compressed_file_is_cut_off(landing: Read, ending: str) -> None:
-    pack = {"gz": gzip.compress, "bz2": bz2.compress, "deflate": zlib.compress}[ending]
-    landing.put(f"cut.{ending}", pack(b'{"id": 1}' * 100)[:-4])
+    packs: dict[str, Callable[..., bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "deflate": zlib.compress}
+    landing.put(f"cut.{ending}", packs[ending](b'{"id": 1}' * 100)[:-4])
 
     with pytest.raises(SourceError, match=f"key 'cut.{ending}' is no complete {ending} file"), typed_errors():
         landing.small("json", "id int").collect()

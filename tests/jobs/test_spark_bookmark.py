@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moto.s3.models import S3Backend
 
+from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.errors import (
     ChangedObjectError,
     InvalidValueError,
@@ -32,7 +33,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_errors
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import missing_component, spark_conf
+from tests.conftest import missing_component
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
 
@@ -64,7 +65,7 @@ def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def key_marker_as_in_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let moto show all versions after a KeyMarker: it leaves out the first one if the marker is no key."""
-    listed = S3Backend.list_object_versions
+    listed: Callable[..., Any] = S3Backend.list_object_versions
 
     def versions(self: Any, bucket_name: str, *given: Any, key_marker: Any = None, **more: Any) -> Any:
         if key_marker is not None and not more.get("version_id_marker"):

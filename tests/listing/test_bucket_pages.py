@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.config import Config
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -100,7 +101,7 @@ class Wire:
         raw = io.BytesIO()
         raw.stream = lambda **_: iter([text.encode()])  # type: ignore[attr-defined]
         headers = {"x-amz-bucket-region": "us-west-2"} if status == 301 and self.names_region else {}
-        return AWSResponse(request.url, status, headers, raw)
+        return AWSResponse(request.url, status, HTTPHeaders.from_dict(headers), raw)
 
 
 def put(client: Any, bucket: str, *keys: str) -> None:
@@ -494,7 +495,7 @@ def test_own_calls_of_the_client_stay_complete_when_made_while_we_list(own_s3: A
 
     with ThreadPoolExecutor(2) as pool:
         asking = pool.submit(ask_meanwhile)
-        found = []
+        found: list[list[str]] = []
         while len(found) < 20 or not seen:  # However late the other thread comes, it asks while we list.
             found.append([row["key"] for row in rows(own_s3, f"s3://{bucket}/")])
         busy.set()

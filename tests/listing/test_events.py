@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 from hypothesis import HealthCheck, given, settings
@@ -276,7 +277,7 @@ def test_message_stays_with_a_warning_when_it_is_malformed(
 
 @pytest.mark.parametrize("other", [{"bucket": "other"}, {"key": "inbox/a"}, {"key": "a"}], ids=str)
 def test_message_stays_with_a_warning_when_it_is_of_another_source(
-    queue: Queue, events: S3EventQueue, caplog: pytest.LogCaptureFixture, other: dict[str, str]
+    queue: Queue, events: S3EventQueue, caplog: pytest.LogCaptureFixture, other: dict[str, Any]
 ) -> None:
     queue.send(notification(record(**({"key": "in/a"} | other))))
 
@@ -383,7 +384,8 @@ def denied(request: Any, **_: Any) -> AWSResponse:
         def stream(self, **_: Any) -> list[bytes]:
             return [body]
 
-    return AWSResponse(request.url, 403, {"Content-Type": "application/x-amz-json-1.0"}, Raw())
+    headers = HTTPHeaders.from_dict({"Content-Type": "application/x-amz-json-1.0"})
+    return AWSResponse(request.url, 403, headers, Raw())
 
 
 def unreachable(**_: Any) -> None:

@@ -262,7 +262,7 @@ def test_uri_is_refused_when_it_names_no_inventory(uri: str) -> None:
 
 def refusal(s3: Any, uri: str, location: Location = LANDING) -> str:
     """Return the text of the SourceError that a listing ends with; nothing may come before it."""
-    seen = []
+    seen: list[Any] = []
     with pytest.raises(SourceError) as caught:
         seen.extend(S3Inventory(uri, s3_client=s3).list_objects(location))
     assert seen == []

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,10 +59,10 @@ class Reader:
         self._client.meta.events.register("before-send.s3.*", self._answer)
         self._body = b""
 
-    def _answer(self, request: Any, **_: Any) -> AWSResponse:
+    def _answer(self, request: Any, **_: Any) -> Any:
         raw = io.BytesIO(self._body)
         raw.stream = lambda **_: iter([self._body])  # type: ignore[attr-defined]
-        return AWSResponse(request.url, 200, {}, raw)
+        return AWSResponse(request.url, 200, HTTPHeaders(), raw)
 
     def __call__(self, body: bytes, tag: str) -> dict[str, Any]:
         self._body = body

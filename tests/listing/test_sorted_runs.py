@@ -90,7 +90,7 @@ def test_nothing_is_left_on_disk_when_the_intervals_are_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    intervals = sorted_intervals([batch([(str(number), 0)]) for number in range(20)], run_rows=5, interval_rows=3)
+    intervals: Any = sorted_intervals([batch([(str(number), 0)]) for number in range(20)], run_rows=5, interval_rows=3)
     next(intervals)
     during = list(tmp_path.iterdir())
 

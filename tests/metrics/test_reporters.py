@@ -55,7 +55,8 @@ def test_line_has_what_the_format_asks_for_when_a_run_ends() -> None:
 
 
 def test_names_of_metrics_and_dimensions_are_members_of_the_line_when_all_are_given() -> None:
-    found = printed(report(**dict.fromkeys(UNITS, 1.0)))
+    values: dict[str, Any] = dict.fromkeys(UNITS, 1.0)
+    found = printed(report(**values))
 
     [directive] = found["_aws"]["CloudWatchMetrics"]
     assert all(metric["Name"] in found for metric in directive["Metrics"])

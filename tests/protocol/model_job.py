@@ -120,7 +120,8 @@ def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
 
 def stored_items(client: Any, table_name: str, job_id: str) -> dict[str, dict[str, Any]]:
     """Read all raw items of a job by range key, past the package."""
-    request, found = requests.query_job(table_name, job_id), {}
+    request = requests.query_job(table_name, job_id)
+    found: dict[str, dict[str, Any]] = {}
     while True:
         page = client.query(**request)
         found |= {item[items.RANGE_KEY]["S"]: item for item in page["Items"]}
@@ -134,7 +135,7 @@ def legacy_read(client: Any, table_name: str, job_id: str) -> dict[str, Any]:
     request = requests.query_job(table_name, job_id) | {"ScanIndexForward": False, "Limit": 1}
     del request["ConsistentRead"]
     (found,) = client.query(**request)["Items"]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def chunk_keys(values: dict[str, Any]) -> set[str]:

@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[type[WatermarkError], Callable[[World, Any], Any]]] = {
 def test_default_client_has_explicit_limits_when_none_is_given(endpoint: str) -> None:
     made = Watermarks("some-table", region_name=REGION, endpoint_url=endpoint)
 
-    config = made.store.client.meta.config
+    config: Any = made.store.client.meta.config
     assert (config.connect_timeout, config.read_timeout) == (3, 5)
     assert config.retries == {"mode": "standard", "total_max_attempts": 3}
 

@@ -19,7 +19,7 @@ from tests.support.dynamodb import Died, FakeDynamoDB
 
 JOB = "parking"
 DEAD, ONE_SHOT, LEGACY = "r-dead", "r-shot", "jr_legacy"
-WHY = {"why": "a test", "who": "tester"}
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ class World:
 
     def committed_value(self) -> int:
         head = self.watermarks.latest(JOB)
-        return self.watermarks.lookups.state_at(head, CONTEXT)["value"] if head.watermarks else 0  # type: ignore[no-any-return]
+        return self.watermarks.lookups.state_at(head, CONTEXT)["value"] if head.watermarks else 0
 
 
 def clean_requests(operation: Operation, spilled: bool) -> int:

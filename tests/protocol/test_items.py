@@ -183,7 +183,7 @@ def test_reading_refuses_naming_both_formats_when_the_item_is_newer(
     assert "Upgrade glue-watermarks" in str(caught.value)
 
 
-ALTERED_HEAD = [
+ALTERED_HEAD: list[tuple[str, Any]] = [
     ("watermarks", None),
     ("watermarks", {"S": "x"}),
     ("watermarks.share", {"S": "x"}),

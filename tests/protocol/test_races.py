@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
-from scripts.helpers.protocol import races
 from scripts.helpers.protocol.races import TO_BEGIN, Patience
 
 
@@ -14,7 +14,7 @@ from scripts.helpers.protocol.races import TO_BEGIN, Patience
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the upper limits that pauses are drawn from; each pause is as long as it can be."""
     asked: list[float] = []
-    monkeypatch.setattr(races.random, "uniform", lambda low, high: asked.append(high) or high)
+    monkeypatch.setattr(random, "uniform", lambda low, high: asked.append(high) or high)
     return asked
 
 

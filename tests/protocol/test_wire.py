@@ -19,7 +19,7 @@ from tests.support.faults import ONE_ATTEMPT, Wire
 
 JOB, LEGACY_JOB = "parking", "parking-legacy"
 FIRST, SECOND, THIRD, FOURTH = (f"jr_{digit * 64}" for digit in "1234")
-WHY = {"why": "a test", "who": "tester"}
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 LARGE = {"note": "x" * 60_000}
 
 
@@ -30,7 +30,7 @@ class World:
         self.client, self.clock = client, clock
         self.wire, self.meter = Wire(client), Meter(client)
         self.watermarks = Watermarks(table_name, client, clock=clock, **options)
-        self.run: Run | None = None
+        self.run: Run
 
     def commit(self, run_id: str, **values: Any) -> Run:
         run = self.watermarks.begin(JOB, run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import boto3
 import pytest
@@ -17,7 +18,7 @@ from tests.support.faults import ONE_ATTEMPT, Request, Wire
 from tests.support.steps import add
 
 JOB, NEW, OLD, LEGACY = "parking", "parking-new", "parking-old", "parking-legacy"
-WHY = {"why": "a test", "who": "tester"}
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 SPILLED = {"pad": "x" * 70_000}
 SETUP = {"CreateTable", "DescribeTable", "UpdateTimeToLive", "UpdateContinuousBackups"}
 

@@ -79,10 +79,7 @@ class Details:
                 start,
                 end,
             )
-            self.bars[name] = [
-                (rect.attrib["class"], *(float(rect.attrib[side]) for side in ("x", "y", "width", "height")))
-                for rect in figure.iter("rect")
-            ]
+            self.bars[name] = [_bar(rect) for rect in figure.iter("rect")]
             self.lines[name] = [line.attrib["points"] for line in figure.iter("polyline")]
             self.lines[name] += [path.attrib["d"] for path in figure.iter("path")]
         self.notes = [text_of(note) for note in root.iterfind("./p")][1:]
@@ -122,6 +119,11 @@ class Overview:
             name: Details(gzip.decompress(base64.b64decode(text)).decode())
             for name, text in zip(self.jobs, packed, strict=True)
         }
+
+
+def _bar(rect: Element) -> tuple[str, float, float, float, float]:
+    x, y, width, height = (float(rect.attrib[side]) for side in ("x", "y", "width", "height"))
+    return rect.attrib["class"], x, y, width, height
 
 
 def rows_of(table: Element) -> list[dict[str, str]]:

@@ -270,10 +270,13 @@ def test_region_is_refused_when_somebody_altered_the_value(live: dict[str, Any])
     ],
 )
 def test_ends_come_back_exactly_when_packed(kind: str, low: Any, high: Any) -> None:
-    groups = {"o1": [((), (low,)), ((low,), (high,)), ((high,), None)], "": [((), None)], "none": []}
+    ranges: list[Any] = [((), (low,)), ((low,), (high,)), ((high,), None)]
+    groups = {"o1": ranges, "": [((), None)], "none": []}
 
-    assert decode_ranges(encode_ranges(groups, [kind]), [kind]) == groups
-    assert type(decode_ranges(encode_ranges(groups, [kind]), [kind])["o1"][0][1][0]) is type(low)
+    back: Any = decode_ranges(encode_ranges(groups, [kind]), [kind])
+
+    assert back == groups
+    assert type(back["o1"][0][1][0]) is type(low)
 
 
 def test_ends_of_several_columns_come_back_exactly_when_packed() -> None:

@@ -62,10 +62,10 @@ def test_nothing_is_found_when_nothing_was_deleted(spark: Any, rows: Any) -> Non
 def test_only_the_key_columns_are_read_when_sources_are_wide(spark: Any, tmp_path: Path) -> None:
     for side in ("source", "target"):
         frame(spark, [(1, "a")]).write.parquet(f"{tmp_path}/{side}")
-    sides = [spark.read.parquet(f"{tmp_path}/{side}") for side in ("source", "target")]
+    source, target = (spark.read.parquet(f"{tmp_path}/{side}") for side in ("source", "target"))
 
     before = executions_of(spark)
-    plan = missing_keys(*sides, "id")._jdf.queryExecution().executedPlan().toString()
+    plan = missing_keys(source, target, "id")._jdf.queryExecution().executedPlan().toString()
 
     assert plan.count("ReadSchema: struct<id:int>") == 1
     assert "site" not in plan

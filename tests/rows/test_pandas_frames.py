@@ -287,7 +287,7 @@ def test_bound_is_past_all_numbers_when_it_is_one_step_outside(high: int, descen
     assert len(source.rows(RowWindow(CURSORS[:1], None, (high,), descending=descending))) == taken
 
 
-EDGES = {
+EDGES: dict[str, tuple[str, Any, list[Any]]] = {
     "uint64": ("decimal(20,0)", "uint64", [0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]),
     "decimal": (
         "decimal(21,1)",
@@ -303,10 +303,10 @@ def test_same_rows_are_taken_as_by_python_when_numbers_are_larger_than_a_bigint(
     kind, dtype, edges = EDGES[name]
     listed = data.draw(st.lists(st.sampled_from(edges), max_size=6))
     low, high = data.draw(st.none() | st.sampled_from(edges)), data.draw(st.sampled_from([*edges, edges[-1] + 1]))
-    bounds = [None if end is None else (Decimal(end),) for end in (low, high)]
+    above = None if low is None else (Decimal(low),)
     source = PandasRows(pd.DataFrame({"id": pd.Series(listed, dtype=dtype)}))
 
-    found = source.rows(RowWindow((CursorColumn("id", kind),), *bounds))
+    found = source.rows(RowWindow((CursorColumn("id", kind),), above, (Decimal(high),)))
 
     assert list(found["id"]) == [value for value in listed if (low is None or value >= low) and value < high]
 

@@ -207,7 +207,9 @@ def test_plan_is_refused_when_high_is_before_the_initial_value() -> None:
 
 @pytest.mark.parametrize("what", ["high", "initial_value"])
 def test_plan_is_refused_when_a_given_time_has_not_come_yet(what: str) -> None:
-    text = refused(source_of(AT, ago(9)), **{what: NOW + MINUTE})
+    given: dict[str, Any] = {what: NOW + MINUTE}
+
+    text = refused(source_of(AT, ago(9)), **given)
 
     assert f"{what} is past the source's clock, and rows that come until then would be lost." in text
 
@@ -358,6 +360,7 @@ def test_no_row_is_lost_and_no_clock_is_refused_when_london_changes_its_clocks(
         source.now, stamps = moment.astimezone(LONDON), stamps + 1
         window = plan(source, window, delay=delay)
         taken += len(source.rows(window))
+    assert source.now is not None
     source.now += timedelta(days=3)
 
     assert taken + len(source.rows(plan(source, window, delay=delay))) == stamps
@@ -390,9 +393,11 @@ def test_lookback_covers_the_time_that_passed_when_clocks_were_put_forward_meanw
 def test_plan_is_refused_when_a_given_time_is_in_the_hour_that_comes_again(what: str) -> None:
     """At 01:50 in London, ten minutes before it is 01:00 once more."""
     source = source_of(WALL, utc(10, 25, 0), now=utc(10, 25, 0, 50).astimezone(LONDON))
+    too_late: dict[str, Any] = {what: datetime(2026, 10, 25, 1, 30)}
+    in_time: dict[str, Any] = {what: datetime(2026, 10, 25, 1)}
 
-    assert f"{what} is past the source's clock" in refused(source, **{what: datetime(2026, 10, 25, 1, 30)})
-    assert plan(source, **{what: datetime(2026, 10, 25, 1)}).columns == (WALL,)
+    assert f"{what} is past the source's clock" in refused(source, **too_late)
+    assert plan(source, **in_time).columns == (WALL,)
 
 
 def test_zone_of_the_source_counts_when_only_the_job_has_a_clock() -> None:
@@ -572,7 +577,7 @@ def test_lookback_goes_no_further_than_the_initial_value_when_there_was_one(
 
 def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_compound() -> None:
     source = ListedRows((ID, DAY), [(1, date(2026, 1, number)) for number in (1, 2, 3)], NOW)
-    options = {"lookback": 7, "sink": "merge"}
+    options: dict[str, Any] = {"lookback": 7, "sink": "merge"}
     first = plan(source, initial_value=(1, date(2026, 1, 2)), **options)
 
     assert source.rows(plan(source, first, **options)) == source.listed[1:]
@@ -678,7 +683,7 @@ def test_plan_is_refused_with_the_count_when_cursors_are_null() -> None:
 
 def test_rows_with_null_come_each_time_when_they_are_included() -> None:
     source = source_of(ID, None, 3)
-    options = {"nulls": "include", "sink": "merge"}
+    options: dict[str, Any] = {"nulls": "include", "sink": "merge"}
     first = plan(source, **options)
     second = plan(source, first, **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +36,7 @@ TYPES = pytest.mark.parametrize("kind", RISING)
 NARROW = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
 
-def frame(spark: Any, kind: str, values: list[str | None]) -> Any:
+def frame(spark: Any, kind: str, values: Sequence[str | None]) -> Any:
     """Make rows whose column `at` has this type, numbered in `id` from 0."""
     texts = ["NULL" if value is None else f"'{value}'" for value in values] or ["NULL"]
     rows = ", ".join(f"({number}, {text})" for number, text in enumerate(texts))

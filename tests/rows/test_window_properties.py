@@ -86,7 +86,7 @@ def read_back(text: str, kind: str) -> Any:
 def test_next_above_is_one_step_up_when_value_is_of_any_type(cursor: tuple[Any, str]) -> None:
     value, kind = cursor
 
-    above = CursorColumn("at", kind).next_above(value)
+    above: Any = CursorColumn("at", kind).next_above(value)
 
     assert type(above) is type(value)
     assert above > value

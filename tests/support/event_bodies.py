@@ -19,7 +19,7 @@ def record(
     version: str | None = None,
 ) -> dict[str, Any]:
     """Return a record of a notification. Removals have neither size nor ETag."""
-    found = {"key": quote_plus(key, safe="/"), "versionId": version, "sequencer": sequencer}
+    found: dict[str, Any] = {"key": quote_plus(key, safe="/"), "versionId": version, "sequencer": sequencer}
     if event.removeprefix("s3:").startswith("ObjectCreated"):
         found |= {"size": size, "eTag": etag}
     return {

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.job_runs.client import JobRuns
+from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol.races import Written
 from tests.conftest import Clock
 from tests.support.patience import PATIENCE
 
-FAST = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seconds": 0.5}
+FAST: dict[str, Any] = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seconds": 0.5}
 """Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed.
 
 The lease outlasts a test, or a launcher that gets no processor for some seconds would lose its run. A test that needs
@@ -37,6 +37,12 @@ class Jobs(JobRuns):
     @property
     def scheduler(self) -> Any:
         return self.service.scheduler
+
+    @property
+    def engine(self) -> SparkSubmit:
+        """What these jobs are started by, where a test uses real launchers."""
+        assert isinstance(self.service.engine, SparkSubmit)
+        return self.service.engine
 
     def start(self, name: str, **request: Any) -> str:
         if isinstance(self.scheduler.clock, Clock):

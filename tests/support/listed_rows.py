@@ -71,9 +71,9 @@ class ListedRows:
         whole = [row for row in self.listed if None not in row]
         past = whole if low is None else self._where(probe.at_or_past(low, SQL), whole)
         nulls = len(self.listed) - len(whole)
-        last = min(past, default=None) if descending else max(past, default=None)
-        ends = (None, last) if descending else (last, None)
-        return Facts(self.now, *ends, nulls, self.ceiling, self.zone, self.slack)
+        largest = None if descending else max(past, default=None)
+        smallest = min(past, default=None) if descending else None
+        return Facts(self.now, largest, smallest, nulls, self.ceiling, self.zone, self.slack)
 
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(SQL), self.listed)

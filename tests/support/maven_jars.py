@@ -80,7 +80,7 @@ def _copy(coordinates: list[str], folder: Path) -> Jars:
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         pom, made = Path(name, "pom.xml"), Path(name, "jars")
         pom.write_text(POM.format("".join(DEPENDENCY.format(*each.split(":")) for each in coordinates)))
-        command = [maven, "-B", "-q", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={made}"]
+        command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={made}"]
         limits = ["-DincludeScope=runtime", "-DexcludeGroupIds=org.scala-lang"]
         try:
             done = subprocess.run(

@@ -32,7 +32,7 @@ def free_port() -> int:
 def served(command: Sequence[str], port: int, folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
     """Run a server until the end of the block and return its URL; what it says is in server.log."""
     log = folder / "server.log"
-    environment = os.environ | {"TMPDIR": str(folder)} | variables
+    environment = {**os.environ, "TMPDIR": str(folder), **variables}
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
     try:

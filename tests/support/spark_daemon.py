@@ -11,5 +11,5 @@ import zipimport
 from pyspark.daemon import manager
 
 if __name__ == "__main__":
-    zipimport.zipimporter.invalidate_caches = lambda _: None  # type: ignore[method-assign]
+    zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
     manager()

@@ -44,12 +44,13 @@ def test_history_is_in_commit_order_newest_first_when_run_ids_have_no_order(
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100])
 def test_pages_hold_everything_once_when_each_starts_below_the_last(seven: Watermarks, job_id: str, limit: int) -> None:
-    found = page = seven.history(job_id, limit=limit)
+    page = seven.history(job_id, limit=limit)
+    found = list(page)
 
     while page:
         page = seven.history(job_id, limit=limit, before=page[-1].version)
         assert len(page) <= limit
-        found = [*found, *page]
+        found += page
 
     assert [entry.version for entry in found] == [7, 6, 5, 4, 3, 2, 1]
     assert found == seven.history(job_id)

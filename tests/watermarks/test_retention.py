@@ -18,7 +18,7 @@ from tests.conftest import Clock
 from tests.support.faults import Faults, Wire
 
 KEPT = timedelta(days=30)
-WHY = {"why": "a test", "who": "tester"}
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 Stored = Callable[[], dict[str, Any]]
 
 

@@ -23,7 +23,7 @@ from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.faults import Faults, Wire, head_write
 
 Stored = Callable[[], dict[str, Any]]
-WHY = {"why": "a test", "who": "tester"}
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
 def large(seed: int = 0, size: int = 400_000) -> dict[str, Any]:
