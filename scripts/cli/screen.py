@@ -116,15 +116,21 @@ def show_rows(
     console: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[str] = ()
 ) -> None:
     """Write a table; columns in which no row has anything are left out. `right` names those of numbers."""
-    texts = [[_cell(cell) for cell in row] for row in rows]
-    filled = [at for at in range(len(headings)) if at == 0 or any(not _is_empty(row[at]) for row in texts)]
-    names = [Text(headings[at], "bold") for at in filled]
-    lines = [names, *([row[at] for at in filled] for row in texts)]
-    widths = [max(line[place].cell_len for line in lines) for place in range(len(filled))]
+    names: list[Text] = []
+    columns: list[list[Text]] = []
+    is_right: list[bool] = []
+    for at, heading in enumerate(headings):
+        cells = [_cell(row[at]) for row in rows]
+        # The first column names the rows, and is the title of a card.
+        if at == 0 or not all(map(_is_empty, cells)):
+            names.append(Text(heading, "bold"))
+            columns.append(cells)
+            is_right.append(heading in right)
+    lines = [names, *(list(line) for line in zip(*columns, strict=True))]
+    widths = [max(cell.cell_len for cell in (name, *cells)) for name, cells in zip(names, columns, strict=True)]
     if sum(widths) + GAP * (len(widths) - 1) > console.width:
         _show_cards(console, names, lines[1:])
         return
-    is_right = [headings[at] in right for at in filled]
     for line in lines:
         console.print(_aligned(line, widths, is_right), soft_wrap=True)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceError
@@ -17,12 +16,14 @@ from scripts.helpers.listing.paths import suffix
 from scripts.jobs import session
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from scripts.helpers.listing.events import S3EventQueue
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri")
 MOST_MESSAGES = 10_000
-"""Of one batch, whose handles are in memory."""
+"""Of one batch: the handles by which they are deleted after the commit are in memory until then."""
 LIST = "none"
 """In place of a queue: what a scheduler gives that lists the source once a day, as it cannot take an argument away."""
 
@@ -69,6 +70,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     options = {name: getattr(arguments, name) for name in OPTIONS}
     landed = job.new_files(arguments.source, events=events_of(arguments), **options)
     if not landed.count:
+        # Messages may have told only of files that were taken before, and the queue may hold more of them.
         return landed.has_more
     formats = landed.split(suffix) if arguments.format == "auto" else {arguments.format: landed}
     unknown = sorted(set(formats) - set(FORMATS))
@@ -78,11 +80,13 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
             f"the extension {unknown[0]!r} tells no format. Pass --format, one of {', '.join(FORMATS)}.",
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
-    frames = [
-        part.read(spark, name, schema=arguments.schema, **arguments.reader_options)
-        for name, part in sorted(formats.items())
-    ]
-    job.write(reduce(lambda one, other: one.unionByName(other), frames), arguments.target)
+    rows: DataFrame | None = None
+    for name, part in sorted(formats.items()):
+        frame = part.read(spark, name, schema=arguments.schema, **arguments.reader_options)
+        # By name: each format orders its columns as it likes where no schema is given.
+        rows = frame if rows is None else rows.unionByName(frame)
+    assert rows is not None
+    job.write(rows, arguments.target)
     return landed.has_more
 
 

@@ -149,7 +149,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         arguments.cursor_column,
         transformation_ctx=arguments.context,
         delay=timedelta(seconds=arguments.delay_seconds),
-        lookback=lookback or None,
+        lookback=lookback or None,  # A timedelta, even of 0, does not fit a cursor column of numbers.
         initial_value=value_of(source, arguments, "initial_value"),
         high=value_of(source, arguments, "high"),
         nulls=arguments.nulls,
@@ -166,14 +166,13 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
     state = watermarks.progress.state(job_id, arguments.context)
     columns = columns_of(state)
-    low, high = (bound_of(columns, arguments, name) for name in ("backfill_from", "backfill_to"))
     return Backfill(
         watermarks,
         job_id,
         arguments.JOB_RUN_ID,
         transformation_ctx=arguments.context,
-        low=low,
-        high=high,
+        low=bound_of(columns, arguments, "backfill_from"),
+        high=bound_of(columns, arguments, "backfill_to"),
         delay=timedelta(seconds=arguments.delay_seconds),
         sink=arguments.sink,
         name=arguments.backfill_name,
@@ -238,12 +237,16 @@ def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
         return DataFrameRows(files, zone=arguments.zone, name=arguments.source)
     if not arguments.jdbc_table:
         raise SourceError("JDBC", "no table is named. Pass --jdbc-table.")
-    login = {"user": arguments.jdbc_user_from, "password": arguments.jdbc_password_from}
-    properties = {name: os.environ[variable] for name, variable in login.items() if variable in os.environ}
-    given = {"properties": properties | arguments.jdbc_options, "partitions": arguments.partitions}
+    # From the environment, since every user of the machine sees the arguments of a process.
+    properties: dict[str, str] = {}
+    for name, variable in (("user", arguments.jdbc_user_from), ("password", arguments.jdbc_password_from)):
+        if variable in os.environ:
+            properties[name] = os.environ[variable]
+    properties |= arguments.jdbc_options
+    address, table, parts = arguments.source, arguments.jdbc_table, arguments.partitions
     if arguments.snapshot:
-        return PostgresSnapshot(spark, arguments.source, arguments.jdbc_table, **given)
-    return JdbcTable(spark, arguments.source, arguments.jdbc_table, zone=arguments.zone, **given)
+        return PostgresSnapshot(spark, address, table, properties=properties, partitions=parts)
+    return JdbcTable(spark, address, table, properties=properties, partitions=parts, zone=arguments.zone)
 
 
 if __name__ == "__main__":

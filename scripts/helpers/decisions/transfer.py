@@ -35,7 +35,10 @@ READS = 5
 
 No `Patience` of `races`: nothing is written here, so nobody is disturbed, and reading the items again is the pause.
 """
-WRITERS, JOBS_AT_ONCE = 8, 64
+WRITERS = 8
+"""Jobs written at the same time. An import waits for DynamoDB and for nothing else."""
+JOBS_AT_ONCE = 64
+"""Jobs of the file in memory: enough that no writer waits while one of them has a long history."""
 CHANGED = "the file has changed since it was checked"
 
 Step = Literal["new", "continue", "same", "replace", "epoch"]
@@ -121,6 +124,10 @@ def _is_of_job_runs(item: items.Item) -> bool:
     return items.is_of_job_runs(item[items.RANGE_KEY]["S"])
 
 
+def _identity(head: Head | None) -> object:
+    return head.identity if head else None
+
+
 def _read_job(store: Store, job_id: str) -> tuple[Head | None, list[items.Item], int]:
     """Return the head, all items to export, and how many of the Job Runs API there are beside them."""
     head = store.read_head(job_id)
@@ -129,7 +136,8 @@ def _read_job(store: Store, job_id: str) -> tuple[Head | None, list[items.Item],
         again = store.read_head(job_id)
         if not everything:
             raise UnknownJobError(job_id, store.table_name)
-        if (head.identity if head else None) == (again.identity if again else None):
+        # Each step of a run and each decision writes the head: with the same one before and after, none came between.
+        if _identity(head) == _identity(again):
             found = [item for item in everything if not _is_of_job_runs(item)]
             return head, found, len(everything) - len(found)
         head = again
@@ -141,7 +149,10 @@ def _check_readable(job_id: str, found: Sequence[items.Item]) -> None:
     keys = {item[items.RANGE_KEY]["S"] for item in found}
     for item in found:
         head = read_item(item)
-        if head is not None and (lost := chunks_of(head) - keys):
+        if head is None:
+            continue
+        lost = chunks_of(head) - keys
+        if lost:
             raise CorruptItemError(job_id, min(lost), "it is gone, though the head refers to it")
 
 
@@ -199,19 +210,22 @@ def plan_import(
     present: dict[str, Head] = {}
     refused = []
     for number, (job_id, listed) in enumerate(exported.jobs.items(), 1):
+        # Items of the Job Runs API are never imported, so none that the file has can be missing here.
         wanted = {range_key: hashed for range_key, hashed in listed.items() if not items.is_of_job_runs(range_key)}
         there = {item[items.RANGE_KEY]["S"]: digest(item_line(item)) for item in _items_of(store, job_id)}
         step = _step(there, wanted, replace)
         if step == "replace" and job_id not in exported.heads:
-            step = None
+            step = None  # Only the write of a head can make sure that the job there has not changed meanwhile.
         if step == "same" and new_epoch and job_id in exported.heads:
-            step = "epoch"
+            step = "epoch"  # What is there has the epoch of the original.
         if step is None:
             refused.append(job_id)
         else:
             steps[job_id] = step
-        if step == "replace" and (head := store.read_head(job_id)) is not None:
-            present[job_id] = head
+        if step == "replace":
+            head = store.read_head(job_id)
+            if head is not None:
+                present[job_id] = head
         on_job(number)
     if refused:
         raise JobsExistError(store.table_name, refused)
@@ -277,14 +291,21 @@ def import_jobs(
 
 def _jobs_of(plan: ImportPlan, done: Callable[[], int]) -> Iterator[tuple[str, list[items.Item]]]:
     """Yield each job to write with its items, as they were when the file was checked."""
+
+    def job_of(line: tuple[int, bytes, items.Item | None]) -> str | None:
+        item = line[2]
+        return item[items.HASH_KEY]["S"] if item else None
+
     with plan.path.open("rb") as file:
         found = ((number, line, item_of(line)) for number, line in enumerate(file, 1))
-        for job_id, lines in itertools.groupby(found, lambda one: one[2] and one[2][items.HASH_KEY]["S"]):
+        for job_id, lines in itertools.groupby(found, job_of):
+            # The first and the last line are of no job.
             if job_id is None or plan.steps.get(job_id) == "same":
                 continue
             job: list[items.Item] = []
             for number, line, item in lines:
                 assert item is not None
+                # The file was checked as a whole, but somebody may have written to it since.
                 if plan.exported.jobs.get(job_id, {}).get(item[items.RANGE_KEY]["S"]) != digest(line):
                     raise ExportFileError(str(plan.path), number, CHANGED, done())
                 if not items.is_of_job_runs(item[items.RANGE_KEY]["S"]):
@@ -321,10 +342,13 @@ def _write_job(
         _swap(store, plan.present.get(job_id), after)
         _put_all(store, [log, *others], if_new=False)
         _delete_others(store, job_id, plan.exported.jobs[job_id].keys() | {items.log_key(after.version)})
+    elif step == "epoch":
+        # All of it is there already, and its head is still that of the file.
+        _swap(store, head, after)
+        _put_all(store, [log])
     else:
-        if step != "epoch":
-            _put_all(store, [*chunks, *others])
-        _swap(store, head if step == "epoch" else None, after)
+        _put_all(store, [*chunks, *others])
+        _swap(store, None, after)
         _put_all(store, [log])
     return after
 

@@ -62,10 +62,10 @@ class Table(list[T]):
         lines = [[_heading(column) for column in shown], *cells]
         widths = [max(len(line[index]) for line in lines) for index in range(len(shown))]
         pads = [str.rjust if column.kind in _NUMBERS else str.ljust for column in shown]
-        text = [
-            "  ".join(pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        text: list[str] = []
+        for line in lines:
+            padded = [pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)]
+            text.append("  ".join(padded).rstrip())
         return "\n".join([head, *text, *self._rest(MAX_SHOWN)])
 
     def _repr_html_(self) -> str:
@@ -76,14 +76,12 @@ class Table(list[T]):
             f'<th scope="col" style="text-align:{side}">{escape(_heading(column))}</th>'
             for side, column in zip(align, shown, strict=True)
         )
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align:{side}">{escape(cell)}</td>' for side, cell in zip(align, line, strict=True)
-            )
-            + "</tr>"
-            for line in cells
-        )
+        body = ""
+        for line in cells:
+            body += "<tr>"
+            for side, cell in zip(align, line, strict=True):
+                body += f'<td style="text-align:{side}">{escape(cell)}</td>'
+            body += "</tr>"
         rest = "".join(f"<p>{escape(line)}</p>" for line in self._rest(5 * MAX_SHOWN))
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
         if not self:
@@ -118,12 +116,15 @@ class Table(list[T]):
     def _filled(self, limit: int) -> tuple[list[Column], list[list[str]]]:
         """Return the columns in which a row that is shown has something, and their cells."""
         rows = self[:limit]
-        found = [(column, [_text(column, column.value(row)) for row in rows]) for column in self.columns]
-        # A column without a single filled cell is left out, to leave room for the others.
-        filled = [(column, cells) for column, cells in found if any(cells)]
-        shown = [column for column, _ in filled]
-        lines = [list(line) for line in zip(*(cells for _, cells in filled), strict=True)]
-        return shown, lines
+        shown: list[Column] = []
+        filled: list[list[str]] = []
+        for column in self.columns:
+            cells = [_text(column, column.value(row)) for row in rows]
+            # A column without a single filled cell is left out, to leave room for the others.
+            if any(cells):
+                shown.append(column)
+                filled.append(cells)
+        return shown, [list(line) for line in zip(*filled, strict=True)]
 
     def _rest(self, limit: int) -> list[str]:
         return [f"… and {len(self) - limit:,} more"] if len(self) > limit else []
