@@ -27,6 +27,7 @@ SCRIPT_LOCATION, CONF = "--scriptLocation", "--conf"
 RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID")
 """Arguments that every job gets, and nobody gives."""
 MAX_FOLDER_NAME = 200
+"""Characters of a job's folder: file systems take 255 bytes, and a job's name grows when it is quoted."""
 _DEPLOY_MODE = "spark.submit.deployMode"
 _MAIN = (
     "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; "

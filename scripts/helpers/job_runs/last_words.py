@@ -12,7 +12,9 @@ _PLACE = re.compile(r'\s*File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _JDBC = re.compile(r"jdbc:[^\s'\"]+")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 LINES = 3
+"""Of an output that names no error: the last ones, as what ended a job is seldom further up."""
 MAX_TEXT = 1_000
+"""Characters of the error itself, so that the exit code and the place of the logs always fit behind it."""
 
 
 def describe(outputs: Sequence[str], code: int, logs: str) -> str:

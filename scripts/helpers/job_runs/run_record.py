@@ -87,9 +87,7 @@ class RunRecord:
         """Return the same run with a later end of its lease."""
         return replace(self, modified_on=now, lease_until=now + lease, token=new_token())
 
-    def to(
-        self, state: str, now: datetime, *, error: str | None = None, detail: str | None = None, **changes: Any
-    ) -> RunRecord:
+    def to(self, state: str, now: datetime, *, error: str | None = None, **changes: Any) -> RunRecord:
         """Return the run in its next state; ValueError if no way leads there."""
         states.check(self.state, state)
         over = state in states.TERMINAL
@@ -100,7 +98,7 @@ class RunRecord:
             completed_on=now if over else None,
             lease_until=None if over else self.lease_until,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=detail,
+            detail=None,  # It said why the run waited.
             token=new_token(),
             **changes,
         )
@@ -114,6 +112,7 @@ class RunRecord:
     def retry(self, now: datetime) -> RunRecord:
         """Return the automatic retry of the run, which waits to be started."""
         attempt = self.attempt + 1
+        # The logs are in a folder of each attempt, which the launcher names.
         told = {name: value for name, value in self.told.items() if name != "LogGroupName"}
         return RunRecord(
             job_name=self.job_name,

@@ -21,6 +21,7 @@ from scripts.helpers.protocol.values import as_stored, same_values
 logger = logging.getLogger(__name__)
 
 DEFAULT_LEASE = timedelta(minutes=15)
+"""How long a job stays blocked after a run that died, and how long a run may be cut off from the table."""
 
 
 def begin_run(

@@ -77,9 +77,9 @@ def optional_context(transformation_ctx: str | None, context: str | None, stackl
     return context
 
 
-def needed_context(transformation_ctx: str | None, context: str | None, stacklevel: int = 3) -> str:
+def needed_context(transformation_ctx: str | None, context: str | None) -> str:
     """Return a transformation context as `optional_context`; TypeError if none is given."""
-    name = optional_context(transformation_ctx, context, stacklevel + 1)
+    name = optional_context(transformation_ctx, context, stacklevel=4)
     if name is None:
         raise TypeError("The argument transformation_ctx is missing.")
     return name

@@ -101,17 +101,10 @@ def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBCl
 class Store:
     """One DynamoDB table. Every read is strongly consistent; every head write is conditional."""
 
-    def __init__(
-        self,
-        table_name: str,
-        client: DynamoDBClient,
-        sleep: Callable[[float], None] = time.sleep,
-        timer: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.table_name = table_name
-        self.client = client
-        self.sleep = sleep
-        self.timer = timer
+    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
+        self.table_name, self.client = table_name, client
+        self.sleep: Callable[[float], None] = time.sleep
+        self.timer: Callable[[], float] = time.monotonic
 
     # --- reads ----------------------------------------------------------------------------------
 
