@@ -119,13 +119,6 @@ def document(result: Result) -> Any:
 ORDER = Order("sam", "moving", NOW, "token")
 
 
-def stored(watermarks: Watermarks) -> dict[tuple[str, str], Any]:
-    """Return all raw items of a table."""
-    client: Any = watermarks.store.client
-    found = client.get_paginator("scan").paginate(TableName=watermarks.table_name, ConsistentRead=True)
-    return {(item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]): item for page in found for item in page["Items"]}
-
-
 def put_runs(watermarks: Watermarks, job_id: str) -> list[tuple[str, str]]:
     """Write items as the Job Runs API has them for a job; return their keys."""
     keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY, items.TRIGGER_KEY]

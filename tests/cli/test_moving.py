@@ -27,9 +27,9 @@ from tests.cli.stories import (
     put_legacy,
     put_runs,
     rows_state,
-    stored,
 )
 from tests.conftest import Clock
+from tests.support.table_items import all_items
 
 Make = Callable[..., Watermarks]
 
@@ -83,7 +83,7 @@ def test_every_item_arrives_as_it_was_when_jobs_are_moved(
 ) -> None:
     done = document(run(target, "import", str(file), "--why", "moving", "--yes", "--output", "json"))
 
-    assert stored(target) == stored(source)
+    assert all_items(target) == all_items(source)
     assert done["jobs"] == {"old": "new", "parking": "new", "repairs": "new"}
 
 
@@ -123,7 +123,7 @@ def test_only_some_jobs_are_exported_when_named(run: Command, source: Watermarks
     assert named.stdout_bytes == prefixed.stdout_bytes
     piped = run(target, "import", "-", "--why", "moving", "--yes", input=named.stdout_bytes)
     assert piped.exit_code == 0, piped.output
-    assert {job for job, _ in stored(target)} == {"repairs"}
+    assert {job for job, _ in all_items(target)} == {"repairs"}
 
 
 def test_jobs_at_work_are_named_when_exported(run: Command, watermarks: Watermarks, clock: Any, tmp_path: Path) -> None:
@@ -139,12 +139,12 @@ def test_nothing_is_written_again_when_an_import_is_repeated(
     run: Command, source: Watermarks, target: Watermarks, file: Path
 ) -> None:
     run(target, "import", str(file), "--why", "moving", "--yes")
-    before = stored(target)
+    before = all_items(target)
 
     again = document(run(target, "import", str(file), "--why", "moving", "--yes", "--output", "json"))
 
     assert set(again["jobs"].values()) == {"same"}
-    assert stored(target) == before
+    assert all_items(target) == before
 
 
 def test_runs_of_jobs_stay_where_they_are_when_jobs_are_moved(
@@ -152,7 +152,7 @@ def test_runs_of_jobs_stay_where_they_are_when_jobs_are_moved(
 ) -> None:
     origin, path = make_watermarks(), tmp_path / "jobs"
     commit(origin, "repairs", "jr_1", {"n": 1})
-    moved = set(stored(origin))
+    moved = set(all_items(origin))
     put_runs(origin, "repairs")
     there = put_runs(target, "repairs")
 
@@ -165,8 +165,8 @@ def test_runs_of_jobs_stay_where_they_are_when_jobs_are_moved(
     import_jobs(origin.store, plan_import(origin.store, path, replace=True), ORDER)
 
     assert (summary.items, plan.steps) == (len(moved), {"repairs": "new"})
-    assert set(stored(target)) == moved | set(there)
-    assert set(kept) <= set(stored(origin))
+    assert set(all_items(target)) == moved | set(there)
+    assert set(kept) <= set(all_items(origin))
     with pytest.raises(UnknownJobError):
         put_runs(origin, "runs only")
         export_jobs(origin.store, ["runs only"], io.BytesIO(), NOW)
@@ -183,7 +183,7 @@ def test_runs_of_jobs_are_left_out_when_a_file_holds_them(source: Watermarks, ta
         assert plan.steps["repairs"] == step
         import_jobs(target.store, plan, ORDER)
 
-    assert stored(target) == stored(source)
+    assert all_items(target) == all_items(source)
 
 
 @pytest.mark.parametrize("left", [1, 4, 6])
@@ -207,7 +207,7 @@ def test_import_goes_on_when_an_earlier_one_died_half_way(
     done = document(run(target, "import", str(file), "--why", "moving", "--yes", "--output", "json"))
 
     assert "continue" in done["jobs"].values()
-    assert stored(target) == stored(source)
+    assert all_items(target) == all_items(source)
 
 
 def test_job_cannot_begin_when_its_import_died_half_way(
@@ -231,14 +231,14 @@ def test_jobs_that_exist_are_refused_when_not_told_to_replace(
     run: Command, source: Watermarks, target: Watermarks, file: Path
 ) -> None:
     commit(target, "repairs", "jr_other", {"seen": 1})
-    before = stored(target)
+    before = all_items(target)
 
     done = run(target, "import", str(file), "--why", "moving", "--yes")
 
     assert done.exit_code == 65
     assert "holds 1 of these jobs already: 'repairs'" in done.stderr
     assert "watermarks import --replace" in done.stderr
-    assert stored(target) == before
+    assert all_items(target) == before
 
 
 def test_job_is_replaced_in_a_new_epoch_when_told_to(
@@ -261,7 +261,7 @@ def test_job_is_replaced_in_a_new_epoch_when_told_to(
         ("SET", "sam", "moving")
     ]
     assert [entry.version for entry in target.history("repairs")] == [5, 4, 3, 2, 1]
-    assert not [key for job, key in stored(target) if key.startswith("jr_other")]
+    assert not [key for job, key in all_items(target) if key.startswith("jr_other")]
     assert target.doctor("repairs") == []
 
 
@@ -300,7 +300,7 @@ def test_nothing_is_written_when_the_answer_is_no(
 
     assert done.exit_code == 1
     assert "Import 3 jobs into table" in done.stderr
-    assert stored(target) == {}
+    assert all_items(target) == {}
 
 
 # --- broken files ---------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def test_nothing_is_written_when_the_file_is_broken(run: Command, empty: Waterma
     assert done.exit_code == 65
     assert text in done.stderr
     assert "Nothing was imported." in done.stderr
-    assert stored(empty) == {}
+    assert all_items(empty) == {}
 
 
 def test_nothing_is_written_when_an_item_is_of_a_newer_format(run: Command, empty: Watermarks, file: Path) -> None:
@@ -378,7 +378,7 @@ def test_nothing_is_written_when_an_item_is_of_a_newer_format(run: Command, empt
 
     assert done.exit_code == 78
     assert "stored in format 99" in done.stderr
-    assert stored(empty) == {}
+    assert all_items(empty) == {}
 
 
 def test_nothing_is_written_when_the_file_changes_after_the_check(target: Watermarks, file: Path) -> None:
@@ -388,7 +388,7 @@ def test_nothing_is_written_when_the_file_changes_after_the_check(target: Waterm
     with pytest.raises(Exception, match="the file has changed since it was checked"):
         import_jobs(target.store, plan, ORDER)
 
-    assert not [key for job, key in stored(target) if key == items.HEAD_KEY]
+    assert not [key for job, key in all_items(target) if key == items.HEAD_KEY]
 
 
 def test_file_is_refused_when_it_is_not_there(run: Command, target: Watermarks) -> None:
@@ -432,4 +432,4 @@ def test_import_is_refused_when_its_file_comes_where_answers_would(
 
     assert done.exit_code == 2
     assert "The file comes from standard input, so nobody can be asked. Pass --yes." in done.stderr
-    assert stored(target) == {}
+    assert all_items(target) == {}

@@ -17,7 +17,8 @@ from scripts.helpers.errors import ExportFileError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import NOW, ORDER, Command, commit, document, leave_open, put_runs, stored
+from tests.cli.stories import NOW, ORDER, Command, commit, document, leave_open, put_runs
+from tests.support.table_items import all_items
 
 Make = Callable[..., Watermarks]
 
@@ -57,12 +58,12 @@ def test_chunks_expire_no_more_when_a_job_is_replaced_by_its_own_past(make_water
     commit(kept, "repairs", "jr_1", {"large": "x" * 70_000})
     path = exported(kept, tmp_path, "repairs")
     commit(kept, "repairs", "jr_2", {"large": "y" * 70_000})
-    assert [key for key, item in stored(kept).items() if "data" in item and items.TTL_ATTRIBUTE in item]
+    assert [key for key, item in all_items(kept).items() if "data" in item and items.TTL_ATTRIBUTE in item]
 
     import_jobs(kept.store, plan_import(kept.store, path, replace=True), ORDER)
 
     assert kept.get_watermark_values("repairs") == {"large": "x" * 70_000}
-    assert not [key for key, item in stored(kept).items() if "data" in item and items.TTL_ATTRIBUTE in item]
+    assert not [key for key, item in all_items(kept).items() if "data" in item and items.TTL_ATTRIBUTE in item]
 
 
 def test_job_is_there_already_when_an_item_of_its_history_has_gone(
@@ -103,7 +104,7 @@ def test_what_is_lost_is_shown_when_a_job_would_be_replaced(
     monkeypatch.setattr(deciding, "is_asked", lambda: True)
     commit(watermarks, "repairs", "jr_1", {"seen": 1})
     commit(target, "repairs", "jr_9", {"seen": 9})
-    before, path = stored(target), exported(watermarks, tmp_path, "repairs")
+    before, path = all_items(target), exported(watermarks, tmp_path, "repairs")
     replacing = ["import", str(path), "--replace", "--why", "moving", "--output", "json"]
 
     done = run(target, *replacing, input="n\n")
@@ -111,7 +112,7 @@ def test_what_is_lost_is_shown_when_a_job_would_be_replaced(
     assert "replaced" in done.stderr
     assert "its history here" in done.stderr
     assert done.stdout == ""
-    assert stored(target) == before
+    assert all_items(target) == before
 
 
 @pytest.mark.parametrize("option", ["--replace", "--new-epoch"])
@@ -142,7 +143,7 @@ def test_export_names_the_job_when_one_of_its_items_is_damaged(
 ) -> None:
     commit(watermarks, "parking", "jr_1", {"seen": 1})
     commit(watermarks, "repairs", "jr_1", {"seen": 1})
-    log = stored(watermarks)["repairs", items.log_key(1)]
+    log = all_items(watermarks)["repairs", items.log_key(1)]
     dynamodb.put_item(TableName=watermarks.table_name, Item={name: log[name] for name in log if name != "op"})
 
     done = run(watermarks, "export", "--all", "--file", str(tmp_path / "jobs"))
@@ -156,7 +157,7 @@ def test_export_names_the_job_when_one_of_its_chunks_has_gone(
     run: Command, watermarks: Watermarks, dynamodb: Any
 ) -> None:
     commit(watermarks, "repairs", "jr_1", {"large": "x" * 70_000})
-    [gone] = [key for key, item in stored(watermarks).items() if "data" in item]
+    [gone] = [key for key, item in all_items(watermarks).items() if "data" in item]
     dynamodb.delete_item(TableName=watermarks.table_name, Key=items.key(*gone))
 
     done = run(watermarks, "export", "--all")

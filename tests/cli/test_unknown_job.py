@@ -14,7 +14,8 @@ from scripts.cli.commands import Job
 from scripts.cli.main import cli
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import Command, commit, stored
+from tests.cli.stories import Command, commit
+from tests.support.table_items import all_items
 
 NAME, SAID = "parking-permit", "Table 'council' holds nothing for job 'parking-permit'."
 WHY = ["--why", "x", "--yes"]
@@ -59,7 +60,7 @@ def test_nearest_names_are_offered_and_nothing_is_written_when_a_job_is_unknown(
     run: Command, world: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, output: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    before = stored(world)
+    before = all_items(world)
 
     done = run(world, *COMMANDS[name], "--output", output)
 
@@ -73,7 +74,7 @@ def test_nearest_names_are_offered_and_nothing_is_written_when_a_job_is_unknown(
     assert SAID in text
     assert "Did you mean parking-permits?" in text
     assert ("--new" in text) == (name == "set")
-    assert stored(world) == before
+    assert all_items(world) == before
     assert list(tmp_path.iterdir()) == []
 
 

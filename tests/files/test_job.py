@@ -25,6 +25,7 @@ from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.events import Events
 from tests.support.faults import Faults, Wire, head_write
 from tests.support.steps import KilledError
+from tests.support.table_items import all_items
 
 Stored = Callable[[], dict[str, Any]]
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
@@ -282,7 +283,7 @@ def test_list_of_one_job_becomes_that_of_another_when_it_is_set_there(landing: L
 
 @pytest.mark.parametrize("how", ["set", "freeze"])
 def test_list_of_an_old_version_does_not_expire_when_it_is_declared_anew(
-    make_watermarks: Callable[..., Watermarks], job_id: str, clock: Clock, dynamodb: Any, how: str
+    make_watermarks: Callable[..., Watermarks], job_id: str, clock: Clock, how: str
 ) -> None:
     landing = Landing(make_watermarks(retention=timedelta(days=30)), job_id, clock)
     first = landing.land(300)
@@ -299,8 +300,8 @@ def test_list_of_an_old_version_does_not_expire_when_it_is_declared_anew(
         run.commit()
 
     used = {reference.id for reference in references(dict(landing.watermarks.latest(job_id).watermarks))}
-    items = dynamodb.scan(TableName=landing.watermarks.table_name)["Items"]
-    kept = [item for item in items if item["runId"]["S"].rpartition("#")[0].removeprefix("!") in used]
+    found = all_items(landing.watermarks)
+    kept = [item for (_, key), item in found.items() if key.rpartition("#")[0].removeprefix("!") in used]
     assert keys_of_state(landing) == first
     assert [item for item in kept if "expiresAt" in item] == []
     assert len(kept) == 1

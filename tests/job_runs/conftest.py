@@ -14,6 +14,7 @@ from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.support.job_runs import FAST, Jobs, Parked, is_alive, process_of
+from tests.support.table_items import Item, all_items
 
 
 @pytest.fixture
@@ -79,11 +80,6 @@ def parked(make_parked: Callable[..., Jobs]) -> Jobs:
 
 
 @pytest.fixture
-def stored(table: Watermarks) -> Callable[[], Any]:
-    """Return a reader of all items of the table."""
-
-    def read() -> Any:
-        found = table.store.client.scan(TableName=table.table_name, ConsistentRead=True)["Items"]
-        return sorted(found, key=lambda item: (item["jobName"]["S"], item["runId"]["S"]))
-
-    return read
+def everything(table: Watermarks) -> Callable[[], dict[tuple[str, str], Item]]:
+    """Return a reader of all raw items of that table by job and range key."""
+    return lambda: all_items(table)

@@ -163,19 +163,19 @@ def test_run_has_failed_when_the_shell_of_its_launcher_ends_with_an_error(
 
 
 def test_repeat_is_refused_when_the_run_was_never_recorded(
-    parked: Jobs, clock: Clock, stored: Callable[[], Any]
+    parked: Jobs, clock: Clock, everything: Callable[[], Any]
 ) -> None:
     job = parked.scheduler.records.job("parking")
     run_id = "jr_" + "1" * 64
     parked.scheduler.records.write_job(job, job.started(run_id, clock()))
     clock.move(seconds=61)
     assert parked.run("parking", run_id)["JobRunState"] == "ERROR"
-    before = stored()
+    before = everything()
 
     with pytest.raises(parked.exceptions.InvalidInputException, match="never recorded with its arguments"):
         parked.start("parking", JobRunId=run_id)
 
-    assert stored() == before
+    assert everything() == before
 
 
 # --- triggers ------------------------------------------------------------------------------------
@@ -378,13 +378,13 @@ def test_call_ends_with_glue_s_error_and_changes_nothing_when_the_table_fails(
     parked: Jobs,
     table: Watermarks,
     moto_process: str,
-    stored: Callable[[], Any],
+    everything: Callable[[], Any],
     operation: str,
     fault: Callable[..., Any],
     name: str,
     text: str,
 ) -> None:
-    run_id, before = parked.start("parking"), stored()
+    run_id, before = parked.start("parking"), everything()
     client = boto3.client("dynamodb", endpoint_url=moto_process, config=Config(retries={"total_max_attempts": 1}))
     client.meta.events.register("before-call.dynamodb", fault)
     jobs = JobRuns(Watermarks(table.table_name, client), SparkSubmit("logs"))
@@ -394,15 +394,15 @@ def test_call_ends_with_glue_s_error_and_changes_nothing_when_the_table_fails(
 
     assert (type(caught.value).__name__, caught.value.operation_name) == (name, operation)
     assert text in caught.value.message
-    assert stored() == before
+    assert everything() == before
 
 
 @pytest.mark.parametrize("operation", CALLS)
 def test_call_times_out_and_changes_nothing_when_others_keep_changing_the_job(
-    parked: Jobs, stored: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, operation: str
+    parked: Jobs, everything: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     run_id = ended(parked, "parking")
-    before = stored()
+    before = everything()
     monkeypatch.setattr(RunStore, "write_job", lambda *_: False)
     monkeypatch.setattr(parked.scheduler.records.store, "sleep", lambda _: None)
 
@@ -410,7 +410,7 @@ def test_call_times_out_and_changes_nothing_when_others_keep_changing_the_job(
         CALLS[operation](parked, run_id)
 
     assert caught.value.message == "Others kept changing the job. Try again."
-    assert stored() == before
+    assert everything() == before
 
 
 def test_stop_times_out_when_others_keep_changing_the_run(parked: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,10 +456,12 @@ def test_trigger_is_left_alone_when_others_keep_switching_it(
     assert records.trigger("parking-second").state == other
 
 
-def test_start_is_refused_when_as_many_runs_wait_as_may(parked: Jobs, clock: Clock, stored: Callable[[], Any]) -> None:
+def test_start_is_refused_when_as_many_runs_wait_as_may(
+    parked: Jobs, clock: Clock, everything: Callable[[], Any]
+) -> None:
     parked.start("parking")
     put_waiting(parked, "parking", MAX_WAITING, clock())
-    before = stored()
+    before = everything()
 
     with pytest.raises(parked.exceptions.ResourceNumberLimitExceededException) as caught:
         parked.start("parking", JobRunQueuingEnabled=True)
@@ -468,4 +470,4 @@ def test_start_is_refused_when_as_many_runs_wait_as_may(parked: Jobs, clock: Clo
         "An error occurred (ResourceNumberLimitExceededException) when calling the StartJobRun operation: 500 runs of "
         "job 'parking' wait already. Start it later."
     )
-    assert stored() == before
+    assert everything() == before

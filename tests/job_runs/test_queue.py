@@ -42,9 +42,9 @@ def queue(jobs: Jobs, count: int) -> list[str]:
 # --- slots ---------------------------------------------------------------------------------------
 
 
-def test_start_is_refused_when_all_slots_are_taken(parked: Jobs, stored: Callable[[], Any]) -> None:
+def test_start_is_refused_when_all_slots_are_taken(parked: Jobs, everything: Callable[[], Any]) -> None:
     first = parked.start("parking")
-    before = stored()
+    before = everything()
 
     with pytest.raises(
         parked.exceptions.ConcurrentRunsExceededException, match="1 of 1 are at work and 0 wait"
@@ -55,7 +55,7 @@ def test_start_is_refused_when_all_slots_are_taken(parked: Jobs, stored: Callabl
         full.value
     )
     assert "Concurrent runs exceeded for parking" in full.value.response["Error"]["Message"]
-    assert stored() == before
+    assert everything() == before
     finish(parked, first)
     assert parked.start("parking") != first
 
@@ -164,15 +164,15 @@ def test_stop_wins_when_the_launcher_beats_in_every_pause(parked: Jobs, monkeypa
     assert (parked.record("parking", run_id).state, late) == ("STOPPING", [])
 
 
-def test_stop_changes_nothing_more_when_the_run_is_stopping(parked: Jobs, stored: Callable[[], Any]) -> None:
+def test_stop_changes_nothing_more_when_the_run_is_stopping(parked: Jobs, everything: Callable[[], Any]) -> None:
     run_id = parked.start("parking")
     first = parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
-    before = stored()
+    before = everything()
 
     again = parked.batch_stop_job_run(JobName="parking", JobRunIds=[run_id, run_id])
 
     assert first["SuccessfulSubmissions"] * 2 == again["SuccessfulSubmissions"]
-    assert (again["Errors"], stored()) == ([], before)
+    assert (again["Errors"], everything()) == ([], before)
     assert parked.run("parking", run_id)["JobRunState"] == "STOPPING"
 
 
@@ -339,7 +339,7 @@ def test_last_page_has_no_token_when_nothing_is_left(parked: Jobs, size: int, ex
 
 
 def test_record_expires_after_its_time_when_the_run_is_over(
-    parked: Jobs, make_parked: Callable[..., Jobs], stored: Callable[[], Any], clock: Clock
+    parked: Jobs, make_parked: Callable[..., Jobs], everything: Callable[[], Any], clock: Clock
 ) -> None:
     first = parked.start("parking")
     clock.move(seconds=61)
@@ -349,7 +349,7 @@ def test_record_expires_after_its_time_when_the_run_is_over(
     clock.move(seconds=61)
     forever.get_job_runs(JobName="parking")
 
-    ends = {item["runId"]["S"].removeprefix("!r#"): item.get("expiresAt") for item in stored()}
+    ends = {key.removeprefix("!r#"): item.get("expiresAt") for (_, key), item in everything().items()}
     first_end = clock() - timedelta(seconds=61) + timedelta(days=90)
     assert ends == {"!j": None, first: {"N": str(int(first_end.timestamp()))}, second: None}
 

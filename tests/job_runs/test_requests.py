@@ -197,9 +197,9 @@ BAD = [
     ("operation", "request_", "facts"), BAD, ids=[f"{number}-{bad[0]}" for number, bad in enumerate(BAD)]
 )
 def test_request_is_refused_and_nothing_changed_when_it_breaks_a_rule(
-    parked: Jobs, stored: Callable[[], Any], operation: str, request_: dict[str, Any], facts: list[str]
+    parked: Jobs, everything: Callable[[], Any], operation: str, request_: dict[str, Any], facts: list[str]
 ) -> None:
-    before = stored()
+    before = everything()
 
     with pytest.raises(parked.exceptions.InvalidInputException) as refused:
         getattr(parked, operation)(**request_)
@@ -207,7 +207,7 @@ def test_request_is_refused_and_nothing_changed_when_it_breaks_a_rule(
     assert [fact for fact in facts if fact not in str(refused.value)] == []
     assert "xxxx" not in str(refused.value)
     assert refused.value.response["Error"]["Code"] == "InvalidInputException"
-    assert stored() == before
+    assert everything() == before
 
 
 UNKNOWN = [
@@ -236,15 +236,15 @@ UNKNOWN = [
     ("operation", "request_", "text"), UNKNOWN, ids=[f"{number}-{bad[0]}" for number, bad in enumerate(UNKNOWN)]
 )
 def test_call_is_refused_when_it_names_what_is_not_there(
-    parked: Jobs, stored: Callable[[], Any], operation: str, request_: dict[str, Any], text: str
+    parked: Jobs, everything: Callable[[], Any], operation: str, request_: dict[str, Any], text: str
 ) -> None:
-    before = stored()
+    before = everything()
 
     with pytest.raises(parked.exceptions.EntityNotFoundException, match=text) as refused:
         getattr(parked, operation)(**request_)
 
     assert isinstance(refused.value, LookupError)
-    assert stored() == before
+    assert everything() == before
 
 
 def test_stop_names_each_unknown_run_when_job_or_run_is_unknown(parked: Jobs) -> None:
@@ -261,41 +261,43 @@ def test_stop_names_each_unknown_run_when_job_or_run_is_unknown(parked: Jobs) ->
     assert parked.record("parking", run_id).state == "STOPPING"
 
 
-def test_create_is_refused_when_job_or_trigger_exists(parked: Jobs, stored: Callable[[], Any]) -> None:
+def test_create_is_refused_when_job_or_trigger_exists(parked: Jobs, everything: Callable[[], Any]) -> None:
     condition = {"JobName": "parking", "State": "SUCCEEDED"}
     trigger = {
         "Name": "t", "Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]},
         "Actions": [{"JobName": "parking"}],
     }  # fmt: skip
     parked.create_trigger(**trigger)
-    before = stored()
+    before = everything()
 
     with pytest.raises(errors.AlreadyExistsException, match=r"Job 'parking' already exists. Use update_job."):
         parked.create_job(Name="parking", Command={"ScriptLocation": "other.py"})
     with pytest.raises(errors.AlreadyExistsException, match=r"Trigger 't' already exists. Delete it first."):
         parked.create_trigger(**trigger)
 
-    assert stored() == before
+    assert everything() == before
 
 
-def test_start_is_refused_when_there_is_no_engine(table: Watermarks, parked: Jobs, stored: Callable[[], Any]) -> None:
-    reader, before = JobRuns(table), stored()
+def test_start_is_refused_when_there_is_no_engine(
+    table: Watermarks, parked: Jobs, everything: Callable[[], Any]
+) -> None:
+    reader, before = JobRuns(table), everything()
 
     with pytest.raises(reader.exceptions.InvalidInputException, match="no engine"):
         reader.start_job_run(JobName="parking")
 
-    assert stored() == before
+    assert everything() == before
     assert reader.get_job_runs(JobName="parking") == {"JobRuns": []}
 
 
-def test_retry_is_refused_when_the_run_is_not_over(parked: Jobs, stored: Callable[[], Any]) -> None:
+def test_retry_is_refused_when_the_run_is_not_over(parked: Jobs, everything: Callable[[], Any]) -> None:
     run_id = parked.start("parking")
-    before = stored()
+    before = everything()
 
     with pytest.raises(parked.exceptions.InvalidInputException, match=r"is STARTING\. Only a run that is over"):
         parked.start("parking", JobRunId=run_id)
 
-    assert stored() == before
+    assert everything() == before
 
 
 def test_errors_of_the_table_have_glue_s_names_when_it_is_not_there(

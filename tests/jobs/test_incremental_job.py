@@ -28,8 +28,8 @@ from tests.support.steps import KilledError
 JOB = "parking"
 
 
-class World:
-    """A table of repairs that only grows, a landing directory, a target, and the runs of one job over them."""
+class Load:
+    """One job that loads a table of repairs and a landing directory, which only grow, into a target."""
 
     def __init__(self, spark: Any, watermarks: Watermarks, clock: Any, root: Path) -> None:
         self.spark, self.watermarks, self.clock, self.root = spark, watermarks, clock, root
@@ -73,85 +73,81 @@ class World:
 
 
 @pytest.fixture
-def world(spark: Any, watermarks: Watermarks, clock: Any, tmp_path: Path) -> World:
-    return World(spark, watermarks, clock, tmp_path)
+def load(spark: Any, watermarks: Watermarks, clock: Any, tmp_path: Path) -> Load:
+    return Load(spark, watermarks, clock, tmp_path)
 
 
-def kill_after_write(world: World) -> None:
+def kill_after_write(load: Load) -> None:
     with pytest.raises(KilledError):
-        world.run(die=True)
+        load.run(die=True)
 
 
 # --- runs that go well ---------------------------------------------------------------------------------
 
 
-def test_run_takes_everything_and_commits_all_sources_at_once_when_it_is_the_first(world: World) -> None:
-    world.grow(3)
-    world.land("a.json", "b.json")
+def test_run_takes_everything_and_commits_all_sources_at_once_when_it_is_the_first(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json", "b.json")
 
-    taken = world.run()
+    taken = load.run()
 
     assert taken == ([1, 2, 3], ["a.json", "b.json"])
-    assert world.version == 1
-    values = world.watermarks.get_watermark_values(JOB)
+    assert load.version == 1
+    values = load.watermarks.get_watermark_values(JOB)
     assert (values["repairs"]["value"], [part["count"] for part in values["files"]["segments"]]) == (4, [2])
 
 
-def test_run_warns_that_it_reads_everything_when_it_is_the_first(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_run_warns_that_it_reads_everything_when_it_is_the_first(load: Load, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        world.run()
-        world.run()
+        load.run()
+        load.run()
 
     assert [record.levelname for record in caplog.records if "event=first_run" in record.getMessage()] == ["WARNING"]
 
 
-def test_run_takes_nothing_and_still_commits_when_nothing_is_new(world: World) -> None:
-    world.grow(3)
-    world.land("a.json")
-    world.run()
+def test_run_takes_nothing_and_still_commits_when_nothing_is_new(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json")
+    load.run()
 
-    taken = world.run()
+    taken = load.run()
 
     assert taken == ([], [])
-    assert world.version == 2
-    assert world.written() == [(1,), (2,), (3,)]
+    assert load.version == 2
+    assert load.written() == [(1,), (2,), (3,)]
 
 
-def test_run_takes_only_what_is_new_when_sources_grew(world: World) -> None:
-    world.grow(3)
-    world.land("a.json")
-    world.run()
-    world.grow(2)
-    world.land("b.json")
+def test_run_takes_only_what_is_new_when_sources_grew(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json")
+    load.run()
+    load.grow(2)
+    load.land("b.json")
 
-    taken = world.run()
+    taken = load.run()
 
     assert taken == ([4, 5], ["b.json"])
-    assert world.written() == [(number,) for number in range(1, 6)]
-    assert world.written("files") == [("a.json",), ("b.json",)]
+    assert load.written() == [(number,) for number in range(1, 6)]
+    assert load.written("files") == [("a.json",), ("b.json",)]
 
 
-def test_run_leaves_the_other_context_as_it_was_when_it_asks_for_one_only(world: World) -> None:
-    world.grow(1)
-    world.land("a.json")
-    world.run()
-    world.grow(1)
-    with world.job() as job:
-        world.repairs(job)
+def test_run_leaves_the_other_context_as_it_was_when_it_asks_for_one_only(load: Load) -> None:
+    load.grow(1)
+    load.land("a.json")
+    load.run()
+    load.grow(1)
+    with load.job() as job:
+        load.repairs(job)
 
-    taken = world.run()
+    taken = load.run()
 
     assert taken == ([], [])
-    assert world.version == 3
+    assert load.version == 3
 
 
-def test_run_keeps_batches_apart_when_source_and_target_are_in_s3(
-    world: World, s3: Any, bucket: str, spark: Any
-) -> None:
+def test_run_keeps_batches_apart_when_source_and_target_are_in_s3(load: Load, s3: Any, bucket: str, spark: Any) -> None:
     def run() -> int:
-        with world.job(s3_client=s3) as job:
+        with load.job(s3_client=s3) as job:
             delta = job.new_files(f"s3a://{bucket}/landing/", transformation_ctx="parking")
             return job.write(delta.read(spark, "json", schema="file string"), f"s3a://{bucket}/raw/")
 
@@ -160,7 +156,7 @@ def test_run_keeps_batches_apart_when_source_and_target_are_in_s3(
     s3.put_object(Bucket=bucket, Key="landing/b.json", Body=b'{"file": "b"}\n{"file": "c"}')
     second = run()
 
-    epoch = world.watermarks.latest(JOB).epoch
+    epoch = load.watermarks.latest(JOB).epoch
     found = spark.read.parquet(f"s3a://{bucket}/raw/").collect()
     assert (first, second) == (1, 2)
     assert sorted((row.file, row.batch_id) for row in found) == [
@@ -170,38 +166,38 @@ def test_run_keeps_batches_apart_when_source_and_target_are_in_s3(
     ]
 
 
-def test_from_args_takes_names_as_glue_gives_them_when_run_id_is_among_them(world: World) -> None:
+def test_from_args_takes_names_as_glue_gives_them_when_run_id_is_among_them(load: Load) -> None:
     args = {"JOB_NAME": JOB, "JOB_RUN_ID": "jr_7"}
 
-    with IncrementalJob.from_args(args, world.watermarks, world.spark, clock=world.clock) as job:
-        world.repairs(job)
+    with IncrementalJob.from_args(args, load.watermarks, load.spark, clock=load.clock) as job:
+        load.repairs(job)
 
-    assert world.watermarks.get_most_recent_run_id(JOB) == "jr_7"
+    assert load.watermarks.get_most_recent_run_id(JOB) == "jr_7"
 
 
 # --- what is counted -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1_000])
-def test_write_returns_the_rows_written_when_there_are_some_or_none(world: World, rows: int) -> None:
-    world.grow(rows)
+def test_write_returns_the_rows_written_when_there_are_some_or_none(load: Load, rows: int) -> None:
+    load.grow(rows)
 
-    with world.job() as job:
-        returned = job.write(world.repairs(job), str(world.target))
+    with load.job() as job:
+        returned = job.write(load.repairs(job), str(load.target))
 
     assert returned == rows
-    assert world.spark.read.schema("id bigint").parquet(str(world.target)).count() == rows
+    assert load.spark.read.schema("id bigint").parquet(str(load.target)).count() == rows
 
 
-def test_write_runs_one_spark_job_when_it_counts_rows(world: World, tmp_path: Path) -> None:
-    world.spark.range(1, 101).write.parquet(str(tmp_path / "source"))
-    source = world.spark.read.parquet(str(tmp_path / "source"))
-    context = world.spark.sparkContext
+def test_write_runs_one_spark_job_when_it_counts_rows(load: Load, tmp_path: Path) -> None:
+    load.spark.range(1, 101).write.parquet(str(tmp_path / "source"))
+    source = load.spark.read.parquet(str(tmp_path / "source"))
+    context = load.spark.sparkContext
 
-    with world.job() as job:
+    with load.job() as job:
         repairs = job.rows_since(source, "id")
         context.setJobGroup("one pass", "one pass")
-        rows = job.write(repairs, str(world.target))
+        rows = job.write(repairs, str(load.target))
 
     started = context.statusTracker().getJobIdsForGroup("one pass")
     context.setLocalProperty("spark.jobGroup.id", None)
@@ -209,43 +205,43 @@ def test_write_runs_one_spark_job_when_it_counts_rows(world: World, tmp_path: Pa
     assert len(started) == 1
 
 
-def test_history_shows_counts_when_rows_and_files_were_taken(world: World) -> None:
-    world.grow(3)
-    world.land("a.json", "b.json")
-    size = sum(path.stat().st_size for path in world.landing.iterdir())
+def test_history_shows_counts_when_rows_and_files_were_taken(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json", "b.json")
+    size = sum(path.stat().st_size for path in load.landing.iterdir())
 
-    world.run()
+    load.run()
 
-    (entry,) = world.watermarks.history(JOB)
+    (entry,) = load.watermarks.history(JOB)
     expected = {"rows_written": 5, "files_read": 2, "bytes_read": size}
     assert {name: entry.change.metrics[name] for name in expected} == expected
 
 
-def test_history_shows_the_same_counts_when_the_plan_was_replayed(world: World) -> None:
-    world.grow(3)
-    world.land("a.json")
-    kill_after_write(world)
-    world.grow(1)
+def test_history_shows_the_same_counts_when_the_plan_was_replayed(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json")
+    kill_after_write(load)
+    load.grow(1)
 
-    world.run()
+    load.run()
 
-    (entry,) = world.watermarks.history(JOB)
+    (entry,) = load.watermarks.history(JOB)
     assert (entry.change.metrics["rows_written"], entry.change.metrics["files_read"]) == (4, 1)
 
 
 def test_counts_are_those_of_one_run_when_its_commit_is_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.grow(3)
-    world.land("a.json")
-    with world.job("jr_1") as job:
-        rows, files = world.repairs(job), job.new_files(str(world.landing), transformation_ctx="files")
-        job.write(rows, f"{world.target}/repairs")
+    load.grow(3)
+    load.land("a.json")
+    with load.job("jr_1") as job:
+        rows, files = load.repairs(job), job.new_files(str(load.landing), transformation_ctx="files")
+        job.write(rows, f"{load.target}/repairs")
         with monkeypatch.context() as patch, pytest.raises(CommitUnknownError):
             patch.setattr(job.run, "commit", Mock(side_effect=CommitUnknownError(JOB, "jr_1")))
             job.commit()
 
-    (entry,) = world.watermarks.history(JOB)
+    (entry,) = load.watermarks.history(JOB)
     assert {name: entry.change.metrics[name] for name in ("rows_collected", "files_read", "bytes_read")} == {
         "rows_collected": 3, "files_read": 1, "bytes_read": files.bytes
     }  # fmt: skip
@@ -255,86 +251,86 @@ def test_counts_are_those_of_one_run_when_its_commit_is_tried_again(
 # --- runs that go wrong ----------------------------------------------------------------------------------
 
 
-def test_run_takes_exactly_the_frozen_plan_when_an_error_ended_the_one_before(world: World) -> None:
-    world.grow(3)
-    world.land("a.json")
-    kill_after_write(world)
-    world.grow(2)
-    world.land("0.json", "b.json")
+def test_run_takes_exactly_the_frozen_plan_when_an_error_ended_the_one_before(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json")
+    kill_after_write(load)
+    load.grow(2)
+    load.land("0.json", "b.json")
 
-    taken = world.run()
+    taken = load.run()
 
     assert taken == ([1, 2, 3], ["a.json"])
-    assert world.version == 1
+    assert load.version == 1
 
 
-def test_run_after_the_replay_takes_what_came_meanwhile_when_an_error_ended_the_first(world: World) -> None:
-    world.grow(3)
-    world.land("a.json")
-    kill_after_write(world)
-    world.grow(2)
-    world.land("0.json")
-    world.run()
+def test_run_after_the_replay_takes_what_came_meanwhile_when_an_error_ended_the_first(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json")
+    kill_after_write(load)
+    load.grow(2)
+    load.land("0.json")
+    load.run()
 
-    taken = world.run()
+    taken = load.run()
 
     assert taken == ([4, 5], ["0.json"])
-    assert world.written() == [(number,) for number in range(1, 6)]
-    assert world.written("files") == [("0.json",), ("a.json",)]
+    assert load.written() == [(number,) for number in range(1, 6)]
+    assert load.written("files") == [("0.json",), ("a.json",)]
 
 
-def test_replay_leaves_the_same_rows_and_no_second_copy_when_the_dead_run_had_written(world: World) -> None:
-    world.grow(3)
-    world.land("a.json")
-    kill_after_write(world)
-    before = world.folders(), world.written(), world.written("files")
-    world.grow(2)
+def test_replay_leaves_the_same_rows_and_no_second_copy_when_the_dead_run_had_written(load: Load) -> None:
+    load.grow(3)
+    load.land("a.json")
+    kill_after_write(load)
+    before = load.folders(), load.written(), load.written("files")
+    load.grow(2)
 
-    world.run()
+    load.run()
 
-    assert (world.folders(), world.written(), world.written("files")) == before
+    assert (load.folders(), load.written(), load.written("files")) == before
     assert before[1:] == ([(1,), (2,), (3,)], [("a.json",)])
 
 
-def test_replay_leaves_other_batches_untouched_when_it_overwrites_its_own(world: World) -> None:
-    world.grow(3)
-    world.run()
-    (first,) = world.folders()
-    before = {path.name: path.stat().st_mtime_ns for path in (world.target / "repairs" / first).iterdir()}
-    world.grow(2)
-    kill_after_write(world)
+def test_replay_leaves_other_batches_untouched_when_it_overwrites_its_own(load: Load) -> None:
+    load.grow(3)
+    load.run()
+    (first,) = load.folders()
+    before = {path.name: path.stat().st_mtime_ns for path in (load.target / "repairs" / first).iterdir()}
+    load.grow(2)
+    kill_after_write(load)
 
-    world.run()
+    load.run()
 
-    after = {path.name: path.stat().st_mtime_ns for path in (world.target / "repairs" / first).iterdir()}
+    after = {path.name: path.stat().st_mtime_ns for path in (load.target / "repairs" / first).iterdir()}
     assert after == before
-    assert len(world.folders()) == 2
-    assert world.written() == [(number,) for number in range(1, 6)]
+    assert len(load.folders()) == 2
+    assert load.written() == [(number,) for number in range(1, 6)]
 
 
-def test_run_plans_anew_when_the_error_came_before_the_plan_was_frozen(world: World) -> None:
-    world.grow(3)
+def test_run_plans_anew_when_the_error_came_before_the_plan_was_frozen(load: Load) -> None:
+    load.grow(3)
 
     def die_early() -> None:
-        with world.job() as job:
-            world.repairs(job)
+        with load.job() as job:
+            load.repairs(job)
             raise KilledError
 
     with pytest.raises(KilledError):
         die_early()
-    world.grow(1)
+    load.grow(1)
 
-    taken, _ = world.run()
+    taken, _ = load.run()
 
     assert taken == [1, 2, 3, 4]
 
 
-def test_batch_id_is_the_same_when_a_plan_is_replayed(world: World) -> None:
+def test_batch_id_is_the_same_when_a_plan_is_replayed(load: Load) -> None:
     ids: list[BatchId] = []
     for end in (KilledError, KilledError, None):
         try:
-            with world.job() as job:
-                world.repairs(job)
+            with load.job() as job:
+                load.repairs(job)
                 ids.append(job.batch_id)
                 if end:
                     raise end
@@ -346,38 +342,38 @@ def test_batch_id_is_the_same_when_a_plan_is_replayed(world: World) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["after freeze", "before freeze"])
-def test_fenced_run_writes_nothing_when_another_run_took_over(world: World, frozen: bool) -> None:
-    world.grow(3)
+def test_fenced_run_writes_nothing_when_another_run_took_over(load: Load, frozen: bool) -> None:
+    load.grow(3)
 
     def sleep_over_the_lease() -> None:
-        with world.job("jr_old", lease=timedelta(minutes=1)) as job:
-            repairs = world.repairs(job)
+        with load.job("jr_old", lease=timedelta(minutes=1)) as job:
+            repairs = load.repairs(job)
             if frozen:
                 job.freeze()
-            world.clock.move(minutes=2)
-            world.watermarks.begin(JOB, "jr_new")
-            job.write(repairs, f"{world.target}/repairs")
+            load.clock.move(minutes=2)
+            load.watermarks.begin(JOB, "jr_new")
+            job.write(repairs, f"{load.target}/repairs")
 
     with pytest.raises(FencedError) as caught:
         sleep_over_the_lease()
 
     assert (caught.value.run_id, caught.value.fence, caught.value.current_fence) == ("jr_old", 1, 2)
     assert "another run took over. Stop this run" in str(caught.value)
-    assert world.folders() == []
-    assert world.version == 0
+    assert load.folders() == []
+    assert load.version == 0
 
 
 # --- refused ---------------------------------------------------------------------------------------------
 
 
-def test_context_is_refused_when_the_plan_is_frozen(world: World) -> None:
-    world.grow(3)
+def test_context_is_refused_when_the_plan_is_frozen(load: Load) -> None:
+    load.grow(3)
 
     def ask_late() -> None:
-        with world.job() as job:
-            world.repairs(job)
+        with load.job() as job:
+            load.repairs(job)
             job.freeze()
-            job.new_files(str(world.landing), transformation_ctx="late")
+            job.new_files(str(load.landing), transformation_ctx="late")
 
     with pytest.raises(PlanConflictError) as caught:
         ask_late()
@@ -385,145 +381,145 @@ def test_context_is_refused_when_the_plan_is_frozen(world: World) -> None:
     assert str(caught.value) == (
         "Job 'parking': context 'late' comes after the plan is frozen. Plan all sources before writing."
     )
-    assert world.version == 0
+    assert load.version == 0
 
 
 @pytest.mark.parametrize("replay", [False, True], ids=["first attempt", "replay"])
 @pytest.mark.parametrize("name", ["repairs", "new in a replay"])
-def test_context_is_refused_when_its_name_is_taken(world: World, replay: bool, name: str) -> None:
-    world.grow(3)
+def test_context_is_refused_when_its_name_is_taken(load: Load, replay: bool, name: str) -> None:
+    load.grow(3)
     if replay:
-        kill_after_write(world)
+        kill_after_write(load)
 
     def ask_twice() -> None:
-        with world.job() as job:
-            world.repairs(job, name)
-            world.repairs(job, name)
+        with load.job() as job:
+            load.repairs(job, name)
+            load.repairs(job, name)
 
     with pytest.raises(PlanConflictError) as caught:
         ask_twice()
 
     assert str(caught.value) == f"Job 'parking': context {name!r} is planned already. Give each source its own."
-    assert world.version == 0
+    assert load.version == 0
 
 
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("kind", ["rows", "files"])
-def test_context_is_refused_when_its_name_is_that_of_a_count(world: World, name: str, kind: str) -> None:
+def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: str, kind: str) -> None:
     plan: dict[str, Callable[[IncrementalJob], Any]] = {
-        "rows": lambda job: world.repairs(job, name),
-        "files": lambda job: job.new_files(str(world.landing), transformation_ctx=name),
+        "rows": lambda job: load.repairs(job, name),
+        "files": lambda job: job.new_files(str(load.landing), transformation_ctx=name),
     }
 
-    with pytest.raises(ReservedNameError) as caught, world.job() as job:
+    with pytest.raises(ReservedNameError) as caught, load.job() as job:
         plan[kind](job)
 
     assert caught.value.name == name
     assert str(caught.value) == f"{name!r} is a reserved name (as are {', '.join(METRICS)}). Rename it."
-    assert world.version == 0
+    assert load.version == 0
 
 
 @pytest.mark.parametrize("column", ["batch_id", "Batch_ID"])
-def test_write_is_refused_when_a_column_is_called_batch_id(world: World, column: str) -> None:
-    world.grow(1)
+def test_write_is_refused_when_a_column_is_called_batch_id(load: Load, column: str) -> None:
+    load.grow(1)
 
-    with pytest.raises(ReservedNameError, match=r"'batch_id' is a reserved name .* Rename it\."), world.job() as job:
-        job.write(world.repairs(job).withColumnRenamed("id", column), f"{world.target}/repairs")
+    with pytest.raises(ReservedNameError, match=r"'batch_id' is a reserved name .* Rename it\."), load.job() as job:
+        job.write(load.repairs(job).withColumnRenamed("id", column), f"{load.target}/repairs")
 
-    assert world.folders() == []
-    assert world.watermarks.latest(JOB).plan is None
+    assert load.folders() == []
+    assert load.watermarks.latest(JOB).plan is None
 
 
 def test_context_takes_nothing_now_and_everything_next_when_it_is_not_in_the_inherited_plan(
-    world: World, caplog: pytest.LogCaptureFixture
+    load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.grow(3)
-    kill_after_write(world)
-    world.land("a.json")
+    load.grow(3)
+    kill_after_write(load)
+    load.land("a.json")
     taken = []
 
     for _ in range(2):
-        with world.job() as job:
-            world.repairs(job)
-            job.new_files(str(world.landing), transformation_ctx="files")
-            more_rows = world.repairs(job, "more rows").count()
-            more_files = job.new_files(str(world.landing), transformation_ctx="more files").count
+        with load.job() as job:
+            load.repairs(job)
+            job.new_files(str(load.landing), transformation_ctx="files")
+            more_rows = load.repairs(job, "more rows").count()
+            more_files = job.new_files(str(load.landing), transformation_ctx="more files").count
             taken.append((more_rows, more_files))
 
     assert taken == [(0, 0), (3, 1)]
     assert "context=more rows: left for the next run" in caplog.text
-    assert world.version == 2
+    assert load.version == 2
 
 
 @pytest.mark.parametrize("asked", ["repairs", "renamed"])
-def test_commit_is_refused_when_a_planned_context_was_not_asked_for(world: World, asked: str) -> None:
-    world.grow(3)
-    kill_after_write(world)
-    before = world.watermarks.latest(JOB).plan
+def test_commit_is_refused_when_a_planned_context_was_not_asked_for(load: Load, asked: str) -> None:
+    load.grow(3)
+    kill_after_write(load)
+    before = load.watermarks.latest(JOB).plan
 
-    with pytest.raises(PlanConflictError) as caught, world.job() as job:
-        world.repairs(job, asked)
+    with pytest.raises(PlanConflictError) as caught, load.job() as job:
+        load.repairs(job, asked)
 
     missing = {"repairs": "files", "renamed": "files, repairs"}[asked]
     assert f"the frozen plan holds {missing}, which this run did not ask for" in str(caught.value)
     assert "Run the code that made the plan, or discard the plan." in str(caught.value)
-    head = world.watermarks.latest(JOB)
+    head = load.watermarks.latest(JOB)
     assert (head.version, head.plan, head.claim) == (0, before, None)
 
 
 def test_nothing_is_committed_and_it_is_warned_when_no_source_was_asked_for(
-    world: World, caplog: pytest.LogCaptureFixture
+    load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with world.job("jr_1"):
+    with load.job("jr_1"):
         pass
 
     assert "event=not_committed job=parking run=jr_1: nothing was saved" in caplog.text
-    head = world.watermarks.latest(JOB)
+    head = load.watermarks.latest(JOB)
     assert (head.version, head.claim, head.plan) == (0, None, None)
 
 
 @pytest.mark.parametrize("act", ["write", "freeze", "commit", "batch_id"])
-def test_job_is_refused_when_no_source_is_planned(world: World, act: str) -> None:
+def test_job_is_refused_when_no_source_is_planned(load: Load, act: str) -> None:
     acts: dict[str, Callable[[IncrementalJob], Any]] = {
-        "write": lambda job: job.write(world.spark.range(1), f"{world.target}/repairs"),
+        "write": lambda job: job.write(load.spark.range(1), f"{load.target}/repairs"),
         "freeze": lambda job: job.freeze(),
         "commit": lambda job: job.commit(),
         "batch_id": lambda job: job.batch_id,
     }
 
-    with pytest.raises(PlanConflictError, match=r"no source is planned\. Call rows_since"), world.job() as job:
+    with pytest.raises(PlanConflictError, match=r"no source is planned\. Call rows_since"), load.job() as job:
         acts[act](job)
 
-    assert world.folders() == []
-    assert (world.version, world.watermarks.latest(JOB).plan) == (0, None)
+    assert load.folders() == []
+    assert (load.version, load.watermarks.latest(JOB).plan) == (0, None)
 
 
-def test_job_is_refused_when_it_is_used_outside_the_with_statement(world: World) -> None:
+def test_job_is_refused_when_it_is_used_outside_the_with_statement(load: Load) -> None:
     with pytest.raises(
         PlanConflictError, match=r"the run has not begun\. Use the job in a `with` statement, or call init"
     ):
-        world.repairs(world.job())
+        load.repairs(load.job())
 
     with pytest.raises(UnknownJobError):
-        world.watermarks.latest(JOB)
+        load.watermarks.latest(JOB)
 
 
-def test_context_is_refused_when_its_name_is_that_of_a_value_stored_by_hand(world: World) -> None:
-    item = world.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", repairs="2023-03-16 15:45:00")
-    world.watermarks.add_watermark(item)
+def test_context_is_refused_when_its_name_is_that_of_a_value_stored_by_hand(load: Load) -> None:
+    item = load.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", repairs="2023-03-16 15:45:00")
+    load.watermarks.add_watermark(item)
 
-    with pytest.raises(SourceChangedError, match="context 'repairs' remembers"), world.job() as job:
-        world.repairs(job)
+    with pytest.raises(SourceChangedError, match="context 'repairs' remembers"), load.job() as job:
+        load.repairs(job)
 
-    assert world.version == 1
+    assert load.version == 1
 
 
-def test_values_stored_by_hand_stay_when_contexts_are_committed_beside_them(world: World) -> None:
-    item = world.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", latest_data="2023-03-16 15:45:00")
-    world.watermarks.add_watermark(item)
-    world.grow(2)
+def test_values_stored_by_hand_stay_when_contexts_are_committed_beside_them(load: Load) -> None:
+    item = load.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", latest_data="2023-03-16 15:45:00")
+    load.watermarks.add_watermark(item)
+    load.grow(2)
 
-    world.run()
+    load.run()
 
-    values = world.watermarks.get_watermark_values(JOB)
+    values = load.watermarks.get_watermark_values(JOB)
     assert (values["latest_data"], values["repairs"]["value"]) == ("2023-03-16 15:45:00", 3)

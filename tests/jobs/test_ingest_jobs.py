@@ -24,6 +24,7 @@ from scripts.jobs import exit_codes, ingest_files
 from tests.conftest import REPOSITORY, missing_component
 from tests.support.job_runs import Parked
 from tests.support.patience import PATIENCE
+from tests.support.table_items import all_items
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SCHEMA = "id BIGINT, name STRING"
@@ -222,14 +223,13 @@ def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
     text: str,
     run: Callable[..., Any],
     arguments: list[str],
-    dynamodb: Any,
     live: Watermarks,
 ) -> None:
     done = run("ingest_files", *arguments, *changed)
 
     assert done.returncode == code, done.stderr
     assert text in done.stderr
-    items = dynamodb.scan(TableName=live.table_name)["Items"]
+    items = all_items(live).values()
     assert not any(item.get("version", {"N": "0"})["N"] != "0" or "planId" in item for item in items)
 
 

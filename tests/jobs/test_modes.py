@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -35,42 +34,12 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
+from tests.jobs.world import ID, JOB, World
 from tests.support.doctests import run_doctest
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
-
-JOB = "parking"
-ID = CursorColumn("id", "bigint")
-
-
-class World:
-    """Rows with rising ids, a landing directory, and runs of one job over both, in any mode."""
-
-    def __init__(self, watermarks: Watermarks, root: Path) -> None:
-        self.watermarks, self.landing = watermarks, root / "landing"
-        self.rows = ListedRows((ID,))
-        self.landing.mkdir()
-
-    def grow(self) -> None:
-        """Add a row and a file of the next number."""
-        number = len(self.rows.listed) + 1
-        self.rows.listed.append((number,))
-        (self.landing / f"{number}.json").write_text(f'{{"id": {number}}}\n')
-
-    def take(self, job: IncrementalJob, **options: Any) -> tuple[list[Any], list[str]]:
-        rows = job.rows_since(self.rows, "id", transformation_ctx="rows")
-        files = job.new_files(str(self.landing), transformation_ctx="files", **options)
-        return [number for (number,) in rows], [file.key for file in files.files]
-
-    def run(self, run_id: str | None = None, *, die: bool = False, **options: Any) -> tuple[list[Any], list[str]]:
-        with IncrementalJob(self.watermarks, JOB, run_id, **options) as job:
-            taken = self.take(job)
-            job.freeze()
-            if die:
-                raise KilledError
-            return taken
 
 
 class Events:
@@ -89,32 +58,6 @@ class Events:
 
     def extend(self, seconds: int) -> None:
         self.extended.append(seconds)
-
-
-@pytest.fixture
-def client(dynamodb: Any) -> Any:
-    return boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url)
-
-
-@pytest.fixture
-def wire(client: Any) -> Wire:
-    return Wire(client)
-
-
-@pytest.fixture
-def world(watermarks: Watermarks, client: Any, clock: Clock, tmp_path: Path) -> World:
-    return World(Watermarks(watermarks.table_name, client, clock=clock), tmp_path)
-
-
-@pytest.fixture
-def everything(watermarks: Watermarks, dynamodb: Any) -> Callable[[], Any]:
-    """Return a reader of all items of the table, in an order, past the package."""
-
-    def scan() -> Any:
-        items = dynamodb.scan(TableName=watermarks.table_name)["Items"]
-        return sorted(items, key=lambda item: (item["jobName"]["S"], item["runId"]["S"]))
-
-    return scan
 
 
 # --- disable ------------------------------------------------------------------------------------------
@@ -165,7 +108,7 @@ def test_paused_run_takes_everything_and_warns_when_nothing_was_ever_committed(
 
     assert taken == ([1], ["1.json"])
     assert [request.operation for request in wire.requests] == ["GetItem", "Query"]
-    assert everything() == []
+    assert everything() == {}
     assert "event=first_run job=parking" in caplog.text
 
 
@@ -410,7 +353,7 @@ def test_init_is_refused_in_glues_words_when_the_arguments_do_not_go_together(
     with pytest.raises(JobArgumentError, match=r"Invalid option\(s\)--job-bookmark-from --job-bookmark-to"):
         IncrementalJob(world.watermarks).init(JOB, args)
 
-    assert everything() == []
+    assert everything() == {}
 
 
 def test_mode_and_namespace_are_those_of_the_constructor_when_the_arguments_say_nothing(world: World) -> None:
@@ -428,7 +371,7 @@ def test_mode_stays_that_of_the_constructor_when_the_arguments_name_one_end_only
 
     outcome = job.commit()
 
-    assert (job.mode.name, outcome, everything()) == ("disable", "unsaved", [])
+    assert (job.mode.name, outcome, everything()) == ("disable", "unsaved", {})
 
 
 def test_all_contexts_are_committed_at_once_when_a_script_calls_init_and_commit(world: World) -> None:

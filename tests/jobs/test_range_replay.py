@@ -6,9 +6,7 @@ run, and is left out. "to" stands for the same of its run, and is the last that 
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,55 +23,17 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
+from tests.jobs.world import ID, JOB, Taken, World, taken
 from tests.support.listed_rows import ListedRows
+from tests.support.steps import KilledError
 
-JOB = "parking"
-ID = CursorColumn("id", "bigint")
 RUNS = ["jr_c", "jr_a", "jr_d", "jr_b"]
 """Ids of four runs in the order in which they ran: no order of their own."""
 
 
-class World:
-    """A job over rows and files that ran several times; run n took row n and file n."""
-
-    def __init__(self, watermarks: Watermarks, clock: Clock, root: Path) -> None:
-        self.watermarks, self.clock, self.landing = watermarks, clock, root / "landing"
-        self.rows = ListedRows((ID,))
-        self.options: dict[str, Any] = {}
-        self.landing.mkdir()
-
-    def grow(self) -> None:
-        number = len(self.rows.listed) + 1
-        self.rows.listed.append((number,))
-        self.put(f"{number}.json")
-
-    def put(self, name: str, text: str = "{}", age: float = 0) -> None:
-        path = self.landing / name
-        path.write_text(text)
-        if age:
-            stamp = path.stat().st_mtime - age
-            os.utime(path, (stamp, stamp))
-
-    def take(self, job: IncrementalJob) -> tuple[list[int], list[str]]:
-        rows = job.rows_since(self.rows, "id", transformation_ctx="rows")
-        files = job.new_files(str(self.landing), transformation_ctx="files", **self.options)
-        return [row[0] for row in rows], [file.key.partition(".")[0] for file in files.files]
-
-    def run(self, run_id: str, *, die: bool = False, **options: Any) -> tuple[list[int], list[str]]:
-        self.clock.move(minutes=10)
-        with IncrementalJob(self.watermarks, JOB, run_id, clock=self.clock, **options) as job:
-            taken = self.take(job)
-            if die:
-                raise ZeroDivisionError
-            return taken
-
-    def between(self, from_run: str, to_run: str, **options: Any) -> tuple[list[int], list[str]]:
-        return self.run("jr_again", mode="pause", from_run=from_run, to_run=to_run, **options)
-
-
-@pytest.fixture
-def world(watermarks: Watermarks, clock: Clock, tmp_path: Path) -> World:
-    return World(watermarks, clock, tmp_path)
+def between(world: World, from_run: str, to_run: str, **options: Any) -> Taken:
+    """Read a range of runs again."""
+    return world.run("jr_again", mode="pause", from_run=from_run, to_run=to_run, **options)
 
 
 @pytest.fixture
@@ -85,24 +45,20 @@ def ran(world: World) -> World:
     return world
 
 
-def taken(*numbers: int) -> tuple[list[int], list[str]]:
-    return list(numbers), [str(number) for number in numbers]
-
-
 # --- (from, to] ---------------------------------------------------------------------------------------
 
 
 def test_range_is_what_runs_after_from_took_up_to_and_with_to_when_all_succeeded(ran: World) -> None:
     pairs = [(first, last) for last in range(4) for first in range(last + 1)]
 
-    found = {pair: ran.between(*(RUNS[number] for number in pair)) for pair in pairs}
+    found = {pair: between(ran, *(RUNS[number] for number in pair)) for pair in pairs}
 
     assert found == {(first, last): taken(*range(first + 2, last + 2)) for first, last in pairs}
 
 
 def test_range_is_refused_when_it_ends_before_it_starts(ran: World) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        ran.between("jr_b", "jr_a")
+        between(ran, "jr_b", "jr_a")
 
     assert str(caught.value) == (
         "Run 'jr_a' of job 'parking' stands for version 2 and run 'jr_b' for version 4: the range ends before it "
@@ -113,12 +69,12 @@ def test_range_is_refused_when_it_ends_before_it_starts(ran: World) -> None:
 def test_range_leaves_out_what_came_after_its_last_run_when_there_is_more(ran: World) -> None:
     ran.grow()
 
-    assert ran.between("jr_c", "jr_b") == taken(2, 3, 4)
+    assert between(ran, "jr_c", "jr_b") == taken(2, 3, 4)
 
 
 def test_nothing_is_saved_and_the_next_run_goes_on_when_a_range_was_read(ran: World) -> None:
     before = ran.watermarks.history(JOB)
-    ran.between("jr_c", "jr_d")
+    between(ran, "jr_c", "jr_d")
     ran.grow()
 
     after = ran.watermarks.history(JOB)
@@ -143,8 +99,8 @@ def test_run_stands_for_its_last_batch_when_it_committed_several(world: World) -
         world.grow()
         world.run(run_id)
 
-    assert world.between("jr_1", "jr_2") == taken(2, 3)
-    assert world.between("jr_2", "jr_3") == taken(4)
+    assert between(world, "jr_1", "jr_2") == taken(2, 3)
+    assert between(world, "jr_2", "jr_3") == taken(4)
 
 
 # --- runs that never committed ------------------------------------------------------------------------
@@ -154,29 +110,31 @@ def test_failed_run_stands_for_the_last_success_before_it_when_its_start_is_know
     world.grow()
     world.run("jr_1")
     world.grow()
-    with pytest.raises(ZeroDivisionError):
-        world.run("jr_failed", die=True)
+    world.clock.move(minutes=10)
+    with pytest.raises(KilledError), IncrementalJob(world.watermarks, JOB, "jr_failed", clock=world.clock) as job:
+        world.take(job)
+        raise KilledError
     runs = [{"Id": "jr_failed", "StartedOn": world.clock.now}, {"Id": "jr_1", "StartedOn": None}]
     world.run("jr_2")
     world.grow()
     world.run("jr_3")
 
-    assert world.between("jr_failed", "jr_3", job_runs=runs) == taken(2, 3)
-    assert world.between("jr_1", "jr_failed", job_runs=runs) == taken()
+    assert between(world, "jr_failed", "jr_3", job_runs=runs) == taken(2, 3)
+    assert between(world, "jr_1", "jr_failed", job_runs=runs) == taken()
 
 
 def test_run_at_work_stands_for_the_last_success_before_it_when_it_has_not_committed(ran: World) -> None:
     ran.grow()
 
     with IncrementalJob(ran.watermarks, JOB, "jr_live", lease=timedelta(days=1)):
-        assert ran.between("jr_d", "jr_live") == taken(4)
+        assert between(ran, "jr_d", "jr_live") == taken(4)
 
 
 def test_first_failed_run_stands_for_nothing_when_no_success_came_before_it(ran: World) -> None:
     runs = [{"Id": "jr_failed", "StartedOn": datetime(2020, 1, 1, tzinfo=timezone.utc)}]
 
-    assert ran.between("jr_failed", "jr_a", job_runs=runs) == taken(1, 2)
-    assert ran.between("jr_failed", "jr_failed", job_runs=runs) == taken()
+    assert between(ran, "jr_failed", "jr_a", job_runs=runs) == taken(1, 2)
+    assert between(ran, "jr_failed", "jr_failed", job_runs=runs) == taken()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +146,7 @@ def test_range_is_refused_when_a_start_is_no_aware_datetime(ran: World, started:
     runs = [{"Id": "jr_failed", "StartedOn": started}]
 
     with pytest.raises(InvalidValueError) as caught:
-        ran.between("jr_failed", "jr_b", job_runs=runs)
+        between(ran, "jr_failed", "jr_b", job_runs=runs)
 
     assert str(caught.value) == (
         f"job_runs: StartedOn of run 'jr_failed' of job 'parking' is a {kind}. Give an aware datetime, as get_job_runs "
@@ -198,7 +156,7 @@ def test_range_is_refused_when_a_start_is_no_aware_datetime(ran: World, started:
 
 def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None:
     with pytest.raises(UnplacedRunError) as caught:
-        ran.between("jr_c", "jr_404")
+        between(ran, "jr_c", "jr_404")
 
     assert (caught.value.job_id, caught.value.run_id) == (JOB, "jr_404")
     assert "Run 'jr_404' of job 'parking' never committed" in str(caught.value)
@@ -213,12 +171,12 @@ def test_range_is_refused_when_the_history_of_then_has_expired(ran: World, dynam
 
     for run_id in ("jr_c", "jr_failed"):
         with pytest.raises(UnplacedRunError, match="or the history of then has expired"):
-            ran.between(run_id, "jr_b", job_runs=runs)
+            between(ran, run_id, "jr_b", job_runs=runs)
 
 
 def test_range_is_refused_when_the_job_is_unknown(world: World) -> None:
     with pytest.raises(UnknownJobError):
-        world.between("jr_1", "jr_2")
+        between(world, "jr_1", "jr_2")
 
 
 # --- contexts that come and go, rewinds and resets ----------------------------------------------------
@@ -231,7 +189,7 @@ def test_context_starts_at_the_beginning_when_it_was_not_there_at_from(world: Wo
         world.grow()
         world.run(run_id)
 
-    assert world.between("jr_1", "jr_3") == taken(1, 2)
+    assert between(world, "jr_1", "jr_3") == taken(1, 2)
 
 
 def test_context_starts_where_its_first_run_did_when_that_was_told_to(world: World) -> None:
@@ -262,15 +220,15 @@ def test_range_follows_the_history_when_a_rewind_came_between(ran: World) -> Non
     ran.grow()
     ran.run("jr_e")
 
-    assert ran.between("jr_a", "jr_e") == taken(3, 4, 5)
-    assert ran.between("jr_b", "jr_e") == taken(5)
-    assert ran.between("jr_c", "jr_d") == taken(2, 3)
+    assert between(ran, "jr_a", "jr_e") == taken(3, 4, 5)
+    assert between(ran, "jr_b", "jr_e") == taken(5)
+    assert between(ran, "jr_c", "jr_d") == taken(2, 3)
 
 
 def test_range_is_that_of_the_commit_when_one_context_was_rewound_or_set_after_it(ran: World) -> None:
     ran.watermarks.rewind(JOB, to_version=1, transformation_ctx="rows", why="a column was missing")
 
-    assert ran.between("jr_a", "jr_b") == taken(3, 4)
+    assert between(ran, "jr_a", "jr_b") == taken(3, 4)
 
 
 def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran: World) -> None:
@@ -278,9 +236,9 @@ def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran:
     del ran.rows.listed[2:]
     ran.run("jr_e")
 
-    rows, files = ran.between("jr_a", "jr_e")
+    rows, files = between(ran, "jr_a", "jr_e")
 
-    assert (rows, files) == ([], ["3", "4"])
+    assert (rows, files) == ([], ["3.json", "4.json"])
 
 
 # --- rows ---------------------------------------------------------------------------------------------
@@ -348,7 +306,7 @@ def test_rows_without_cursor_are_an_error_that_counts_them_when_a_range_is_read(
     ran.rows.listed += [(None,), (None,)]
 
     with pytest.raises(CursorError, match="2 rows have NULL there"):
-        ran.between("jr_c", "jr_d")
+        between(ran, "jr_c", "jr_d")
 
 
 def test_dataframe_is_read_within_the_range_when_its_rows_were_updated_since(
@@ -378,15 +336,15 @@ def test_present_object_counts_when_files_were_overwritten_or_deleted_since(ran:
     ran.put("2.json", '{"changed": 1}')
     (ran.landing / "3.json").unlink()
 
-    assert ran.between("jr_c", "jr_b")[1] == ["4"]
+    assert between(ran, "jr_c", "jr_b")[1] == ["4.json"]
 
 
 def test_overwritten_file_is_of_the_range_in_which_it_was_taken_as_it_is_when_it_came_twice(ran: World) -> None:
     ran.put("1.json", '{"changed": 1}')
     ran.run("jr_e")
 
-    assert ran.between("jr_c", "jr_b")[1] == ["2", "3", "4"]
-    assert ran.between("jr_b", "jr_e")[1] == ["1"]
+    assert between(ran, "jr_c", "jr_b")[1] == ["2.json", "3.json", "4.json"]
+    assert between(ran, "jr_b", "jr_e")[1] == ["1.json"]
 
 
 def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World) -> None:
@@ -394,13 +352,13 @@ def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World)
     ran.put("1.json", '{"changed": 1}')
     ran.run("jr_e")
 
-    assert ran.between("jr_b", "jr_e")[1] == []
+    assert between(ran, "jr_b", "jr_e")[1] == []
 
 
 def test_range_has_all_its_files_when_a_batch_is_limited_or_asks_for_more(ran: World) -> None:
     ran.options = {"max_files": 1, "settle": timedelta(hours=1), "ready_marker": "_SUCCESS"}
 
-    assert ran.between("jr_c", "jr_b")[1] == ["2", "3", "4"]
+    assert between(ran, "jr_c", "jr_b")[1] == ["2.json", "3.json", "4.json"]
 
 
 def test_files_of_the_range_are_known_by_band_and_floor_when_the_mode_is_windowed(world: World) -> None:
@@ -411,8 +369,8 @@ def test_files_of_the_range_are_known_by_band_and_floor_when_the_mode_is_windowe
         world.put(f"{number}.json", age=60)
         world.run(run_id)
 
-    assert world.between("jr_c", "jr_d")[1] == ["2", "3"]
-    assert world.between("jr_d", "jr_b")[1] == ["4"]
+    assert between(world, "jr_c", "jr_d")[1] == ["2.json", "3.json"]
+    assert between(world, "jr_d", "jr_b")[1] == ["4.json"]
 
 
 def test_archived_object_is_no_error_when_it_came_after_the_range(watermarks: Watermarks, s3: Any, bucket: str) -> None:
@@ -463,4 +421,4 @@ def test_range_is_refused_when_files_were_remembered_in_another_mode(ran: World)
     ran.options = {"mode": "windowed"}
 
     with pytest.raises(SourceChangedError, match="context 'files' remembers 'mode exact'"):
-        ran.between("jr_c", "jr_b")
+        between(ran, "jr_c", "jr_b")

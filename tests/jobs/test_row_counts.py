@@ -17,7 +17,7 @@ from tests.support.steps import KilledError
 JOB = "parking"
 
 
-class World:
+class CountedRuns:
     """A job over a source of one's choice, and what its history says."""
 
     def __init__(self, spark: Any, watermarks: Watermarks, clock: Any, root: Path) -> None:
@@ -46,19 +46,19 @@ class World:
 
 
 @pytest.fixture
-def world(spark: Any, watermarks: Watermarks, clock: Any, tmp_path: Path) -> World:
-    return World(spark, watermarks, clock, tmp_path)
+def runs(spark: Any, watermarks: Watermarks, clock: Any, tmp_path: Path) -> CountedRuns:
+    return CountedRuns(spark, watermarks, clock, tmp_path)
 
 
 # --- what is counted -----------------------------------------------------------------------------------
 
 
-def test_run_counts_rows_and_ends_and_bytes_when_it_writes(world: World) -> None:
-    world.write(world.ids(3))
+def test_run_counts_rows_and_ends_and_bytes_when_it_writes(runs: CountedRuns) -> None:
+    runs.write(runs.ids(3))
 
-    metrics = world.write(world.ids(10))
+    metrics = runs.write(runs.ids(10))
 
-    folder = next(Path(world.target).glob("batch_id=*-0000000002"))
+    folder = next(Path(runs.target).glob("batch_id=*-0000000002"))
     size = sum(path.stat().st_size for path in folder.glob("[!._]*"))
     assert metrics == {
         "rows_collected": 7,
@@ -79,69 +79,69 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_ends_are_exact_when_the_cursor_is_of_any_type(world: World, kind: str) -> None:
+def test_ends_are_exact_when_the_cursor_is_of_any_type(runs: CountedRuns, kind: str) -> None:
     text, value = VALUES[kind]
-    source = world.spark.sql(f"SELECT CAST('{text}' AS {kind}) AS `the column`")
+    source = runs.spark.sql(f"SELECT CAST('{text}' AS {kind}) AS `the column`")
 
-    found = world.write(source, "the column", strings=True)["contexts"]["repairs"]
+    found = runs.write(source, "the column", strings=True)["contexts"]["repairs"]
 
     assert found == {"rows": 1, "minimum": value, "maximum": value}
     assert type(found["minimum"]) is type(value)
 
 
-def test_instants_an_hour_apart_stay_apart_when_the_session_is_in_the_hour_that_comes_twice(world: World) -> None:
-    source = world.spark.sql(
+def test_instants_an_hour_apart_stay_apart_when_the_session_is_in_the_hour_that_comes_twice(runs: CountedRuns) -> None:
+    source = runs.spark.sql(
         "SELECT CAST(text AS timestamp) AS at "
         "FROM VALUES ('2025-10-26T00:30:00Z'), ('2025-10-26T01:30:00Z') AS source (text)"
     )
 
-    found = world.write(source, "at")["contexts"]["repairs"]
+    found = runs.write(source, "at")["contexts"]["repairs"]
 
     assert found["maximum"] - found["minimum"] == datetime(2025, 1, 1, 1) - datetime(2025, 1, 1)
 
 
-def test_sum_is_that_of_all_contexts_when_a_join_reads_two(world: World) -> None:
-    with world.job() as job:
-        one = job.rows_since(world.ids(10), "id", transformation_ctx="repairs")
-        two = job.rows_since(world.ids(4), "id", transformation_ctx="parts")
-        job.write(one.join(two, "id"), world.target)
+def test_sum_is_that_of_all_contexts_when_a_join_reads_two(runs: CountedRuns) -> None:
+    with runs.job() as job:
+        one = job.rows_since(runs.ids(10), "id", transformation_ctx="repairs")
+        two = job.rows_since(runs.ids(4), "id", transformation_ctx="parts")
+        job.write(one.join(two, "id"), runs.target)
 
-    metrics = world.metrics
+    metrics = runs.metrics
     assert (metrics["rows_collected"], metrics["rows_written"]) == (14, 4)
     assert {name: found["rows"] for name, found in metrics["contexts"].items()} == {"repairs": 10, "parts": 4}
 
 
-def test_all_rows_of_the_window_count_when_the_job_filters_them_later(world: World) -> None:
-    metrics = world.act(world.ids(10), lambda rows: rows.where("id > 8").collect())
+def test_all_rows_of_the_window_count_when_the_job_filters_them_later(runs: CountedRuns) -> None:
+    metrics = runs.act(runs.ids(10), lambda rows: rows.where("id > 8").collect())
 
     assert metrics["rows_collected"] == 10
 
 
-def test_counts_are_the_same_when_the_plan_is_replayed(world: World) -> None:
-    with pytest.raises(KilledError), world.job() as job:
-        job.write(job.rows_since(world.ids(3), "id", transformation_ctx="repairs"), world.target)
+def test_counts_are_the_same_when_the_plan_is_replayed(runs: CountedRuns) -> None:
+    with pytest.raises(KilledError), runs.job() as job:
+        job.write(job.rows_since(runs.ids(3), "id", transformation_ctx="repairs"), runs.target)
         raise KilledError
 
-    metrics = world.write(world.ids(9))
+    metrics = runs.write(runs.ids(9))
 
     assert metrics["rows_collected"] == metrics["rows_written"] == 3
     assert metrics["contexts"] == {"repairs": {"rows": 3, "minimum": 1, "maximum": 3}}
 
 
-def test_rows_are_read_once_when_they_are_counted(world: World, tmp_path: Path) -> None:
-    world.ids(100).write.parquet(f"{tmp_path}/source")
-    source = world.spark.read.parquet(f"{tmp_path}/source")
-    context = world.spark.sparkContext
+def test_rows_are_read_once_when_they_are_counted(runs: CountedRuns, tmp_path: Path) -> None:
+    runs.ids(100).write.parquet(f"{tmp_path}/source")
+    source = runs.spark.read.parquet(f"{tmp_path}/source")
+    context = runs.spark.sparkContext
 
-    with world.job() as job:
+    with runs.job() as job:
         rows = job.rows_since(source, "id", transformation_ctx="repairs")
         context.setJobGroup("counted", "counted")
-        job.write(rows, world.target)
+        job.write(rows, runs.target)
         job.commit()
 
     context.setLocalProperty("spark.jobGroup.id", None)
     assert len(context.statusTracker().getJobIdsForGroup("counted")) == 1
-    assert world.metrics["rows_collected"] == 100
+    assert runs.metrics["rows_collected"] == 100
 
 
 # --- what the job does with the rows --------------------------------------------------------------------
@@ -159,14 +159,14 @@ ACTIONS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_rows_are_counted_once_when_they_are_used_in_any_way(world: World, action: str) -> None:
-    metrics = world.act(world.ids(10), ACTIONS[action])
+def test_rows_are_counted_once_when_they_are_used_in_any_way(runs: CountedRuns, action: str) -> None:
+    metrics = runs.act(runs.ids(10), ACTIONS[action])
 
     assert metrics["contexts"] == {"repairs": {"rows": 10, "minimum": 1, "maximum": 10}}
 
 
-def test_first_action_counts_when_it_looks_at_a_part_only(world: World) -> None:
-    metrics = world.act(world.ids(10), lambda rows: (rows.limit(1).collect(), rows.collect()))
+def test_first_action_counts_when_it_looks_at_a_part_only(runs: CountedRuns) -> None:
+    metrics = runs.act(runs.ids(10), lambda rows: (rows.limit(1).collect(), rows.collect()))
 
     assert metrics["rows_collected"] in range(1, 11)
 
@@ -178,92 +178,94 @@ UNCOUNTED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("action", UNCOUNTED)
-def test_run_commits_without_a_sum_when_no_action_on_the_rows_finished(world: World, action: str) -> None:
+def test_run_commits_without_a_sum_when_no_action_on_the_rows_finished(runs: CountedRuns, action: str) -> None:
     """Spark's own `Observation.get` would wait for one for ever."""
-    metrics = world.act(world.ids(10), UNCOUNTED[action])
+    metrics = runs.act(runs.ids(10), UNCOUNTED[action])
 
     assert metrics.keys() <= {"contexts"}
 
 
-def test_sum_is_left_out_and_the_rest_kept_when_one_context_was_not_acted_on(world: World) -> None:
-    with world.job() as job:
-        job.rows_since(world.ids(10), "id", transformation_ctx="repairs").collect()
-        job.rows_since(world.ids(4), "id", transformation_ctx="parts")
+def test_sum_is_left_out_and_the_rest_kept_when_one_context_was_not_acted_on(runs: CountedRuns) -> None:
+    with runs.job() as job:
+        job.rows_since(runs.ids(10), "id", transformation_ctx="repairs").collect()
+        job.rows_since(runs.ids(4), "id", transformation_ctx="parts")
 
-    assert world.metrics == {"contexts": {"repairs": {"rows": 10, "minimum": 1, "maximum": 10}}}
+    assert runs.metrics == {"contexts": {"repairs": {"rows": 10, "minimum": 1, "maximum": 10}}}
 
 
-def test_nothing_is_counted_without_an_action_when_the_window_is_empty(world: World) -> None:
-    world.write(world.ids(3))
+def test_nothing_is_counted_without_an_action_when_the_window_is_empty(runs: CountedRuns) -> None:
+    runs.write(runs.ids(3))
 
-    metrics = world.act(world.ids(3), lambda rows: None)
+    metrics = runs.act(runs.ids(3), lambda rows: None)
 
     assert metrics == {"rows_collected": 0, "contexts": {"repairs": {"rows": 0}}}
 
 
-def test_run_commits_when_an_action_failed_and_the_next_one_did_not(world: World) -> None:
+def test_run_commits_when_an_action_failed_and_the_next_one_did_not(runs: CountedRuns) -> None:
     def fail_once(rows: Any) -> None:
         with pytest.raises(Exception, match="on purpose"):
             rows.selectExpr("raise_error('on purpose')").collect()
         rows.collect()
 
-    world.act(world.ids(10), fail_once)
+    runs.act(runs.ids(10), fail_once)
 
-    assert world.watermarks.latest(JOB).version == 1
+    assert runs.watermarks.latest(JOB).version == 1
 
 
 # --- what must not go wrong ------------------------------------------------------------------------------
 
 
-def test_run_commits_when_spark_has_no_way_to_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_commits_when_spark_has_no_way_to_count(runs: CountedRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise TypeError("no such thing here")
 
     monkeypatch.setattr("pyspark.sql.Observation", refuse)
 
-    metrics = world.act(world.ids(3), lambda rows: rows.collect())
+    metrics = runs.act(runs.ids(3), lambda rows: rows.collect())
 
     assert metrics == {}
 
 
-def test_value_stored_by_hand_stays_when_it_has_the_name_of_a_count(world: World) -> None:
-    item = world.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", rows_collected=808)
-    world.watermarks.add_watermark(item)
+def test_value_stored_by_hand_stays_when_it_has_the_name_of_a_count(runs: CountedRuns) -> None:
+    item = runs.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", rows_collected=808)
+    runs.watermarks.add_watermark(item)
 
-    metrics = world.write(world.ids(3))
+    metrics = runs.write(runs.ids(3))
 
-    assert world.watermarks.get_watermark_values(JOB)["rows_collected"] == 808
+    assert runs.watermarks.get_watermark_values(JOB)["rows_collected"] == 808
     assert (metrics["rows_written"], "rows_collected" in metrics) == (3, False)
 
 
-def test_long_texts_are_not_kept_when_they_are_the_ends(world: World) -> None:
-    source = world.spark.sql("SELECT repeat('k', 20000) AS key UNION ALL SELECT 'a'")
+def test_long_texts_are_not_kept_when_they_are_the_ends(runs: CountedRuns) -> None:
+    source = runs.spark.sql("SELECT repeat('k', 20000) AS key UNION ALL SELECT 'a'")
 
-    metrics = world.write(source, "key", strings=True)
+    metrics = runs.write(source, "key", strings=True)
 
     assert metrics["contexts"] == {"repairs": {"rows": 2, "minimum": "a"}}
 
 
-def test_sum_alone_is_kept_when_there_are_more_contexts_than_a_history_holds(world: World) -> None:
-    with world.job() as job:
+def test_sum_alone_is_kept_when_there_are_more_contexts_than_a_history_holds(runs: CountedRuns) -> None:
+    with runs.job() as job:
         for number in range(40):
-            job.rows_since(world.ids(0), "id", transformation_ctx=f"{number:03d}" + "x" * 250)
+            job.rows_since(runs.ids(0), "id", transformation_ctx=f"{number:03d}" + "x" * 250)
 
-    assert world.metrics == {"rows_collected": 0}
+    assert runs.metrics == {"rows_collected": 0}
 
 
-def test_history_prints_counts_and_no_cursor_when_shown(world: World) -> None:
-    world.write(world.ids(3))
+def test_history_prints_counts_and_no_cursor_when_shown(runs: CountedRuns) -> None:
+    runs.write(runs.ids(3))
 
-    (entry,) = world.watermarks.history(JOB)
+    (entry,) = runs.watermarks.history(JOB)
     assert "rows_collected=3" in repr(entry)
     assert "maximum" not in repr(entry)
 
 
-def test_bytes_are_left_out_when_the_file_system_does_not_tell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_left_out_when_the_file_system_does_not_tell(
+    runs: CountedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scripts.helpers.sinks.spark_files.bytes_below", lambda *_: None)
 
-    counted = world.write(world.ids(3))
+    counted = runs.write(runs.ids(3))
 
     assert counted["rows_written"] == 3
     assert "bytes_written" not in counted

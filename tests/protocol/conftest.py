@@ -1,14 +1,17 @@
-"""Servers in processes of their own, on loopback: moto and MiniStack."""
+"""Servers in processes of their own, on loopback: moto and MiniStack; and limits so small that little spills."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from scripts.helpers.protocol import chunks
 from tests.conftest import REGION, missing_component
+from tests.protocol.model_job import PAD_BYTES
 from tests.support.servers import free_port, served
 
 
@@ -36,3 +39,11 @@ def server(request: pytest.FixtureRequest) -> str:
     """Return the URL of each server in turn."""
     url: str = request.getfixturevalue(request.param)
     return url
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Spill early and into two chunks, so that a crash may come between them; the real limits are only slower."""
+    caplog.set_level(logging.ERROR, logger="scripts")  # Thousands of expected warnings stay out of a failure's report.
+    monkeypatch.setattr(chunks, "MAX_BYTES", PAD_BYTES)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", PAD_BYTES * 3 // 4)

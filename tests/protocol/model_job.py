@@ -12,6 +12,9 @@ from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.support.dynamodb import FakeDynamoDB
+from tests.support.table_items import items_of
 
 CONTEXT = "repairs"
 PAD_BYTES = 2_000
@@ -95,6 +98,39 @@ def work(
     return True
 
 
+class ModelJob:
+    """One job on a table in memory, its clock, its source and its sink.
+
+    Parameters
+    ----------
+    job_id
+        The job.
+    commits
+        Runs that committed already. Their requests are not among those that `client` shows.
+    spilled
+        Whether plan and state go to chunks.
+    """
+
+    def __init__(self, job_id: str, *, commits: int, spilled: bool) -> None:
+        self.job_id, self.spilled = job_id, spilled
+        self.client, self.clock = FakeDynamoDB("table"), Clock()
+        self.source, self.sink = Source(), Sink()
+        self.watermarks = self.process()
+        for number in range(commits):
+            self.run(f"r-{number}")
+        self.client.requests.clear()
+
+    def process(self) -> Watermarks:
+        """Return what another process has of the table."""
+        made = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
+        made.store.sleep = lambda seconds: None
+        return made
+
+    def run(self, run_id: str, **options: Any) -> None:
+        """Do one whole run in a process of its own."""
+        work(self.process(), self.job_id, run_id, self.source, self.sink, spilled=self.spilled, **options)
+
+
 def drain(watermarks: Watermarks, job_id: str, source: Source, sink: Sink, **options: Any) -> None:
     """Run until nothing is new; the source stands still at the end."""
     for number in range(4):
@@ -116,18 +152,6 @@ def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
             answer = False
         assert answer in (False, "already"), f"an old handle was told {answer!r}"
         assert read_head() == before, "an old handle changed the head"
-
-
-def stored_items(client: Any, table_name: str, job_id: str) -> dict[str, dict[str, Any]]:
-    """Read all raw items of a job by range key, past the package."""
-    request = requests.query_job(table_name, job_id)
-    found: dict[str, dict[str, Any]] = {}
-    while True:
-        page = client.query(**request)
-        found |= {item[items.RANGE_KEY]["S"]: item for item in page["Items"]}
-        if "LastEvaluatedKey" not in page:
-            return found
-        request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
 
 def legacy_read(client: Any, table_name: str, job_id: str) -> dict[str, Any]:
@@ -158,7 +182,7 @@ def check_table(watermarks: Watermarks, client: Any, job_id: str) -> None:
     table_name = watermarks.table_name
     legacy = legacy_read(client, table_name, job_id)
     watermarks.doctor(job_id, repair=True)
-    found = stored_items(client, table_name, job_id)
+    found = items_of(client, table_name, job_id)
     head = found[items.HEAD_KEY]
     log = {key: item for key, item in found.items() if key.startswith(items.LOG_PREFIX)}
     version = int(head["version"]["N"])

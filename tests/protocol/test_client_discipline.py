@@ -34,7 +34,7 @@ class Timer:
         self.now += seconds
 
 
-class World:
+class TimedWatermarks:
     """`Watermarks` whose time is fake and whose requests may fail."""
 
     def __init__(self, table_name: str, client: Any, clock: Clock) -> None:
@@ -53,10 +53,10 @@ class World:
 
 
 @pytest.fixture
-def world(dynamodb: Any, watermarks: Watermarks, clock: Clock) -> World:
+def timed(dynamodb: Any, watermarks: Watermarks, clock: Clock) -> TimedWatermarks:
     config = CLIENT_CONFIG.merge(ONE_ATTEMPT)
     client = boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url, config=config)
-    return World(watermarks.table_name, client, clock)
+    return TimedWatermarks(watermarks.table_name, client, clock)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def longest_pauses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]
     return bounds
 
 
-CALLS: dict[str, tuple[type[WatermarkError], Callable[[World, Any], Any]]] = {
+CALLS: dict[str, tuple[type[WatermarkError], Callable[[TimedWatermarks, Any], Any]]] = {
     "freeze": (StoreUnavailableError, lambda _, run: run.freeze({}, {"n": 1})),
     "commit": (CommitUnknownError, lambda _, run: run.commit()),
     "abort": (StoreUnavailableError, lambda _, run: run.abort()),
@@ -90,81 +90,81 @@ def test_default_client_has_explicit_limits_when_none_is_given(endpoint: str) ->
 @pytest.mark.parametrize("lease", [1, 900], ids=["lease-of-1-s", "lease-of-15-min"])
 @pytest.mark.parametrize("call", ["begin", "freeze", "commit", "abort"])
 def test_call_ends_within_its_budget_when_it_is_throttled_for_ever(
-    world: World, longest_pauses: list[tuple[float, float]], call: str, lease: int
+    timed: TimedWatermarks, longest_pauses: list[tuple[float, float]], call: str, lease: int
 ) -> None:
     run = None
     if call != "begin":
-        run = world.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
+        run = timed.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
     if call in ("commit", "abort"):
         assert run is not None
         run.freeze({}, {"n": 1})
-    world.faults.throttle(head_write, ALWAYS)
-    world.wire.clear()
+    timed.faults.throttle(head_write, ALWAYS)
+    timed.wire.clear()
 
     with pytest.raises((StoreUnavailableError, CommitUnknownError)) as caught:
         if call == "begin":
-            world.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
+            timed.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
         else:
-            CALLS[call][1](world, run)
+            CALLS[call][1](timed, run)
 
     assert type(caught.value) is (StoreUnavailableError if call == "begin" else CALLS[call][0])
-    assert world.timer.now <= min(BUDGET_SECONDS, lease)
-    assert 2 <= len(world.wire.head_writes) <= ATTEMPTS
-    assert len(world.timer.pauses) == len(world.wire.head_writes) - 1
+    assert timed.timer.now <= min(BUDGET_SECONDS, lease)
+    assert 2 <= len(timed.wire.head_writes) <= ATTEMPTS
+    assert len(timed.timer.pauses) == len(timed.wire.head_writes) - 1
 
 
 @pytest.mark.parametrize(("lease", "attempts"), [(10, 1), (20, 2), (900, 2)])
 def test_no_attempt_starts_after_the_budget_when_each_request_times_out(
-    world: World, longest_pauses: list[tuple[float, float]], lease: int, attempts: int
+    timed: TimedWatermarks, longest_pauses: list[tuple[float, float]], lease: int, attempts: int
 ) -> None:
-    run = world.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
-    world.slow_down(8)
-    world.faults.drop(anything, ALWAYS)
-    world.wire.clear()
+    run = timed.watermarks.begin(JOB, "r1", lease=timedelta(seconds=lease))
+    timed.slow_down(8)
+    timed.faults.drop(anything, ALWAYS)
+    timed.wire.clear()
 
     with pytest.raises(StoreUnavailableError):
         run.freeze({}, {"n": 1})
 
-    assert len(world.wire.head_writes) == attempts
-    assert world.timer.now <= min(BUDGET_SECONDS, lease) + 2 * 8
+    assert len(timed.wire.head_writes) == attempts
+    assert timed.timer.now <= min(BUDGET_SECONDS, lease) + 2 * 8
 
 
 def test_pauses_are_full_jitter_and_grow_when_a_write_is_throttled(
-    world: World, longest_pauses: list[tuple[float, float]]
+    timed: TimedWatermarks, longest_pauses: list[tuple[float, float]]
 ) -> None:
-    run = world.watermarks.begin(JOB, "r1")
-    world.faults.throttle(head_write, ALWAYS)
+    run = timed.watermarks.begin(JOB, "r1")
+    timed.faults.throttle(head_write, ALWAYS)
 
     with pytest.raises(StoreUnavailableError):
         run.freeze({}, {"n": 1})
 
-    asked = longest_pauses[: len(world.timer.pauses)]
+    asked = longest_pauses[: len(timed.timer.pauses)]
     assert len(asked) == ATTEMPTS - 1
     assert {low for low, _ in asked} == {0}
-    assert [high for _, high in asked] == world.timer.pauses == [0.2, 0.4, 0.8]
+    assert [high for _, high in asked] == timed.timer.pauses == [0.2, 0.4, 0.8]
 
 
-def test_pauses_differ_when_two_writers_are_throttled_alike(world: World) -> None:
+def test_pauses_differ_when_two_writers_are_throttled_alike(timed: TimedWatermarks) -> None:
     pauses = []
 
     for number in range(2):
-        world.faults.throttle(head_write, 3)
-        world.watermarks.begin(f"{JOB}-{number}", "r1")
-        pauses.append(world.timer.pauses[-3:])
+        timed.faults.throttle(head_write, 3)
+        timed.watermarks.begin(f"{JOB}-{number}", "r1")
+        pauses.append(timed.timer.pauses[-3:])
 
     assert pauses[0] != pauses[1]
     assert all(0 <= pause <= limit for three in pauses for pause, limit in zip(three, (0.2, 0.4, 0.8), strict=True))
 
 
-def test_nothing_changed_when_a_call_gave_up(world: World, clock: Clock) -> None:
-    run = world.watermarks.begin(JOB, "r1")
-    before = world.watermarks.latest(JOB)
-    world.faults.throttle(head_write, ALWAYS)
+def test_nothing_changed_when_a_call_gave_up(timed: TimedWatermarks, clock: Clock) -> None:
+    run = timed.watermarks.begin(JOB, "r1")
+    before = timed.watermarks.latest(JOB)
+    timed.faults.throttle(head_write, ALWAYS)
 
     with pytest.raises(StoreUnavailableError, match=r"put_item on table '.+' failed: ProvisionedThroughput"):
         run.freeze({}, {"n": 1})
 
-    assert world.watermarks.latest(JOB) == before
-    world.faults.heal()
+    assert timed.watermarks.latest(JOB) == before
+    timed.faults.heal()
     run.freeze({}, {"n": 1})
     assert run.commit() == "done"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,24 +9,17 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import PlanConflictError, StoreUnavailableError, WatermarkError
-from scripts.helpers.protocol import chunks
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.protocol.fault_plan import FAULTS, FaultAt
-from tests.protocol.model_job import CONTEXT, PAD_BYTES, Sink, Source, check_table, drain, padding, work
-from tests.support.dynamodb import Died, FakeDynamoDB
+from tests.protocol.model_job import CONTEXT, ModelJob, check_table, drain, padding
+from tests.support.dynamodb import Died
+from tests.support.steps import add, frozen
+
+pytestmark = pytest.mark.usefixtures("small_limits")
 
 JOB = "parking"
 DEAD, ONE_SHOT, LEGACY = "r-dead", "r-shot", "jr_legacy"
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
-
-
-@pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Spill early and into two chunks; keep thousands of expected warnings out of a failure's report."""
-    caplog.set_level(logging.ERROR, logger="scripts")
-    monkeypatch.setattr(chunks, "MAX_BYTES", PAD_BYTES)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
 
 
 @dataclass(frozen=True)
@@ -42,8 +34,8 @@ class Operation:
     """The watermark afterwards; None: the one of before."""
 
 
-def add(watermarks: Watermarks) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(JOB, ONE_SHOT, **{CONTEXT: {"value": 5}}))
+def add_five(watermarks: Watermarks) -> None:
+    add(watermarks, JOB, ONE_SHOT, **{CONTEXT: {"value": 5}})
 
 
 VALUES = {"value": 2}
@@ -64,8 +56,8 @@ OPERATIONS = {
     "discard-plan": Operation(lambda marks: marks.discard_plan(JOB, **WHY), again=PlanConflictError),
     "after-restore": Operation(lambda marks: marks.doctor(JOB, after_restore=True, **WHY)),
     "adopt": Operation(lambda marks: marks.adopt(JOB, LEGACY), "legacy", again=PlanConflictError, value=4),
-    "add-watermark": Operation(add, "idle", again=0, value=5),
-    "add-watermark-to-a-new-job": Operation(add, "nothing", again=0, value=5),
+    "add-watermark": Operation(add_five, "idle", again=0, value=5),
+    "add-watermark-to-a-new-job": Operation(add_five, "nothing", again=0, value=5),
 }
 REQUESTS = {
     "rewind-to-version": (5, 13),
@@ -84,26 +76,20 @@ REQUESTS = {
 """Requests of a clean call, inline and spilled; head, log entry, decision and log entry at least."""
 
 
-class World:
-    """A job in some state, its source and its sink."""
+class DecidedJob(ModelJob):
+    """A job in some state, about which somebody decides."""
 
     def __init__(self, state: str, spilled: bool) -> None:
-        self.client, self.clock, self.spilled = FakeDynamoDB("table"), Clock(), spilled
-        self.source, self.sink = Source(), Sink()
-        self.watermarks = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
-        self.watermarks.store.sleep = lambda seconds: None
+        super().__init__(JOB, commits=2 if state in ("idle", "open plan") else 0, spilled=spilled)
         if state == "legacy":
             for run_id, value in ((LEGACY, "4"), ("jr_other", "1")):
                 values = {CONTEXT: {"M": {"value": {"N": value}}}}
                 item = {"jobName": {"S": JOB}, "runId": {"S": run_id}, "watermarks": {"M": values}}
                 self.client.put_item(TableName="table", Item=item)
-        if state in ("idle", "open plan"):
-            for number in range(2):
-                work(self.watermarks, JOB, f"r-{number}", self.source, self.sink, spilled=spilled)
         if state == "open plan":
-            run = self.watermarks.begin(JOB, DEAD)
             pad = {"pad": padding(4, 5)} if spilled else {}
-            run.freeze({CONTEXT: {"low": 4, "high": 5, **pad}}, {CONTEXT: {"value": 5, **pad}})
+            plan, following = {CONTEXT: {"low": 4, "high": 5, **pad}}, {CONTEXT: {"value": 5, **pad}}
+            frozen(self.watermarks, JOB, DEAD, plan=plan, following=following)
         self.version = self.stored_version()
         self.value = 0 if state in ("nothing", "legacy") else 4
         self.client.requests.clear()
@@ -118,65 +104,65 @@ class World:
 
 
 def clean_requests(operation: Operation, spilled: bool) -> int:
-    world = World(operation.state, spilled)
-    operation.call(world.watermarks)
-    return len(world.client.requests)
+    job = DecidedJob(operation.state, spilled)
+    operation.call(job.watermarks)
+    return len(job.client.requests)
 
 
-def fail(world: World, operation: Operation, k: int, fault: str) -> bool:
+def fail(job: DecidedJob, operation: Operation, k: int, fault: str) -> bool:
     """Call with a fault at request k; True if the caller was told of a success."""
-    world.client.fault = plan = FaultAt(k, fault)
+    job.client.fault = plan = FaultAt(k, fault)
     told = True
     try:
-        operation.call(world.watermarks)
+        operation.call(job.watermarks)
     except (StoreUnavailableError, Died):
         told = False
-    world.client.fault = None
+    job.client.fault = None
     assert plan.struck, "the request was never made"
-    made = world.stored_version() - world.version
+    made = job.stored_version() - job.version
     assert made == 1 if told else made in (0, 1), f"{made} versions were made, success: {told}"
     return bool(made)
 
 
 def check_repeated(operation: Operation, spilled: bool, k: int, fault: str) -> None:
     """Fail, call again: the state is that of the call, with one version more for each that took effect."""
-    world = World(operation.state, spilled)
+    job = DecidedJob(operation.state, spilled)
 
-    took_effect = fail(world, operation, k, fault)
-    before = world.stored_version()
+    took_effect = fail(job, operation, k, fault)
+    before = job.stored_version()
     expected = operation.again if took_effect else 1
     if isinstance(expected, int):
-        operation.call(world.watermarks)
+        operation.call(job.watermarks)
     else:
         with pytest.raises(expected):
-            operation.call(world.watermarks)
+            operation.call(job.watermarks)
 
-    made = world.stored_version() - before
+    made = job.stored_version() - before
     assert made == (expected if isinstance(expected, int) else 0), f"the repetition made {made} versions"
-    value = world.value if operation.value is None else operation.value
-    assert world.committed_value() == value
-    assert world.watermarks.latest(JOB).plan is None
-    check_table(world.watermarks, world.client, JOB)
+    value = job.value if operation.value is None else operation.value
+    assert job.committed_value() == value
+    assert job.watermarks.latest(JOB).plan is None
+    check_table(job.watermarks, job.client, JOB)
 
 
 def check_followed_by_runs(operation: Operation, spilled: bool, k: int, fault: str) -> None:
     """Fail, then run: either the decision holds or everything is as before, and the runs take what follows."""
-    world = World(operation.state, spilled)
+    job = DecidedJob(operation.state, spilled)
 
-    took_effect = fail(world, operation, k, fault)
-    world.clock.move(hours=1)
-    if world.stored_version() == 0 and operation.state == "legacy":
-        operation.call(world.watermarks)
+    took_effect = fail(job, operation, k, fault)
+    job.clock.move(hours=1)
+    if job.stored_version() == 0 and operation.state == "legacy":
+        operation.call(job.watermarks)
         took_effect = True
-    start = operation.value if took_effect and operation.value is not None else world.value
-    world.source.grow(3)
-    world.sink.contents.clear()
-    drain(world.watermarks, JOB, world.source, world.sink, spilled=spilled)
+    start = operation.value if took_effect and operation.value is not None else job.value
+    job.source.grow(3)
+    job.sink.contents.clear()
+    drain(job.watermarks, JOB, job.source, job.sink, spilled=spilled)
 
-    assert world.sink.rows == world.source.rows(start, world.source.count), f"{world.sink.rows} after {start}"
-    assert world.sink.changed == []
-    assert world.committed_value() == world.source.count
-    check_table(world.watermarks, world.client, JOB)
+    assert job.sink.rows == job.source.rows(start, job.source.count), f"{job.sink.rows} after {start}"
+    assert job.sink.changed == []
+    assert job.committed_value() == job.source.count
+    check_table(job.watermarks, job.client, JOB)
 
 
 @pytest.mark.parametrize("spilled", [False, True], ids=["inline", "spilled"])

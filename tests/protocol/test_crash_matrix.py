@@ -5,29 +5,24 @@ Which requests there are is read off a clean run, so the matrix grows with the c
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 
 from scripts.helpers.errors import RunInProgressError, WatermarkError
-from scripts.helpers.protocol import chunks
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.protocol.fault_plan import FAULTS, FaultAt
 from tests.protocol.model_job import (
-    PAD_BYTES,
+    ModelJob,
     Point,
-    Sink,
-    Source,
     act_as_zombie,
     check_delivery,
     check_table,
     drain,
-    work,
 )
 from tests.support.dynamodb import Died, FakeDynamoDB
+
+pytestmark = pytest.mark.usefixtures("small_limits")
 
 JOB = "parking"
 COMMITS = (0, 1, 2)
@@ -52,14 +47,6 @@ CLEAN_RUNS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Spill early and into two chunks, so that a crash may come between them; the real limits are only slower."""
-    caplog.set_level(logging.ERROR, logger="scripts")
-    monkeypatch.setattr(chunks, "MAX_BYTES", PAD_BYTES)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", PAD_BYTES * 3 // 4)
-
-
 class JobError(Exception):
     """The job itself fails, not the store."""
 
@@ -69,26 +56,13 @@ def broken_job(name: str) -> None:
         raise JobError
 
 
-class World:
-    """A job with some committed runs, its source and its sink, and a run that is going to fail."""
+class FailingJob(ModelJob):
+    """A job with some committed runs, and a run that is going to fail."""
 
     def __init__(self, commits: int, spilled: bool) -> None:
-        self.client, self.clock = FakeDynamoDB("table"), Clock()
-        self.source, self.sink, self.spilled = Source(), Sink(), spilled
-        self.watermarks = self.process()
+        super().__init__(JOB, commits=commits, spilled=spilled)
         self.handles: list[Run] = []
         self.error: BaseException | None = None
-        for number in range(commits):
-            work(self.watermarks, JOB, f"r-{number}", self.source, self.sink, spilled=spilled)
-        self.client.requests.clear()
-
-    def process(self) -> Watermarks:
-        made = Watermarks("table", self.client, clock=self.clock)  # type: ignore[arg-type]
-        made.store.sleep = lambda seconds: None
-        return made
-
-    def run(self, run_id: str, **options: Any) -> None:
-        work(self.process(), JOB, run_id, self.source, self.sink, spilled=self.spilled, **options)
 
     def fail(self, k: int, fault: str, point: Point = lambda name: None) -> FaultAt:
         """Run with a fault at request k; whatever becomes of it, the process is gone then."""
@@ -144,16 +118,16 @@ def labels(client: FakeDynamoDB) -> list[str]:
 
 def clean_requests(commits: int, spilled: bool) -> list[str]:
     """Return the requests of one whole run in which nothing fails."""
-    world = World(commits, spilled)
-    world.run("r-failing")
-    return labels(world.client)
+    job = FailingJob(commits, spilled)
+    job.run("r-failing")
+    return labels(job.client)
 
 
 def aborted_requests(commits: int, spilled: bool) -> list[str]:
     """Return the requests of one run whose job fails after its write to the sink."""
-    world = World(commits, spilled)
-    world.fail(10_000, "die-before", broken_job)
-    return labels(world.client)
+    job = FailingJob(commits, spilled)
+    job.fail(10_000, "die-before", broken_job)
+    return labels(job.client)
 
 
 def is_mended(label: str, fault: str) -> bool:
@@ -165,19 +139,19 @@ def is_mended(label: str, fault: str) -> bool:
 
 def check_case(commits: int, spilled: bool, k: int, fault: str, retry: str, point: Point = lambda name: None) -> None:
     """Fail at request k, retry, drain, and compare the sink with the source."""
-    world = World(commits, spilled)
+    job = FailingJob(commits, spilled)
 
-    plan = world.fail(k, fault, point)
-    error = world.error
-    world.source.grow(2)
-    world.retry(retry)
-    drain(world.process(), JOB, world.source, world.sink, spilled=spilled)
+    plan = job.fail(k, fault, point)
+    error = job.error
+    job.source.grow(2)
+    job.retry(retry)
+    drain(job.process(), JOB, job.source, job.sink, spilled=spilled)
 
     assert plan.struck, "the request was never made"
-    if is_mended(labels(world.client)[k], fault):
+    if is_mended(labels(job.client)[k], fault):
         assert error is None or type(error) is JobError, f"the run itself saw {error!r}"
-    check_delivery(world.watermarks, JOB, world.source, world.sink)
-    check_table(world.watermarks, world.client, JOB)
+    check_delivery(job.watermarks, JOB, job.source, job.sink)
+    check_table(job.watermarks, job.client, JOB)
 
 
 def sized(spilled: bool) -> str:

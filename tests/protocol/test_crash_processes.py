@@ -36,7 +36,7 @@ KILLS = [(number, when, 0) for number in range(1, INLINE_REQUESTS + 1) for when 
 ]
 
 
-class World:
+class KilledJob:
     """One job on a server, its source and a sink that all processes share."""
 
     def __init__(self, endpoint: str, watermarks: Watermarks, folder: Path, pad_bytes: int) -> None:
@@ -85,12 +85,12 @@ def in_an_hour() -> datetime:
 
 
 @pytest.fixture
-def make_world(endpoint: str, make_watermarks: Callable[..., Watermarks], tmp_path: Path) -> Callable[[int], World]:
+def make_job(endpoint: str, make_watermarks: Callable[..., Watermarks], tmp_path: Path) -> Callable[[int], KilledJob]:
     """Return a builder of a job with one committed run, on the real clock."""
 
-    def make(pad_bytes: int) -> World:
+    def make(pad_bytes: int) -> KilledJob:
         watermarks = make_watermarks(clock=lambda: datetime.now(timezone.utc))
-        return World(endpoint, watermarks, tmp_path, pad_bytes)
+        return KilledJob(endpoint, watermarks, tmp_path, pad_bytes)
 
     return make
 
@@ -100,31 +100,31 @@ def make_world(endpoint: str, make_watermarks: Callable[..., Watermarks], tmp_pa
     [(*kill, RETRIES[index % len(RETRIES)]) for index, kill in enumerate(KILLS)],
 )
 def test_every_row_arrives_once_when_a_process_is_killed(
-    make_world: Callable[[int], World], number: int, when: str, pad_bytes: int, retry: str
+    make_job: Callable[[int], KilledJob], number: int, when: str, pad_bytes: int, retry: str
 ) -> None:
-    world = make_world(pad_bytes)
-    world.source.grow(2)
+    job = make_job(pad_bytes)
+    job.source.grow(2)
 
-    killed = world.start(kill_at=number, when=when)
-    world.source.grow(2)
-    world.retry(retry)
-    drain(world.watermarks, JOB, world.source, world.sink, **world.options())
-    world.sink.load()
+    killed = job.start(kill_at=number, when=when)
+    job.source.grow(2)
+    job.retry(retry)
+    drain(job.watermarks, JOB, job.source, job.sink, **job.options())
+    job.sink.load()
 
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
-    check_delivery(world.watermarks, JOB, world.source, world.sink)
-    check_table(world.watermarks, world.watermarks.store.client, JOB)
+    check_delivery(job.watermarks, JOB, job.source, job.sink)
+    check_table(job.watermarks, job.watermarks.store.client, JOB)
 
 
 @pytest.mark.parametrize(("pad_bytes", "expected"), [(0, INLINE_REQUESTS), (SPILL_BYTES, SPILLED_REQUESTS)])
 def test_process_makes_the_requests_that_are_killed_when_it_is_not_killed(
-    make_world: Callable[[int], World], pad_bytes: int, expected: int
+    make_job: Callable[[int], KilledJob], pad_bytes: int, expected: int
 ) -> None:
-    world = make_world(pad_bytes)
+    job = make_job(pad_bytes)
 
-    done = world.start()
-    world.sink.load()
+    done = job.start()
+    job.sink.load()
 
     assert (done.returncode, done.stdout.strip()) == (0, str(expected)), done.stderr
     assert {number for number, _, size in KILLS if size == 0} == set(range(1, INLINE_REQUESTS + 1))
-    assert world.sink.rows == list(range(world.source.count))
+    assert job.sink.rows == list(range(job.source.count))

@@ -16,6 +16,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.protocol.capacity import Meter
 from tests.support.faults import ONE_ATTEMPT, Wire
+from tests.support.steps import add
 
 JOB, LEGACY_JOB = "parking", "parking-legacy"
 FIRST, SECOND, THIRD, FOURTH = (f"jr_{digit * 64}" for digit in "1234")
@@ -23,7 +24,7 @@ WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 LARGE = {"note": "x" * 60_000}
 
 
-class World:
+class MeteredJob:
     """A job with two committed runs, and the wire and the meter of the client that made them."""
 
     def __init__(self, table_name: str, client: Any, clock: Clock, **options: Any) -> None:
@@ -67,33 +68,29 @@ def kind(range_key: str | None) -> str:
 
 
 @pytest.fixture
-def make_world(dynamodb: Any, make_watermarks: Callable[..., Watermarks], clock: Clock) -> Callable[..., World]:
+def make_metered(dynamodb: Any, make_watermarks: Callable[..., Watermarks], clock: Clock) -> Callable[..., MeteredJob]:
     """Return a builder of a new table with two runs of one job in it; nothing of that is counted."""
 
-    def make(**options: Any) -> World:
+    def make(**options: Any) -> MeteredJob:
         config = CLIENT_CONFIG.merge(ONE_ATTEMPT)
         client = boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url, config=config)
-        world = World(make_watermarks().table_name, client, clock, **options)
-        world.commit(FIRST)
-        world.commit(SECOND)
-        world.clear()
-        return world
+        metered = MeteredJob(make_watermarks().table_name, client, clock, **options)
+        metered.commit(FIRST)
+        metered.commit(SECOND)
+        metered.clear()
+        return metered
 
     return make
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world()
+def metered(make_metered: Callable[..., MeteredJob]) -> MeteredJob:
+    return make_metered()
 
 
-def whole_run(world: World) -> None:
-    world.freeze().check()
-    world.run.commit(rows=1)
-
-
-def add(world: World, run_id: str, n: int) -> None:
-    world.watermarks.add_watermark(world.watermarks.create_watermark_item(JOB, run_id, n=n))
+def whole_run(metered: MeteredJob) -> None:
+    metered.freeze().check()
+    metered.run.commit(rows=1)
 
 
 READ, WRITE, LOG = "GetItem head", "PutItem head", "PutItem log"
@@ -101,10 +98,10 @@ BEGIN = [READ, WRITE, "GetItem log"]
 COMMIT = [WRITE, "PutItem run", LOG]
 DECIDE = [READ, "GetItem log", WRITE, LOG]
 
-Step = Callable[[World], Any]
+Step = Callable[[MeteredJob], Any]
 
 
-def nothing(world: World) -> None:
+def nothing(metered: MeteredJob) -> None:
     pass
 
 
@@ -121,18 +118,18 @@ CALLS: dict[str, tuple[Step, Step, list[str]]] = {
     "history": (nothing, lambda w: w.watermarks.history(JOB), [READ, "Query"]),
     "history-page": (nothing, lambda w: w.watermarks.history(JOB, limit=9, before=2), [READ, "Query"]),
     "exists": (nothing, lambda w: w.watermarks.exists(), ["DescribeTable"]),
-    "begin": (nothing, World.begin, BEGIN),
-    "begin-with-plan": (World.freeze, lambda w: w.watermarks.begin(JOB, THIRD), BEGIN),
-    "freeze": (World.begin, lambda w: w.run.freeze({}, {"n": 2}), [WRITE]),
-    "check": (World.begin, lambda w: w.run.check(), [READ]),
-    "heartbeat": (World.begin, lambda w: w.run.heartbeat(), ["UpdateItem head"]),
-    "commit": (World.freeze, lambda w: w.run.commit(rows=1), COMMIT),
-    "abort": (World.freeze, lambda w: w.run.abort(), [WRITE]),
+    "begin": (nothing, MeteredJob.begin, BEGIN),
+    "begin-with-plan": (MeteredJob.freeze, lambda w: w.watermarks.begin(JOB, THIRD), BEGIN),
+    "freeze": (MeteredJob.begin, lambda w: w.run.freeze({}, {"n": 2}), [WRITE]),
+    "check": (MeteredJob.begin, lambda w: w.run.check(), [READ]),
+    "heartbeat": (MeteredJob.begin, lambda w: w.run.heartbeat(), ["UpdateItem head"]),
+    "commit": (MeteredJob.freeze, lambda w: w.run.commit(rows=1), COMMIT),
+    "abort": (MeteredJob.freeze, lambda w: w.run.abort(), [WRITE]),
     "whole-run": (nothing, whole_run, [*BEGIN, WRITE, READ, *COMMIT]),
-    "add": (nothing, lambda w: add(w, THIRD, 2), [READ, "GetItem log", "GetItem run", *COMMIT]),
+    "add": (nothing, lambda w: add(w.watermarks, JOB, THIRD, n=2), [READ, "GetItem log", "GetItem run", *COMMIT]),
     "add-again": (
-        lambda w: add(w, THIRD, 2),
-        lambda w: add(w, THIRD, 2),
+        lambda w: add(w.watermarks, JOB, THIRD, n=2),
+        lambda w: add(w.watermarks, JOB, THIRD, n=2),
         [READ, "GetItem log", "GetItem run", "Query"],
     ),
     "rewind": (
@@ -142,7 +139,7 @@ CALLS: dict[str, tuple[Step, Step, list[str]]] = {
     ),
     "reset": (nothing, lambda w: w.watermarks.reset(JOB, **WHY), DECIDE),
     "set": (nothing, lambda w: w.watermarks.set_watermark(JOB, {"n": 9}, **WHY), DECIDE),
-    "discard": (World.freeze, lambda w: w.watermarks.discard_plan(JOB, **WHY), DECIDE),
+    "discard": (MeteredJob.freeze, lambda w: w.watermarks.discard_plan(JOB, **WHY), DECIDE),
     "adopt": (
         lambda w: w.put_legacy("jr_a", "jr_b"),
         lambda w: w.watermarks.adopt(LEGACY_JOB, "jr_a"),
@@ -154,55 +151,57 @@ CALLS: dict[str, tuple[Step, Step, list[str]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_call_sends_these_requests_when_nothing_fails(
-    world: World, name: str, record_property: Callable[[str, object], None]
+    metered: MeteredJob, name: str, record_property: Callable[[str, object], None]
 ) -> None:
     before, call, expected = CALLS[name]
-    before(world)
-    world.clear()
+    before(metered)
+    metered.clear()
 
-    call(world)
+    call(metered)
 
-    record_property("capacity", f"read {world.meter.reads}, write {world.meter.writes}")
-    record_property("reported", world.meter.reported)
-    assert world.labels == expected
+    record_property("capacity", f"read {metered.meter.reads}, write {metered.meter.writes}")
+    record_property("reported", metered.meter.reported)
+    assert metered.labels == expected
     reads = [label for label in expected if label.startswith(("GetItem", "Query"))]
     writes = [label for label in expected if label.startswith(("PutItem", "UpdateItem"))]
-    assert (world.meter.reads, world.meter.writes) == (len(reads), len(writes)), "a unit for each small item"
-    assert len(world.meter.reported) == len(reads) + len(writes)
+    assert (metered.meter.reads, metered.meter.writes) == (len(reads), len(writes)), "a unit for each small item"
+    assert len(metered.meter.reported) == len(reads) + len(writes)
 
 
 @pytest.mark.parametrize("commits", [0, 1, 2, 5])
-def test_whole_run_stays_within_its_budget_when_nothing_fails(make_world: Callable[..., World], commits: int) -> None:
-    world = make_world()
+def test_whole_run_stays_within_its_budget_when_nothing_fails(
+    make_metered: Callable[..., MeteredJob], commits: int
+) -> None:
+    metered = make_metered()
     job = f"{JOB}-{commits}"
     for number in range(commits):
-        world.watermarks.add_watermark(world.watermarks.create_watermark_item(job, f"r{number}", n=number))
-    world.clear()
+        metered.watermarks.add_watermark(metered.watermarks.create_watermark_item(job, f"r{number}", n=number))
+    metered.clear()
 
-    run = world.watermarks.begin(job, "r-run")
+    run = metered.watermarks.begin(job, "r-run")
     run.freeze({"repairs": {"low": 0, "high": 1}}, {"n": 1})
     run.check()
     run.commit(rows=1)
 
-    assert (len(world.wire.reads), len(world.wire.writes)) == (3, 5)
-    assert (world.meter.reads, world.meter.writes) == (3, 5)
+    assert (len(metered.wire.reads), len(metered.wire.writes)) == (3, 5)
+    assert (metered.meter.reads, metered.meter.writes) == (3, 5)
 
 
-def test_costs_grow_with_the_watermarks_when_they_are_large(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    world.commit(THIRD, **LARGE)
+def test_costs_grow_with_the_watermarks_when_they_are_large(make_metered: Callable[..., MeteredJob]) -> None:
+    metered = make_metered()
+    metered.commit(THIRD, **LARGE)
     costs = {}
 
     for name, step in {
-        "most recent": lambda: world.watermarks.get_most_recent_run_id(JOB),
-        "begin": lambda: world.begin(FOURTH),
-        "freeze": lambda: world.run.freeze({}, {"n": 2}),
-        "commit": lambda: world.run.commit(rows=1),
-        "most recent again": lambda: world.watermarks.get_most_recent_run_id(JOB),
+        "most recent": lambda: metered.watermarks.get_most_recent_run_id(JOB),
+        "begin": lambda: metered.begin(FOURTH),
+        "freeze": lambda: metered.run.freeze({}, {"n": 2}),
+        "commit": lambda: metered.run.commit(rows=1),
+        "most recent again": lambda: metered.watermarks.get_most_recent_run_id(JOB),
     }.items():
-        world.clear()
+        metered.clear()
         step()
-        costs[name] = (world.meter.reads, world.meter.writes)
+        costs[name] = (metered.meter.reads, metered.meter.writes)
 
     assert costs == {
         "most recent": (15, 0),
@@ -214,37 +213,37 @@ def test_costs_grow_with_the_watermarks_when_they_are_large(make_world: Callable
 
 
 def test_commit_is_one_request_more_for_each_item_that_expires_when_there_is_a_retention(
-    make_world: Callable[..., World],
+    make_metered: Callable[..., MeteredJob],
 ) -> None:
-    world = make_world(retention=timedelta(days=30))
-    run = world.freeze()
-    world.clear()
+    metered = make_metered(retention=timedelta(days=30))
+    run = metered.freeze()
+    metered.clear()
 
     run.commit()
 
-    assert world.labels == [*COMMIT, "UpdateItem run", "UpdateItem log"]
+    assert metered.labels == [*COMMIT, "UpdateItem run", "UpdateItem log"]
 
 
-def test_each_chunk_is_one_request_when_a_plan_is_spilled(world: World) -> None:
-    run = world.begin()
-    world.clear()
+def test_each_chunk_is_one_request_when_a_plan_is_spilled(metered: MeteredJob) -> None:
+    run = metered.begin()
+    metered.clear()
 
     run.freeze({"files": {"paths": ["x" * 70_000]}}, {"files": {"seen": ["y" * 70_000]}})
     run.planned("files")
     run.commit()
-    world.watermarks.get_watermark_values(JOB)
+    metered.watermarks.get_watermark_values(JOB)
 
     freeze, read_back = ["PutItem plan", "PutItem state", WRITE], ["GetItem plan"]
-    assert world.labels == [*freeze, *read_back, *COMMIT, "DeleteItem plan", READ, "GetItem state"]
+    assert metered.labels == [*freeze, *read_back, *COMMIT, "DeleteItem plan", READ, "GetItem state"]
 
 
-def test_fenced_run_sends_one_write_and_one_read_when_it_commits(world: World) -> None:
-    old = world.freeze()
-    world.clock.move(hours=1)
-    world.watermarks.reset(JOB, **WHY)
-    world.clear()
+def test_fenced_run_sends_one_write_and_one_read_when_it_commits(metered: MeteredJob) -> None:
+    old = metered.freeze()
+    metered.clock.move(hours=1)
+    metered.watermarks.reset(JOB, **WHY)
+    metered.clear()
 
     with pytest.raises(WatermarkError):
         old.commit()
 
-    assert world.labels == [WRITE, READ, "GetItem log"] or world.labels == [WRITE, READ]
+    assert metered.labels == [WRITE, READ, "GetItem log"] or metered.labels == [WRITE, READ]

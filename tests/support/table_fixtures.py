@@ -15,6 +15,7 @@ from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, Clock
 from tests.support.faults import ONE_ATTEMPT, Faults, Wire
+from tests.support.table_items import Item, all_items, items_of
 
 
 @pytest.fixture
@@ -75,19 +76,16 @@ def put_legacy(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[.
 
 
 @pytest.fixture
-def stored(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[[], dict[str, Any]]:
+def stored(dynamodb: Any, watermarks: Watermarks, job_id: str) -> Callable[[], dict[str, Item]]:
     """Return a reader of all raw items of the job by range key, past the package."""
 
-    def read() -> dict[str, Any]:
-        pages = dynamodb.get_paginator("query").paginate(
-            TableName=watermarks.table_name,
-            KeyConditionExpression="jobName = :j",
-            ExpressionAttributeValues={":j": {"S": job_id}},
-            ConsistentRead=True,
-        )
-        return {item[items.RANGE_KEY]["S"]: item for page in pages for item in page["Items"]}
+    return lambda: items_of(dynamodb, watermarks.table_name, job_id)
 
-    return read
+
+@pytest.fixture
+def everything(watermarks: Watermarks) -> Callable[[], dict[tuple[str, str], Item]]:
+    """Return a reader of all raw items of the table by job and range key, past the package."""
+    return lambda: all_items(watermarks)
 
 
 @pytest.fixture

@@ -1,0 +1,29 @@
+"""The raw items that a table holds, read past the package: all of them, or those of one job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripts.helpers.protocol import items, requests
+from scripts.helpers.watermarks import Watermarks
+
+Item = dict[str, Any]
+
+
+def all_items(watermarks: Watermarks) -> dict[tuple[str, str], Item]:
+    """Return the items of all jobs by job and range key."""
+    client: Any = watermarks.store.client
+    pages = client.get_paginator("scan").paginate(TableName=watermarks.table_name, ConsistentRead=True)
+    return {(item[items.HASH_KEY]["S"], item[items.RANGE_KEY]["S"]): item for page in pages for item in page["Items"]}
+
+
+def items_of(client: Any, table_name: str, job_id: str) -> dict[str, Item]:
+    """Return the items of a job by range key, from a table or from its double, which has no paginator."""
+    request = requests.query_job(table_name, job_id)
+    found: dict[str, Item] = {}
+    while True:
+        page = client.query(**request)
+        found |= {item[items.RANGE_KEY]["S"]: item for item in page["Items"]}
+        if "LastEvaluatedKey" not in page:
+            return found
+        request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
