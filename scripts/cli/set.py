@@ -64,8 +64,9 @@ def set_values(
                 found = marks.get_watermark_values(job)[context]
             state = found if isinstance(found, Mapping) else _new_state(cursor_column, types)
     assigned = dict(_assigned(text, state) for text in values)
-    wanted = {**state, **assigned}
-    after = before.declared(wanted, previewed(around, why, who), context)
+    # The class keeps what is not named. A context that is not there yet has to say what it is.
+    wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
+    after = before.declared({**state, **assigned}, previewed(around, why, who), context)
     decide(
         around,
         before,

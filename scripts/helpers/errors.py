@@ -250,6 +250,19 @@ class ExportFileError(InvalidValueError):
         super().__init__(f"File {path!r}, line {line:,}: {detail}. {done}. Export or copy it again.")
 
 
+class ContextsExistError(InvalidValueError):
+    """The job keeps a state for each of its sources, and `add_watermark` would put its values in their place."""
+
+    def __init__(self, job_id: str, contexts: Sequence[str]) -> None:
+        self.job_id, self.contexts = job_id, tuple(contexts)
+        shown = ", ".join(contexts[:10]) + (", …" if len(contexts) > 10 else "")
+        super().__init__(
+            f"Job {job_id!r} has the state of {len(contexts)} sources ({shown}), which add_watermark would delete: "
+            "the next run would read everything again. Commit with the run instead (IncrementalJob, or begin, freeze "
+            "and commit), or give add_watermark a job name of its own. To start over without sources, reset the job."
+        )
+
+
 class JobsExistError(InvalidValueError):
     """Jobs of an import that the table holds already, with another content."""
 

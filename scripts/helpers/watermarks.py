@@ -152,6 +152,8 @@ class Watermarks:
             Not an item of `create_watermark_item`.
         RunInProgressError, PlanConflictError
             Another run holds the job, or a frozen plan waits to be replayed.
+        ContextsExistError
+            The job has states of sources, which the values would replace.
         StoreUnavailableError
             Call again with the same item: it is committed once.
         """
@@ -415,8 +417,10 @@ class Watermarks:
         Parameters
         ----------
         watermarks
-            All values of the job, or the whole state of one `transformation_ctx`. A rows context keeps what it
-            has covered; what it jumps over is a gap that `gaps` names.
+            Values of the job, or of the state of one `transformation_ctx`, in which ``value`` is the cursor of
+            its rows. What is not named stays as it is; `reset` forgets it. A state with its own ``kind`` is a
+            whole one and replaces what is there. A rows context keeps what it has covered; what it jumps over
+            is a gap that `gaps` names.
         imported_run
             The run of another system that left these watermarks. It is in force from then on, and the
             version is an IMPORT; PlanConflictError if the job has watermarks already.

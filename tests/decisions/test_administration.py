@@ -32,7 +32,7 @@ AFTER: dict[str, dict[str, Any]] = {
     "rewind-context": {"repairs": {"n": 1}, "parking": {"n": 2}},
     "reset": {},
     "reset-context": {"parking": {"n": 2}},
-    "set": {"repairs": {"n": 7}},
+    "set": {"repairs": {"n": 7}, "parking": {"n": 2}},
     "set-context": {"repairs": {"n": 7}, "parking": {"n": 2}},
     "discard": {"repairs": {"n": 2}, "parking": {"n": 2}},
 }
@@ -271,7 +271,7 @@ def test_decision_is_taken_on_the_new_head_when_a_run_commits_in_between(
 
     assert run.version == 3
     assert (head.version, two.latest(job_id)) == (4, head)
-    expected = AFTER[decision] | ({"parking": {"n": 3}} if decision == "set-context" else {})
+    expected = AFTER[decision] | ({"parking": {"n": 3}} if decision.startswith("set") else {})
     assert head.watermarks == expected
     history = [(entry.version, entry.change.op, entry.change.previous_run_id) for entry in two.history(job_id)]
     assert history[:2] == [(4, OPS[decision.partition("-")[0]], "r3"), (3, "COMMIT", "r2")]

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import CorruptItemError, FencedError
+from scripts.helpers.decisions.doctor import Finding
+from scripts.helpers.errors import CorruptItemError, FencedError, PlanConflictError
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.items import log_key
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
 from tests.decisions.doctor_cases import ORPHAN, Stored, commit, kinds, large
+from tests.support.faults import Wire
+
+Decide = Callable[[Watermarks, str], object]
 
 
 @pytest.mark.parametrize("range_key", [ORPHAN, "!p#0123456789abcdef-0#00000"])
@@ -30,7 +36,9 @@ def test_orphaned_chunk_is_deleted_when_the_doctor_may_repair(
     assert looked[0].remedy == "Run the doctor with repair, while no run is at work."
     assert kinds(repaired) == [("orphaned chunk", range_key, True)]
     assert again == []
-    assert stored() == before
+    fence = {"fence": {"N": str(int(before["~latest"]["fence"]["N"]) + 1)}}
+    last = {"last": {"M": before["~latest"]["last"]["M"] | fence}}
+    assert stored() == before | {"~latest": before["~latest"] | fence | last}
 
 
 def test_chunks_of_a_failed_freeze_are_found_and_deleted_when_its_run_is_over(
@@ -99,3 +107,117 @@ def test_remedy_works_when_a_chunk_of_the_newest_version_is_missing(
     watermarks.rewind(job_id, to_run="r1", why="a chunk is gone")
 
     assert same_values(watermarks.get_watermark_values(job_id), {"parking": large(1)})
+
+
+# --- while a decision is under way ---------------------------------------------------------------------------------
+
+
+def large_blob() -> dict[str, Any]:
+    return {"ledger": Blob(large(3)["packed"])}
+
+
+def decide_set(watermarks: Watermarks, job_id: str) -> object:
+    return watermarks.set_watermark(job_id, {"landed": large_blob()}, why="a test")
+
+
+def decide_rewind(watermarks: Watermarks, job_id: str) -> object:
+    return watermarks.rewind(job_id, to_version=1, why="a test")
+
+
+def decide_change(watermarks: Watermarks, job_id: str) -> object:
+    return watermarks.decisions.change_watermark(job_id, lambda state: large(4), context="parking", why="a test")
+
+
+DECISIONS = pytest.mark.parametrize("decide", [decide_set, decide_rewind, decide_change])
+
+
+@DECISIONS
+def test_chunks_of_a_decision_in_flight_are_there_afterwards_when_the_doctor_repairs(
+    watermarks: Watermarks, job_id: str, monkeypatch: pytest.MonkeyPatch, decide: Decide
+) -> None:
+    """The doctor sees chunks that nothing refers to yet."""
+    commit(watermarks, job_id, "r1", parking=large(1))
+    commit(watermarks, job_id, "r2", parking=large(2))
+    repaired = repair_when(monkeypatch, watermarks, job_id, "write_chunks")
+
+    decide(watermarks, job_id)
+
+    assert [kind for kind, _, _ in kinds(repaired)] == ["orphaned chunk"] * 2
+    assert watermarks.doctor(job_id, repair=True) == []
+    values = watermarks.get_watermark_values(job_id)
+    for state in values.values():
+        assert len(state["ledger"].data if "ledger" in state else state["packed"]) == 400_000
+
+
+@DECISIONS
+def test_chunks_of_a_decision_are_kept_when_it_is_made_after_the_doctor_has_looked(
+    watermarks: Watermarks, job_id: str, put: Any, stored: Stored, monkeypatch: pytest.MonkeyPatch, decide: Decide
+) -> None:
+    """The doctor has listed the items, and a decision writes its chunks and its head before anything is deleted."""
+    commit(watermarks, job_id, "r1", parking=large(1))
+    commit(watermarks, job_id, "r2", parking=large(2))
+    put(ORPHAN, data={"B": b"x"})
+    swap, decided = Store.swap, list[object]()
+
+    def swap_late(self: Store, *args: Any) -> Any:
+        if not decided:
+            decided.append(None)
+            decide(watermarks, job_id)
+        return swap(self, *args)
+
+    monkeypatch.setattr(Store, "swap", swap_late)
+    found = watermarks.doctor(job_id, repair=True)
+
+    assert kinds(found) == [("orphaned chunk", ORPHAN, False)]
+    assert ORPHAN in stored()
+    assert kinds(watermarks.doctor(job_id, repair=True)) == [("orphaned chunk", ORPHAN, True)]
+    assert watermarks.doctor(job_id) == []
+
+
+def test_run_is_not_counted_when_the_doctor_raises_the_fence(watermarks: Watermarks, job_id: str, put: Any) -> None:
+    commit(watermarks, job_id, "r1", n=1)
+    put(ORPHAN, data={"B": b"x"})
+    before = watermarks.latest(job_id)
+
+    watermarks.doctor(job_id, repair=True)
+
+    after = watermarks.latest(job_id)
+    assert (after.version, after.fence) == (before.version, before.fence + 1)
+    commit(watermarks, job_id, "r2", n=2)
+    assert watermarks.history(job_id)[0].failed == 0
+
+
+def test_nothing_is_written_when_the_doctor_finds_no_orphan(hooked: Watermarks, job_id: str, wire: Wire) -> None:
+    commit(hooked, job_id, "r1", parking=large(1))
+    wire.clear()
+
+    assert hooked.doctor(job_id, repair=True) == []
+
+    assert wire.writes == []
+
+
+def test_no_chunk_is_written_when_an_import_by_hand_is_refused(
+    watermarks: Watermarks, job_id: str, stored: Stored
+) -> None:
+    commit(watermarks, job_id, "r1", n=1)
+    before = stored()
+
+    with pytest.raises(PlanConflictError):
+        watermarks.set_watermark(job_id, {"landed": large_blob()}, imported_run="jr_1", why="a test")
+
+    assert stored() == before
+
+
+def repair_when(monkeypatch: pytest.MonkeyPatch, watermarks: Watermarks, job_id: str, method: str) -> list[Finding]:
+    """Let the doctor repair once, just after a method of the store has been called; return what it finds."""
+    found: list[Finding] = []
+    called = getattr(Store, method)
+
+    def call_then_repair(self: Store, *args: Any) -> Any:
+        result = called(self, *args)
+        if not found:
+            found.extend(watermarks.doctor(job_id, repair=True))
+        return result
+
+    monkeypatch.setattr(Store, method, call_then_repair)
+    return found

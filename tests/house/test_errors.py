@@ -48,6 +48,10 @@ BUILT = [
     (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
     (errors.ExportFileError("a.jsonl", 7, "it is cut off"), ["'a.jsonl'", "line 7", "cut off", "Nothing was imported"]),
     (
+        errors.ContextsExistError("parking", ["repairs", "landed"]),
+        ["'parking'", "2 sources (repairs, landed)", "would delete", "Commit with the run", "reset the job"],
+    ),
+    (
         errors.JobsExistError("t", ["parking"]),
         ["'t'", "1 of these", "'parking'", "Nothing was imported", "replace them"],
     ),
@@ -102,7 +106,7 @@ FAMILIES = [
         [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
             "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
-            "JobsExistError",
+            "JobsExistError", "ContextsExistError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from scripts.helpers.decisions.doctor import Finding, examine
@@ -133,20 +134,19 @@ class Decisions:
             order = replace(order, imported_run=check_run_id(imported_run))
         if not isinstance(watermarks, Mapping):
             raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
-        chunks: dict[str, list[bytes]] = {}
-        values = as_stored(take_blobs(watermarks, job_id, new_token(), chunks))
-        if chunks:
-            before, head = self._changes.read_for_change(job_id)
-            check_expected(head, expected)
-            self._write_chunks(head, chunks, is_new=before is None)
+        # Once before anything is read: bad values are refused without a request.
+        as_stored(take_blobs(watermarks, job_id, order.token, {}))
 
         def change(head: Head) -> Head:
             if imported_run is not None and head.watermarks:
                 raise PlanConflictError(job_id, "it has watermarks already. Import into a new job, or reset it first.")
-            states = states_to_set(head, values if context is None else {context: values}, order.token)
-            if head.last is None:
-                return head.declared(states if context is None else states[context], order, context)
-            return self._declared(head, states if context is None else {**head.watermarks, **states}, order)
+            chunks: dict[str, list[bytes]] = {}
+            token, kept = new_token(), {reference.id for reference in references(head.watermarks)}
+            values = as_stored(take_blobs(watermarks, job_id, token, chunks))
+            given = values if context is None else {context: values}
+            merged = {name: self._merged(head, name, value, is_context=bool(context)) for name, value in given.items()}
+            states = take_blobs(states_to_set(head, merged, order.token), job_id, token, chunks, kept)
+            return self._declared(head, {**head.watermarks, **states}, order, chunks)
 
         return self._decide(job_id, change, may_be_new=True, expected=expected)
 
@@ -287,25 +287,51 @@ class Decisions:
             after = change(head)
             if after is head:
                 return head
+            if before is None and references(after.watermarks):
+                before = head  # It was written before the chunks were.
             if isinstance(self._store.swap(before, after), Written):
                 self._tidy_up(head, after)
                 return after
         raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile; nothing was decided. Try again.")
 
-    def _declared(self, head: Head, watermarks: Mapping[str, Any], order: Order) -> Head:
-        """Set all watermarks by hand; what is too large for the head is written in chunks."""
-        in_head, chunks = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
-        if chunks:
-            self._write_chunks(head, chunks, is_new=head.last is None)
-        return head.declared(in_head, order)
+    def _merged(self, head: Head, name: str, given: Any, *, is_context: bool) -> Any:
+        """Return what is to be stored under a name: of a source, its state with what is given put into it.
 
-    def _write_chunks(self, head: Head, chunks: Mapping[str, list[bytes]], *, is_new: bool) -> None:
-        """Write chunks before the head refers to them."""
-        if is_new:
-            # Chunks without a head would be taken for a damaged job. Who else made a head meanwhile does not
-            # matter: there is one then.
-            self._store.swap(None, head)
-        self._store.write_chunks(head.job_id, chunks)
+        A state with a `kind` is a whole one, and takes the place of what is there. One without says only what
+        changes: alone it would not name its source, and the next run would refuse it or read everything.
+        """
+        before = self._lookups.state_at(head, name) if name in head.watermarks else None
+        if not isinstance(before, Mapping) or not (is_context or "kind" in before):
+            return given
+        if not isinstance(given, Mapping):
+            raise InvalidValueError(
+                f"{name!r} of job {head.job_id!r} is the state of a source, which one value cannot replace. "
+                f"Name what to set: set_watermark(job, {{…}}, transformation_ctx={name!r}). Or reset it first."
+            )
+        return given if "kind" in given else {**before, **given}
+
+    def _declared(
+        self,
+        head: Head,
+        watermarks: Mapping[str, Any],
+        order: Order,
+        chunks: Mapping[str, list[bytes]] = MappingProxyType({}),
+    ) -> Head:
+        """Set all watermarks by hand; what is too large for the head is written in chunks, as are those given.
+
+        It is called for each head that a decision is tried on, and writes chunks of other names each time: those of
+        a try that lost may be deleted by `doctor` at any moment, as it raises the fence before it deletes.
+        """
+        in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
+        chunks = {**chunks, **large}
+        after = head.declared(in_head, order)
+        if chunks:
+            if head.fence == 0 and head.last is None:
+                # Chunks without a head would be taken for a damaged job. Who else made a head meanwhile does not
+                # matter: there is one then.
+                self._store.swap(None, head)
+            self._store.write_chunks(head.job_id, chunks)
+        return after
 
     def _tidy_up(self, before: Head, after: Head) -> None:
         """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""
@@ -350,6 +376,7 @@ class Decisions:
             self._store.write_chunks(head.job_id, {copy.id: parts})
             return copy
 
+        # Copied anew for each head that the rewind is tried on, as in `_declared`.
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)

@@ -11,6 +11,7 @@ from scripts.helpers.errors import UnknownJobError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
 
@@ -51,7 +52,7 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
         *_open_plan(head, now),
         *_missing_log(store, head, found, repair),
         # A run writes its chunks before the head refers to them. While one has the job, a chunk that nothing refers to
-        # may be the next plan's.
+        # may be the next plan's, and to raise the fence would end the run.
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
     ]
@@ -103,11 +104,26 @@ def _chunks(
                 needed |= by_chunk
     for key in sorted(needed.keys() - found.keys()):
         yield Finding("missing chunk", f"{key}", "Restore it from a backup, or rewind to a version without it.")
-    for key in sorted(found):
-        if key.startswith(CHUNK_PREFIXES) and key not in held and items.TTL_ATTRIBUTE not in found[key]:
-            if repair:
-                store.delete(head.job_id, key)
-            yield Finding("orphaned chunk", f"{key}", "Run the doctor with repair, while no run is at work.", repair)
+    orphans = [
+        key
+        for key in sorted(found)
+        if key.startswith(CHUNK_PREFIXES) and key not in held and items.TTL_ATTRIBUTE not in found[key]
+    ]
+    repaired = repair and bool(orphans) and _may_delete(store, head)
+    for key in orphans:
+        if repaired:
+            store.delete(head.job_id, key)
+        yield Finding("orphaned chunk", f"{key}", "Run the doctor with repair, while no run is at work.", repaired)
+
+
+def _may_delete(store: Store, head: Head) -> bool:
+    """Raise the fence, so that nobody can refer any more to what was found unused; False if the job has changed.
+
+    A decision writes its chunks before the head that refers to them, so what looks unused may be needed in a moment.
+    With the fence raised its write of the head fails: it reads the head again, and writes its chunks again, under other
+    names. Those that were written since are not in the list, as it was complete when the head was last read.
+    """
+    return isinstance(store.swap(head, head.fenced()), Written)
 
 
 def _is_log(key: str) -> bool:

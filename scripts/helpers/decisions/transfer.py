@@ -339,9 +339,14 @@ def _write_job(
         # Chunks come before the head that refers to them. History comes after it: until the head is written the old
         # job counts, and if it has changed since the plan was made, its history is still whole.
         _put_all(store, chunks, if_new=False)
+        # Listed before the head is written: what appears after it may be of a run that has begun on the new one.
+        there = [item[items.RANGE_KEY]["S"] for item in _items_of(store, job_id)]
         _swap(store, plan.present.get(job_id), after)
         _put_all(store, [log, *others], if_new=False)
-        _delete_others(store, job_id, plan.exported.jobs[job_id].keys() | {items.log_key(after.version)})
+        kept = {*plan.exported.jobs[job_id], items.log_key(after.version), items.HEAD_KEY}
+        for range_key in there:
+            if range_key not in kept:
+                store.delete(job_id, range_key)
     elif step == "epoch":
         # All of it is there already, and its head is still that of the file.
         _swap(store, head, after)
@@ -361,12 +366,3 @@ def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool = True) 
 def _swap(store: Store, before: Head | None, after: Head) -> None:
     if not isinstance(store.swap(before, after), Written):
         raise StaleError(f"Job {after.job_id!r} has changed since the import began; it was not replaced. Look again.")
-
-
-def _delete_others(store: Store, job_id: str, kept: Iterable[str]) -> None:
-    """Delete what the replaced job has left behind."""
-    wanted = {*kept, items.HEAD_KEY}
-    for item in _items_of(store, job_id):
-        range_key = item[items.RANGE_KEY]["S"]
-        if range_key not in wanted:
-            store.delete(job_id, range_key)

@@ -8,7 +8,13 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, WatermarkError
+from scripts.helpers.errors import (
+    ContextsExistError,
+    InvalidValueError,
+    PlanConflictError,
+    RunInProgressError,
+    WatermarkError,
+)
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.head import Head, Plan
@@ -16,7 +22,7 @@ from scripts.helpers.protocol.names import check_run_id, new_token, served_by
 from scripts.helpers.protocol.races import TO_BEGIN, TO_COMMIT_AT_ONCE, Written
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import BUDGET_SECONDS
-from scripts.helpers.protocol.values import as_stored, same_values
+from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +77,8 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
             raise PlanConflictError(
                 job_id, f"plan {head.plan.plan_id} is open; add_watermark would skip it. Run the job that left it."
             )
+        if contexts := _contexts(changes, head):
+            raise ContextsExistError(job_id, contexts)
         now = clock()
         claimed = head.claimed(run_id, token=token, now=now, lease=DEFAULT_LEASE)
         after = claimed.planned(Plan(token, {}, new)).committed(token=token, now=now)
@@ -79,6 +87,20 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
             changes.expire_before(head, after)
             return
     raise RunInProgressError(job_id, "(several)", clock())
+
+
+def _contexts(changes: Changes, head: Head) -> list[str]:
+    """Return the names under which a job has the state of a source, not a value of the playbook's calls."""
+    last = head.last
+    # A commit at once has one token for its plan and its commit; a run makes its plan before. What a run left as a map
+    # is a state, whatever is in it; of what else made the version, only a map that says so.
+    by_run = last is not None and last.op == "COMMIT" and last.plan_id != last.commit_id
+    found = []
+    for name, value in head.watermarks.items():
+        state = changes.lookups.state_at(head, name) if isinstance(value, Spilled) else value
+        if isinstance(state, Mapping) and (by_run or "kind" in state):
+            found.append(name)
+    return found
 
 
 def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
                        └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
 
     rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
+    fenced: from any state, before something is deleted; f+1 and nothing else
 """
 
 from __future__ import annotations
@@ -307,6 +308,16 @@ class Head:
     def restored(self, order: Order) -> Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice."""
         return replace(self._decided("SET", self.watermarks, order, self._run_in_force), epoch=new_epoch())
+
+    def fenced(self) -> Head:
+        """Raise the fence and nothing else: whoever has read the head before can write nothing on it any more.
+
+        It is no begin of a run, so `begun` stays what it was, but for a job that has no version yet.
+        """
+        last = self.last
+        if last is not None and last.fence is not None:
+            last = replace(last, fence=last.fence + 1)
+        return replace(self, fence=self.fence + 1, last=last)
 
     @property
     def _run_in_force(self) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from scripts.helpers.display.tables import Column, Table
-from scripts.helpers.errors import UnknownContextError
+from scripts.helpers.errors import InvalidValueError, UnknownContextError
 from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
@@ -140,7 +140,13 @@ class RowsProgress:
         found = dict(states)
         for name, state in states.items():
             if is_rows(state):
-                found[name] = with_coverage_kept(state, self._lookups.state_at(version, name), origin)
+                before = self._lookups.state_at(version, name)
+                if "value" not in state and is_rows(before):
+                    raise InvalidValueError(
+                        f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
+                        "value to go on from, or reset the context to read everything."
+                    )
+                found[name] = with_coverage_kept(state, before, origin)
         return found
 
     def warn_of_backfills(self, version: JobState, contexts: Iterable[str]) -> None:
