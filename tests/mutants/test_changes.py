@@ -71,6 +71,10 @@ def test_tests_of_importing_rooms_come_after_those_of_the_room() -> None:
     assert not any(path.startswith("tests/rows/") for path in found)
 
 
+def test_tests_of_the_same_name_come_first_when_others_are_cheaper() -> None:
+    assert covering_tests(REPOSITORY, "scripts/helpers/files/ledger.py")[0] == "tests/files/test_ledger.py"
+
+
 def test_tests_of_helpers_rooms_come_before_those_of_programs() -> None:
     found = covering_tests(REPOSITORY, "scripts/helpers/job.py")
 
