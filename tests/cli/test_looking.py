@@ -291,6 +291,18 @@ def test_plan_cuts_as_the_job_does_when_its_options_are_given(
     assert (context["files"], context["has_more"]) == (len(first), has_more)
 
 
+def test_plan_names_ten_files_and_counts_the_others_when_shown(
+    run: Command, watermarks: Watermarks, s3: Any, bucket: str
+) -> None:
+    with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
+        job.new_files(f"s3://{bucket}/in/")
+    land(s3, bucket, *(f"in/{number:04d}.csv" for number in range(1_012)))
+
+    lines = run(watermarks, "plan", "files").stdout.splitlines()
+
+    assert lines[-11:] == [*(f"  {number:04d}.csv" for number in range(10)), "  … and 1,002 more"]
+
+
 def test_plan_writes_no_ledger_when_the_job_keeps_one_in_files(
     run: Command, watermarks: Watermarks, s3: Any, bucket: str
 ) -> None:

@@ -135,6 +135,19 @@ def test_jobs_at_work_are_named_when_exported(run: Command, watermarks: Watermar
     assert "warning: a run was at work on parking: stop it, and export again." in done.stderr
 
 
+def test_twenty_jobs_at_work_are_named_when_more_are_exported(
+    run: Command, watermarks: Watermarks, clock: Any, tmp_path: Path
+) -> None:
+    clock.now = NOW
+    names = [f"load-{number:02d}" for number in range(21)]
+    for name in names:
+        watermarks.begin(name, "jr_1")
+
+    done = run(watermarks, "export", "--all", "--file", str(tmp_path / "jobs"))
+
+    assert f"warning: a run was at work on {', '.join(names[:20])}: stop it" in done.stderr
+
+
 def test_nothing_is_written_again_when_an_import_is_repeated(
     run: Command, source: Watermarks, target: Watermarks, file: Path
 ) -> None:

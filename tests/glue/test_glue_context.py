@@ -22,9 +22,11 @@ from scripts.helpers.errors import (
     NotOffGlueError,
     PlanConflictError,
     RunInProgressError,
+    StoreUnavailableError,
     UnknownJobError,
 )
 from scripts.helpers.glue import DynamicFrame, GlueContext, Job, VersionMismatchException
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
@@ -134,6 +136,21 @@ def test_nothing_is_saved_and_an_error_says_so_when_commit_is_forgotten(
     assert "nothing was saved" in record.message
     assert watermarks.latest("parking").version == 0
     assert (first, ids(read(glue_context, landing))) == (["a"], ["a"])
+
+
+def test_warning_says_why_when_a_forgotten_run_cannot_be_aborted(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable(batch: IncrementalJob) -> None:
+        raise StoreUnavailableError("bookmarks", "aborting", "no answer")
+
+    begin("jr_1")
+    monkeypatch.setattr(IncrementalJob, "abort", unreachable)
+    with pytest.raises(RunInProgressError):
+        begin("jr_2")  # The run before still has its lease.
+
+    (warning,) = [found for found in caplog.messages if "event=abort_failed" in found]
+    assert warning.startswith("event=abort_failed job=parking run=jr_1 error=aborting on table 'bookmarks' failed")
 
 
 def test_second_run_is_refused_before_it_reads_when_the_first_is_at_work(

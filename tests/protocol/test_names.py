@@ -54,7 +54,7 @@ def test_check_refuses_with_the_text_and_the_rule_when_it_is_not_allowed(
         check(text)
 
     message = str(caught.value)
-    assert (repr(text) if len(text) < 80 else f"{'a' * 77}...") in message
+    assert (repr(text) if len(text) < 80 else f"'{'a' * 77}...'") in message
     assert f"({len(text)} characters)" in message
     assert "It must" in message
     assert "\n" not in message

@@ -235,6 +235,13 @@ def test_plan_is_refused_when_a_given_value_does_not_fit_the_column(
     assert text in refused(source_of(column), high=value)
 
 
+def test_first_column_is_named_when_a_compound_value_has_one_too_many() -> None:
+    text = refused(ListedRows((AT, ID), [], NOW), high=(ago(9), 1, 2))
+
+    assert text.startswith(refused(source_of(AT), high=()).partition("high")[0])
+    assert "high has 3 values for 2 columns. Give one each." in text
+
+
 @pytest.mark.parametrize(
     ("column", "given", "kept"),
     [
