@@ -27,4 +27,34 @@ EQUIVALENT = [
         "(2)",
         because="below the innermost folder the same folder comes again, and its answer is kept",
     ),
+    Equivalent(
+        "scripts/helpers/files/spark.py",
+        "str(self.location), make_client(1), self.location.bucket, self.location.prefix,",
+        "(2)",
+        because="a connection that is never opened",
+    ),
+    Equivalent(
+        "scripts/helpers/files/unchanged.py",
+        "LOOKED_AT_ONE_BY_ONE = 1_000",
+        "(999)",
+        because="both ways find the same, and at this number cost the same",
+    ),
+    Equivalent(
+        "scripts/helpers/reading/spark.py",
+        "rdd = spark.sparkContext._jsc.parallelize(of_java, max(1, len(parts))).rdd()",
+        "(2)",
+        because="of two partitions for one part, one is empty",
+    ),
+    Equivalent(
+        "scripts/helpers/reading/fetched_lines.py",
+        "_BATCH = 2 * 1024 * 1024",
+        "(3)",
+        because="where files are parted into batches changes when they are parsed, and not what is read",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        "self._pages_since_probe = self._pages_since_probe + 1 if self._limit == MIN_PAGE else 0",
+        "(2)",
+        because="a larger page is tried twice as often, which costs reads only",
+    ),
 ]

@@ -219,7 +219,7 @@ class FileBookmark:
 
 
 def plan_of(
-    location: Location, segment: Mapping[str, Any] | None, count: int, size: int, has_more: bool = False, gone: int = 0
+    location: Location, segment: Mapping[str, Any] | None, count: int, size: int, has_more: bool, gone: int
 ) -> dict[str, Any]:
     """Return what a frozen plan stores of a batch whose rows lie in a segment."""
     return {

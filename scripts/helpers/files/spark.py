@@ -136,7 +136,7 @@ class SparkFileBookmark:
         size = sum(share["bytes"] for share in found)
         gone = sum(share["gone"] for share in found)
         segment = segment_of(files) if files else None
-        self.plan = plan_of(self.location, segment, count, size, gone=gone)
+        self.plan = plan_of(self.location, segment, count, size, has_more=False, gone=gone)
         if self._saves:
             segments = self._local.ledger.appended(segment) if segment else self._local.ledger.segments
             self.state_after = self._local.following(started, segments=segments)
