@@ -135,7 +135,7 @@ def _ahead(
     for name, state in chosen.items():
         if _kind(state) == "files":
             with progress(around, f"listing {printable(state['source'])}"):
-                parts[name] = _files(around, name, state, given)
+                parts[name] = _files(name, state, given)
         elif _kind(state) == "rows":
             with progress(around, f"asking the source of {printable(name)}"):
                 parts[name] = _rows(around, name, state, source)
@@ -148,7 +148,7 @@ def _kind(state: Any) -> str:
     return str(state.get("kind")) if isinstance(state, Mapping) else "value"
 
 
-def _files(around: Surroundings, name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _files(name: str, state: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """List the source and compare it with what is known; no ledger is written."""
     bookmark_of = file_bookmark()
     bookmark = bookmark_of(state["source"], state=state, context=name, mode=state["mode"], saves=False, **given)

@@ -12,6 +12,7 @@ from scripts.helpers.protocol.names import check_run_id, split_name
 from scripts.helpers.watermarks import Watermarks
 
 PAGE = 100
+"""Versions of one request."""
 
 
 def last_success(
@@ -52,10 +53,12 @@ def last_success(
     if started is None:
         raise UnplacedRunError(job_id, run_id)
     oldest = 1
+    # By starts, as "before this run" is said of runs. Of a version without one only the time of its commit is known.
     for entry in _history(watermarks, job_id):
         if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
             return entry
         oldest = entry.version
+    # Versions below it have expired, and the success that was looked for may be among them.
     if oldest > 1:
         raise UnplacedRunError(job_id, run_id)
     return None
@@ -63,17 +66,18 @@ def last_success(
 
 def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
     """Find the last commit of a run by its item, without reading the history where that is long."""
+    below: int | None = None
+    # The item of a run is written after the head that commits it, so that of the very last run may not be there yet.
     if head.last is None or head.last.run_id != run_id:
         try:
             version = watermarks.get_watermark(head.job_id, run_id).get("version")
         except UnknownRunError:
             return None
         below = None if version is None else version + 1
-    else:
-        below = None
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
+        # The item names the version of the run's last commit: if it is not that one, it is none.
         if below is not None:
             break
     return None

@@ -184,6 +184,7 @@ class JobBookmarks:
             if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
                 return _present(head)
             values = self._watermarks.get_watermark_values(job_id)
+            # With a commit in between they are of another version than the rest of the entry. Read both again.
             if self._watermarks.latest(job_id).version == head.version:
                 return _present(replace(head, watermarks=values))
 

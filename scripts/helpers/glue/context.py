@@ -173,6 +173,7 @@ class Reader(Generic[Frame]):
         table = catalog.table(str(database), str(table_name))
         if table.is_database:
             login = catalog.connection(table.connection)
+            # The catalogue says database.schema.table. Which database it is the connection says as well.
             parts = table.location.split(".")
             login["dbtable"] = ".".join(parts[1:] if len(parts) > 1 else parts)
             return self._wrap(read_table(spark, table_request(login | given), transformation_ctx), str(table_name))

@@ -16,6 +16,7 @@ from scripts.helpers.listing.objects import LISTED, Interval, byte_order
 RUN_ROWS = 250_000
 """Rows sorted in memory at once: some 100 MB."""
 INTERVAL_ROWS = 250_000
+"""Rows that are compared with the ledger at once."""
 BLOCK_ROWS = 8_192
 """Rows that a run reads at once. A merge holds about one block of each run, so small blocks keep it small."""
 
@@ -83,7 +84,7 @@ class _DiskRun(_Run):
             for block in blocks:
                 writer.write_batch(block)
         super().__init__(blocks)
-        self._blocks = ()
+        self._blocks = ()  # From here on the rows are on disk only.
         self._file = pa.ipc.open_file(pa.OSFile(path))
 
     def _read(self, block: int) -> pa.RecordBatch:

@@ -191,6 +191,7 @@ class _Walk:
                 return
             self._adapt(page["Items"], jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
+        # The limit ended the list inside a job. With its head it is known; without, it may still have one.
         if self._head is not None:
             self._leave()
 
@@ -232,6 +233,7 @@ class _Walk:
         """Choose the size of the next page by what this one read in vain; a head jumped to is no merit of its size."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         waste = sum(_units(item) for item in page if not _is_head(item))
+        # Faster down than up: a page too large is read in vain, one too small costs a request more.
         if waste <= ENOUGH * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
         elif waste > TOO_MUCH * heads:

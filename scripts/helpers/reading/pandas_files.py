@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WORKERS = 16
 LARGEST = 2**63 - 1
+"""What Int64 holds at most."""
 EXACT = {"lines", "compression", "encoding"}
 """Options of JSON that leave the values as they are."""
 KINDS: dict[frozenset[type], Any] = {
