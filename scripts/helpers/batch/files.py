@@ -59,19 +59,15 @@ class FilePlanning:
         options: Mapping[str, Any],
     ) -> FileDelta:
         """Return the files that are new; see `IncrementalJob.new_files`."""
-        _need_pyarrow(source)
+        settled, reach = self._begin(source, context)
         from scripts.helpers.files.bookmark import FileBookmark
         from scripts.helpers.files.delta import FileDelta
         from scripts.helpers.files.unchanged import check_on_changed
         from scripts.helpers.listing.listing import Location
 
-        batch = self._batch
-        batch.reads_files = True
-        settled = batch.settled(context)
         if settled == NOTHING:
             return FileDelta(Location.parse(source))
-        client = self._client(Location.parse(source))
-        reach = self._reach(context, settled)
+        batch, client = self._batch, self._client(Location.parse(source))
         bookmark = FileBookmark(
             source,
             state=reach.state,
@@ -83,27 +79,21 @@ class FilePlanning:
             **options,
         )
         check_on_changed(on_changed, bookmark.location, bookmark.options)
-        strategy = batch.strategy_for(context)
+        planned: Mapping[str, Any]
+        state: Mapping[str, Any] | None
         if settled is None:
+            strategy = batch.strategy_for(context)
             delta = strategy.new_files(FileRequest(bookmark, listing, events, self._clock, batch.end))
+            planned, state = bookmark.to_plan(delta), strategy.files_state(bookmark)
         else:
             delta = bookmark.from_plan(settled, context or "files")
+            planned, state = settled, None
             if on_changed is not None:
                 # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
                 delta = delta.unchanged(on_changed, client)
-        if not context:
-            return delta
-        if settled is None:
-            batch.add(context, bookmark.to_plan(delta), strategy.files_state(bookmark))
-        else:
-            batch.add(context, settled, None)
-        logger.info(
-            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d has_more=%s replay=%s",
-            batch.run.job_id, context, delta.count, delta.bytes, delta.gone, delta.has_more, batch.run.replay,
-        )  # fmt: skip
-        if on_changed is not None:
-            # "skip" would leave files out of a batch that is written with them by now.
-            batch.end.before_commit(partial(delta.unchanged, "error", client))
+        # Never "skip": it would leave files out of a batch that is written with them by now.
+        check = partial(delta.unchanged, "error", client) if on_changed is not None else None
+        self._add(context, planned, state, delta, f"has_more={delta.has_more}", check)
         return delta
 
     def new_files_on_spark(
@@ -115,15 +105,12 @@ class FilePlanning:
         options: Mapping[str, Any],
     ) -> SparkFileDelta:
         """Return the files that are new, found by executors; see `IncrementalJob.new_files_on_spark`."""
-        _need_pyarrow(source)
-        from scripts.helpers.files.spark import SparkFileBookmark
-
         batch = self._batch
-        batch.reads_files = True
         if spark is None:
             raise PlanConflictError(batch.run.job_id, "there is no Spark session. Give the job spark=.")
-        settled = batch.settled(context)
-        reach = self._reach(context, settled)
+        settled, reach = self._begin(source, context)
+        from scripts.helpers.files.spark import SparkFileBookmark
+
         bookmark = SparkFileBookmark(
             spark,
             source,
@@ -138,31 +125,49 @@ class FilePlanning:
             raise InvalidValueError(f"On Spark on_changed is 'error' or None, and not {on_changed!r}. Use new_files.")
         taken: Mapping[str, Any] | None
         if settled is None:
-            delta, taken = bookmark.new_files(), bookmark.plan
+            delta = bookmark.new_files()
+            taken, state = bookmark.plan, bookmark.state_after
         else:
-            taken = None if settled == NOTHING else settled
+            taken, state = None if settled == NOTHING else settled, None
             delta = bookmark.delta_of(taken)
             if on_changed is not None:
                 bookmark.check_unchanged(taken)
-        if not context:
-            return delta
-        if settled is None:
-            batch.add(context, bookmark.plan or {}, bookmark.state_after)
-        else:
-            batch.add(context, settled, None)
-        logger.info(
-            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d on_spark=True replay=%s",
-            batch.run.job_id, context, delta.count, delta.bytes, delta.gone, batch.run.replay,
-        )  # fmt: skip
-        if on_changed is not None:
-            batch.end.before_commit(partial(bookmark.check_unchanged, taken))
+        check = partial(bookmark.check_unchanged, taken) if on_changed is not None else None
+        self._add(context, NOTHING if taken is None else taken, state, delta, "on_spark=True", check)
         return delta
 
-    def _reach(self, context: str | None, settled: Mapping[str, Any] | None) -> Reach:
-        """Return how far a bookmark reaches; a plan that is settled needs no state, only where its files lie."""
+    def _begin(self, source: str, context: str | None) -> tuple[Mapping[str, Any] | None, Reach]:
+        """Return what is settled of a source, as `Batch.settled` does, and how far its bookmark reaches."""
+        # Before any module of files is imported, which would end with an ImportError.
+        if find_spec("pyarrow") is None:
+            raise SourceError(source, "files need pyarrow. Install it: pip install 'glue-watermarks[files]'.")
+        self._batch.reads_files = True
+        settled = self._batch.settled(context)
         if settled is not None:
-            return Reach(saves=True)
-        return self._batch.strategy_for(context).reach(context or "")
+            # A plan needs no state, only where its files lie.
+            return settled, Reach(saves=True)
+        return None, self._batch.strategy_for(context).reach(context or "")
+
+    def _add(
+        self,
+        context: str | None,
+        planned: Mapping[str, Any],
+        state: Mapping[str, Any] | None,
+        delta: FileDelta | SparkFileDelta,
+        detail: str,
+        check: Callable[[], Any] | None,
+    ) -> None:
+        """Put the files that are taken into the plan, and have them checked before the commit."""
+        if not context:
+            return
+        batch = self._batch
+        batch.add(context, planned, state)
+        logger.info(
+            "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d %s replay=%s",
+            batch.run.job_id, context, delta.count, delta.bytes, delta.gone, detail, batch.run.replay,
+        )  # fmt: skip
+        if check is not None:
+            batch.end.before_commit(check)
 
     def _client(self, location: Any) -> S3Client | None:
         if self.s3_client is None and location.is_s3:
@@ -170,9 +175,3 @@ class FilePlanning:
 
             self.s3_client = make_client(CONNECTIONS)
         return self.s3_client
-
-
-def _need_pyarrow(source: str) -> None:
-    """Raise SourceError where pyarrow is missing, which jobs that read rows can do without."""
-    if find_spec("pyarrow") is None:
-        raise SourceError(source, "files need pyarrow. Install it: pip install 'glue-watermarks[files]'.")
