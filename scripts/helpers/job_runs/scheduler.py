@@ -222,6 +222,7 @@ class Scheduler:
     ) -> RunRecord:
         """Make the record of a first attempt, which waits: the job's definition with what the request overrides."""
         definition = definition or {}
+        # In Glue's order: a start overrides the defaults, and nothing overrides what the job fixes.
         arguments = {
             **definition.get("DefaultArguments", {}),
             **request.get("Arguments", {}),
@@ -239,11 +240,8 @@ class Scheduler:
             told["JobRunQueuingEnabled"] = queued
         command = definition.get("Command", {})
         longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
-        told |= {
-            "Attempt": 0,
-            "Arguments": arguments,
-            "Timeout": request.get("Timeout") or definition.get("Timeout") or longest,
-        }
+        told["Attempt"], told["Arguments"] = 0, arguments
+        told["Timeout"] = request.get("Timeout") or definition.get("Timeout") or longest
         return RunRecord(
             job_name=job_name,
             run_id=run_id,

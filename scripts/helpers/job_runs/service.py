@@ -219,9 +219,11 @@ class RunsService:
                 InvalidInputException,
                 f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them.",
             )
-        arguments = {**before.told["Arguments"], **given.get("Arguments", {})}
-        earlier = {"Timeout": before.told["Timeout"]}
-        return earlier | given | {"Arguments": arguments, "PreviousRunId": before.run_id}
+        retry = {"Timeout": before.told["Timeout"], **given}
+        # One by one: a retry that gives an argument keeps the others of its run.
+        retry["Arguments"] = {**before.told["Arguments"], **given.get("Arguments", {})}
+        retry["PreviousRunId"] = before.run_id
+        return retry
 
     @operation("GetJobRun")
     def get_job_run(self, given: Request) -> Answer:
