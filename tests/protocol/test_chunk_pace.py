@@ -60,7 +60,9 @@ def partition() -> Partition:
 @pytest.fixture
 def store(partition: Partition) -> Store:
     client: Any = partition
-    return Store("table", client, partition.sleep, lambda: partition.now)
+    made = Store("table", client)
+    made.sleep, made.timer = partition.sleep, lambda: partition.now
+    return made
 
 
 def chunk(request: Request) -> bool:
