@@ -11,7 +11,7 @@ import pytest
 from scripts.helpers.errors import ContextsExistError, InvalidValueError
 from scripts.helpers.watermarks import Watermarks
 
-WHY = {"why": "loaded by hand"}
+WHY: dict[str, Any] = {"why": "loaded by hand"}
 MARCH, MAY = (datetime(2026, month, 1, tzinfo=timezone.utc) for month in (3, 5))
 REPAIRS = {"kind": "rows", "cursor_column": "last_modified", "type": "timestamp", "value": MARCH, "start": MARCH}
 PARKING = {"kind": "files", "source": "s3://landing/parking/", "files": ["a.csv"]}

@@ -189,6 +189,7 @@ def test_served_page_shows_values_only_when_they_are_asked_for(
     world: World, monkeypatch: pytest.MonkeyPatch, values: bool
 ) -> None:
     shown = []
+    options: dict[str, Any] = {"values": True} if values else {}
 
     def asked_once(server: PageServer) -> None:
         thread = threading.Thread(target=server.handle_request)
@@ -198,6 +199,6 @@ def test_served_page_shows_values_only_when_they_are_asked_for(
 
     monkeypatch.setattr(PageServer, "serve_forever", asked_once)
 
-    serve(world.watermarks, port=0, **({"values": True} if values else {}))
+    serve(world.watermarks, port=0, **options)
 
     assert (str(SECRET) in shown[0]) == values
