@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -17,6 +18,7 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
 from tests.cli.stories import job_items, put_legacy, put_newer
+from tests.support.patience import PATIENCE
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 
@@ -85,19 +87,23 @@ def test_other_segments_end_when_one_of_them_fails() -> None:
     """Without that, a role that may not scan would be refused only after the rest of the table was read."""
 
     class Refused:
-        """Refuses one segment; the other one has pages for ten seconds."""
+        """Refuses one segment while the other is being read, which has pages for ten seconds."""
 
         meta = SimpleNamespace(region_name="eu-west-2", method_to_api_mapping={})
 
         def scan(self, **given: Any) -> dict[str, Any]:
             if given["Segment"] == 0:
+                # Not before, or a pool of threads leaves the other segment out by itself.
+                assert is_read.wait(PATIENCE)
                 raise ZeroDivisionError
             pages.append(given["Segment"])
+            is_read.set()
             time.sleep(0.01)
             page: dict[str, Any] = {"Items": [], "Count": 0, "ScannedCount": 0}
             return page if len(pages) == 1_000 else page | {"LastEvaluatedKey": items.key("job", "jr_1")}
 
     pages: list[int] = []
+    is_read = threading.Event()
 
     with pytest.raises(ZeroDivisionError):
         list_jobs(Store("table", Refused()), segments=2)  # type: ignore[arg-type]

@@ -247,9 +247,12 @@ def test_cuts_are_the_outermost_folders_of_the_range_when_folders_are_nested(
 ) -> None:
     pages = ListedPages(["a/b/0", "a/b/sub=1/x", "a/b/sub=2/x", "a/c/x", "d/x"], 1_000)
 
-    found = CutFinder(pages).find("a/b/0", "a/b/0", until)
+    finder = CutFinder(pages)
+
+    found = finder.find("a/b/0", "a/b/0", until)
 
     assert (found, pages.probes) == (cuts, probes)
+    assert finder.probes == probes, "a listing ends its search by what the finder counts"
 
 
 def test_no_deeper_folder_is_asked_for_when_one_answer_does_not_hold_the_upper_ones(

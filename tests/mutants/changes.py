@@ -15,6 +15,8 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 BOUNDARIES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
+SYMMETRIC = {"max", "min", "same_values"}
+"""Functions for which the order of two arguments makes no difference."""
 NOT_CODE = {"annotation", "returns", "decorator_list", "type_comment"}
 """Fields of nodes that hold no code that runs: a change there is no fault."""
 
@@ -94,11 +96,11 @@ def _changes(node: Any) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
         if isinstance(node.ctx, ast.Load):
             yield ast.Subscript(node.value, ast.Constant(node.slice.value + "_"), node.ctx)
-    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
+    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) not in ("None", "False"):
         yield ast.Return(ast.Constant(None))
     elif isinstance(node, ast.Call) and len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args):
         first, second, *rest = node.args
-        if ast.unparse(first) != ast.unparse(second):
+        if ast.unparse(first) != ast.unparse(second) and ast.unparse(node.func) not in SYMMETRIC:
             swapped = copy.copy(node)
             swapped.args = [second, first, *rest]
             yield swapped

@@ -28,6 +28,18 @@ EQUIVALENT = [
         because="below the innermost folder the same folder comes again, and its answer is kept",
     ),
     Equivalent(
+        "scripts/helpers/listing/cuts.py",
+        "return []  # A page of files in one folder: more of them are likely.",
+        "return None",
+        because="the caller asks only whether there are any",
+    ),
+    Equivalent(
+        "scripts/helpers/rows/slicing.py",
+        "if len(start) != 1 or end is None or len(end) != 1 or isinstance(start[0], str):",
+        "(-1)",
+        because="there is only one value by then",
+    ),
+    Equivalent(
         "scripts/helpers/files/spark.py",
         "str(self.location), make_client(1), self.location.bucket, self.location.prefix,",
         "(2)",

@@ -30,6 +30,8 @@ def changes_of(source: str) -> list[str]:
         ("x = True", ["x = (False)"]),
         ("x = a['key']", ["x = (a['key_'])"]),
         ("x = f(a, b, c=d)", ["x = (f(b, a, c=d))"]),
+        ("x = max(a, b)", []),
+        ("def f():\n    return False", ["def f():\n    return (True)"]),
         ("f(a)", ["pass"]),
         ("a.b = c", ["pass"]),
         ("def f() -> Literal[1]:\n    return a", ["def f() -> Literal[1]:\n    return None"]),

@@ -1,4 +1,4 @@
-"""Times of pandas, in each of its units, as cursors: the same moment, to the microsecond."""
+"""Times of pandas, in each of its units, and categories as cursors: the same moment or value, exactly."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def test_largest_value_is_the_moment_itself_when_times_are_of_any_unit(unit: str
     facts = source.facts(source.columns(["at"], strings=False), None, descending=False)
 
     assert facts.largest == (MOMENT,)
+
+
+def test_values_and_not_their_codes_are_compared_when_a_column_is_categorical() -> None:
+    # The first category is the largest value: by its code it would be the smallest.
+    frame = pd.DataFrame({"part": pd.Categorical(["a", "c", "b"], categories=["c", "a", "b"])})
+    source = PandasRows(frame)
+    (column,) = columns = source.columns(["part"], strings=True)
+
+    assert column.type == "string"
+    assert source.facts(columns, None, descending=False).largest == ("c",)
