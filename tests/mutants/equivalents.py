@@ -40,6 +40,12 @@ EQUIVALENT = [
         because="there is only one value by then",
     ),
     Equivalent(
+        "scripts/helpers/display/units.py",
+        "if seconds < 10:",
+        "(seconds <= 10)",
+        because="10 s are written so in either way",
+    ),
+    Equivalent(
         "scripts/helpers/files/spark.py",
         "str(self.location), make_client(1), self.location.bucket, self.location.prefix,",
         "(2)",
