@@ -6,12 +6,7 @@ import pytest
 
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-
-
-def commit(watermarks: Watermarks, run_id: str) -> None:
-    with watermarks.begin("repairs", run_id) as run:
-        run.freeze({"seen": {}}, {"seen": run_id})
-        run.commit()
+from tests.support.steps import commit
 
 
 def said(caplog: pytest.LogCaptureFixture, watermarks: Watermarks, **options: str) -> list[str]:
@@ -29,7 +24,7 @@ def test_first_run_is_said_when_a_paused_job_has_no_watermark(
     watermarks: Watermarks, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = said(caplog, watermarks, mode="pause")
-    commit(watermarks, "jr_1")
+    commit(watermarks, "repairs", "jr_1", {"seen": "jr_1"})
     between = said(caplog, watermarks, mode="pause")
     watermarks.reset("repairs", why="again")
     after = said(caplog, watermarks, mode="pause")
@@ -42,8 +37,8 @@ def test_first_run_is_not_said_when_the_bookmark_is_disabled_or_a_range_is_read(
     watermarks: Watermarks, caplog: pytest.LogCaptureFixture
 ) -> None:
     disabled = said(caplog, watermarks, mode="disable")
-    commit(watermarks, "jr_1")
-    commit(watermarks, "jr_2")
+    commit(watermarks, "repairs", "jr_1", {"seen": "jr_1"})
+    commit(watermarks, "repairs", "jr_2", {"seen": "jr_2"})
     ranged = said(caplog, watermarks, mode="pause", from_run="jr_1", to_run="jr_2")
 
     assert disabled == ["bookmark_disabled", "not_saving"]
@@ -56,6 +51,6 @@ def test_range_is_no_first_run_when_it_starts_before_all_watermarks(
     with watermarks.begin("repairs", "jr_1") as run:
         run.freeze({"seen": {}}, {})
         run.commit()
-    commit(watermarks, "jr_2")
+    commit(watermarks, "repairs", "jr_2", {"seen": "jr_2"})
 
     assert said(caplog, watermarks, mode="pause", from_run="jr_1", to_run="jr_2") == ["not_saving"]

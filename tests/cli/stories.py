@@ -16,6 +16,7 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Change, Head, Order
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
+from tests.support.steps import commit
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 Command = Callable[..., Result]
@@ -24,13 +25,6 @@ Command = Callable[..., Result]
 def rows_state(value: Any, kind: str = "timestamp") -> dict[str, Any]:
     """Return the state of a rows context."""
     return {"kind": "rows", "cursor_column": "last_modified", "type": kind, "value": value}
-
-
-def commit(watermarks: Watermarks, job: str, run_id: str, following: dict[str, Any], **metrics: Any) -> None:
-    """Commit one version: the plan of a rows context up to its next value."""
-    with watermarks.begin(job, run_id) as run:
-        run.freeze({"repairs": {"kind": "rows", "cursor_column": "last_modified", "low": None}}, following)
-        run.commit(**metrics)
 
 
 def commit_rows(watermarks: Watermarks, job: str, run_id: str, value: datetime, rows: int) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import ARN, EXPIRED, between, denied, s3_that_refuses
-from tests.cli.stories import Command, commit, document, put_newer
+from tests.cli.stories import Command, document, put_newer
+from tests.support.steps import commit
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 from scripts.cli.diff import differences
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import NOW, Command, commit, document, rows_state
+from tests.cli.stories import NOW, Command, document, rows_state
+from tests.support.steps import commit
 
 
 def moved(before: Any, after: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,9 +13,10 @@ import pytest
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import NOW, Command, commit, rows_state
+from tests.cli.stories import NOW, Command, rows_state
 from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.steps import commit
 
 EVIL = "a\x1b[2J\x9b\x7fb"
 SENT = ("\x1b", "\x9b", "\x7f")

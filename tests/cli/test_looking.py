@@ -22,8 +22,9 @@ from scripts.helpers.protocol import items
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
-from tests.cli.stories import NOW, Command, commit, document, job_items, land, rows_state
+from tests.cli.stories import NOW, Command, document, job_items, land, rows_state
 from tests.conftest import Clock
+from tests.support.steps import commit
 
 
 def test_jobs_come_with_what_is_behind_first_when_listed(run: Command, world: Watermarks) -> None:

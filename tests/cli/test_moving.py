@@ -21,7 +21,6 @@ from tests.cli.stories import (
     NOW,
     ORDER,
     Command,
-    commit,
     document,
     leave_open,
     put_legacy,
@@ -29,6 +28,7 @@ from tests.cli.stories import (
     rows_state,
 )
 from tests.conftest import Clock
+from tests.support.steps import commit
 from tests.support.table_items import all_items
 
 Make = Callable[..., Watermarks]

@@ -17,7 +17,8 @@ from scripts.helpers.errors import ExportFileError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import NOW, ORDER, Command, commit, document, leave_open, put_runs
+from tests.cli.stories import NOW, ORDER, Command, document, leave_open, put_runs
+from tests.support.steps import commit
 from tests.support.table_items import all_items
 
 Make = Callable[..., Watermarks]

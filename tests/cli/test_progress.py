@@ -15,7 +15,8 @@ from scripts.cli.main import cli
 from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between
-from tests.cli.stories import NOW, Command, commit, leave_open, put_legacy, rows_state
+from tests.cli.stories import NOW, Command, leave_open, put_legacy, rows_state
+from tests.support.steps import commit
 
 SLOW = 0.04
 """Seconds of one answer."""

@@ -14,7 +14,8 @@ from scripts.cli.commands import Job
 from scripts.cli.main import cli
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.stories import Command, commit
+from tests.cli.stories import Command
+from tests.support.steps import commit
 from tests.support.table_items import all_items
 
 NAME, SAID = "parking-permit", "Table 'council' holds nothing for job 'parking-permit'."

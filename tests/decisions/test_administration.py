@@ -11,8 +11,9 @@ from scripts.helpers.errors import FencedError, NoWatermarkError, PlanConflictEr
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
+from tests.support.steps import commit
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 WHY: dict[str, Any] = {"why": "bad rows in May", "who": "duty officer"}
 
 DECISIONS: dict[str, Callable[[Watermarks, str], Head]] = {
@@ -41,12 +42,6 @@ IN_FORCE = dict.fromkeys(AFTER, "r2") | {"rewind-version": "r1", "rewind-run": "
 
 def marks(n: int) -> dict[str, Any]:
     return {"repairs": {"n": n}, "parking": {"n": n}}
-
-
-def commit(watermarks: Watermarks, job_id: str, run_id: str, following: dict[str, Any]) -> None:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({}, following)
-    run.commit()
 
 
 @pytest.fixture

@@ -23,8 +23,9 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, head_write, log_write
+from tests.support.steps import commit, frozen
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 WHY: dict[str, Any] = {"why": "bad rows in May", "who": "duty officer"}
 Call = Callable[[Watermarks, str], Any]
 
@@ -33,10 +34,8 @@ Call = Callable[[Watermarks, str], Any]
 def two(watermarks: Watermarks, job_id: str) -> Watermarks:
     """Return `Watermarks` with a job that r1 and r2 have committed, and whose plan r3 has frozen."""
     for number in (1, 2):
-        run = watermarks.begin(job_id, f"r{number}")
-        run.freeze({}, {"repairs": {"n": number}})
-        run.commit()
-    watermarks.begin(job_id, "r3").freeze({"repairs": [2, 3]}, {"repairs": {"n": 3}})
+        commit(watermarks, job_id, f"r{number}", {"repairs": {"n": number}})
+    frozen(watermarks, job_id, "r3", plan={"repairs": [2, 3]}, following={"repairs": {"n": 3}})
     return watermarks
 
 

@@ -11,8 +11,8 @@ import pytest
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, UnknownRunError
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, head_write
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 PutLegacy = Callable[..., None]
 
 

@@ -13,8 +13,10 @@ from scripts.helpers.errors import FencedError, UnknownJobError
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
-from tests.decisions.doctor_cases import ORPHAN, Stored, commit, kinds, large
+from tests.decisions.doctor_cases import ORPHAN, kinds
 from tests.support.faults import Faults, Wire, log_write
+from tests.support.steps import commit, large
+from tests.support.table_items import Stored
 
 # --- a healthy job ------------------------------------------------------------------------------------
 
@@ -25,7 +27,7 @@ def test_nothing_is_found_when_a_job_is_healthy(
 ) -> None:
     kept = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=30))
     for number in range(4):
-        commit(kept, job_id, f"r{number}", parking=large(number), repairs={"n": number}, trees=large(100))
+        commit(kept, job_id, f"r{number}", {"parking": large(number), "repairs": {"n": number}, "trees": large(100)})
     kept.rewind(job_id, to_version=2, transformation_ctx="parking", why="a test")
     kept.set_watermark(job_id, {"n": 9}, transformation_ctx="repairs", why="a test")
     run = kept.begin(job_id, "r5")
@@ -43,7 +45,7 @@ def test_nothing_is_found_when_expired_items_are_deleted_in_any_order(
 ) -> None:
     kept = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=30))
     for number in range(5):
-        commit(kept, job_id, f"r{number}", parking=large(number))
+        commit(kept, job_id, f"r{number}", {"parking": large(number)})
     clock.move(days=31)
     expired = sorted(key for key, item in stored().items() if "expiresAt" in item)
     found = []
@@ -75,7 +77,7 @@ def test_nothing_is_found_when_a_job_has_just_begun(
 def test_nothing_is_written_when_the_doctor_only_looks(
     hooked: Watermarks, wire: Wire, clock: Clock, job_id: str, put: Any, delete: Callable[[str], None]
 ) -> None:
-    commit(hooked, job_id, "r1", n=1)
+    commit(hooked, job_id, "r1", {"n": 1})
     hooked.begin(job_id, "r2").freeze({}, {"n": 2})
     clock.move(seconds=DEFAULT_LEASE.total_seconds())
     put(ORPHAN, data={"B": b"x"})
@@ -90,7 +92,7 @@ def test_nothing_is_written_when_the_doctor_only_looks(
 
 
 def test_every_page_is_read_when_a_job_has_many_items(watermarks: Watermarks, job_id: str, put: Any) -> None:
-    commit(watermarks, job_id, "r1", a=large(1))
+    commit(watermarks, job_id, "r1", {"a": large(1)})
     for number in range(10):
         put(f"!s#{number:016}-0#00000", data={"B": b"x" * 300_000})
 
@@ -138,7 +140,7 @@ def test_open_plan_is_found_when_its_run_was_aborted(watermarks: Watermarks, job
 def test_doctor_asks_to_be_run_again_when_the_job_changes_meanwhile(
     watermarks: Watermarks, hooked: Watermarks, client: Any, job_id: str, put: Any, stored: Stored
 ) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     put(ORPHAN, data={"B": b"x"})
 
     def begin(**_: Any) -> None:
@@ -158,9 +160,9 @@ def test_doctor_asks_to_be_run_again_when_the_job_changes_meanwhile(
 def test_newest_log_entry_is_written_when_it_is_missing_and_the_doctor_may_repair(
     hooked: Watermarks, faults: Faults, job_id: str, stored: Stored
 ) -> None:
-    commit(hooked, job_id, "r1", n=1)
+    commit(hooked, job_id, "r1", {"n": 1})
     faults.drop(log_write, times=100)
-    commit(hooked, job_id, "r2", n=2)
+    commit(hooked, job_id, "r2", {"n": 2})
     faults.heal()
 
     looked, repaired, again = (hooked.doctor(job_id, repair=repair) for repair in (False, True, True))
@@ -176,7 +178,7 @@ def test_older_log_entry_is_only_reported_when_it_is_missing(
     watermarks: Watermarks, job_id: str, delete: Callable[[str], None]
 ) -> None:
     for number in range(1, 5):
-        commit(watermarks, job_id, f"r{number}", n=number)
+        commit(watermarks, job_id, f"r{number}", {"n": number})
     delete(log_key(2))
 
     found = watermarks.doctor(job_id, repair=True)
@@ -213,7 +215,7 @@ def test_legacy_writer_is_found_when_its_items_come_after_the_take_over(
 def test_legacy_writer_is_found_when_runs_of_ours_have_committed(
     watermarks: Watermarks, job_id: str, put_legacy: Any
 ) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     put_legacy("jr_new")
 
     assert [finding.kind for finding in watermarks.doctor(job_id)] == ["legacy writer"]
@@ -223,7 +225,7 @@ def test_legacy_writer_is_found_when_runs_of_ours_have_committed(
 
 
 def test_batch_ids_are_others_when_the_doctor_is_called_after_a_restore(watermarks: Watermarks, job_id: str) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     lost = watermarks.begin(job_id, "r2")
     lost.freeze({}, {"n": 2})
     before = watermarks.latest(job_id)
@@ -245,7 +247,7 @@ def test_batch_ids_are_others_when_the_doctor_is_called_after_a_restore(watermar
 
 
 def test_epoch_is_another_each_time_when_the_doctor_is_called_again(watermarks: Watermarks, job_id: str) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     epochs = [watermarks.latest(job_id).epoch]
 
     for _ in range(3):

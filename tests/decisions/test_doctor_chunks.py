@@ -16,8 +16,10 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
-from tests.decisions.doctor_cases import ORPHAN, Stored, commit, kinds, large
+from tests.decisions.doctor_cases import ORPHAN, kinds
 from tests.support.faults import Wire
+from tests.support.steps import commit, large
+from tests.support.table_items import Stored
 
 Decide = Callable[[Watermarks, str], object]
 
@@ -26,7 +28,7 @@ Decide = Callable[[Watermarks, str], object]
 def test_orphaned_chunk_is_deleted_when_the_doctor_may_repair(
     watermarks: Watermarks, job_id: str, put: Any, stored: Stored, range_key: str
 ) -> None:
-    commit(watermarks, job_id, "r1", parking=large(1))
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
     before = stored()
     put(range_key, data={"B": b"x"})
 
@@ -60,7 +62,7 @@ def test_chunks_of_a_failed_freeze_are_found_and_deleted_when_its_run_is_over(
 def test_orphaned_chunk_is_kept_when_a_run_has_the_job(
     watermarks: Watermarks, clock: Clock, job_id: str, put: Any, stored: Stored, lease: str
 ) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     watermarks.begin(job_id, "r2")
     put(ORPHAN, data={"B": b"x"})
     if lease == "over":
@@ -76,8 +78,8 @@ def test_orphaned_chunk_is_kept_when_a_run_has_the_job(
 def test_missing_chunk_is_found_when_something_refers_to_it(
     watermarks: Watermarks, job_id: str, stored: Stored, delete: Callable[[str], None], holder: str
 ) -> None:
-    commit(watermarks, job_id, "r1", parking=large(1))
-    commit(watermarks, job_id, "r2", parking=large(2))
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
+    commit(watermarks, job_id, "r2", {"parking": large(2)})
     watermarks.begin(job_id, "r3").freeze({"parking": large(3)}, {"parking": large(4)})
     head = stored()["~latest"]
     maps = {
@@ -98,8 +100,8 @@ def test_missing_chunk_is_found_when_something_refers_to_it(
 def test_remedy_works_when_a_chunk_of_the_newest_version_is_missing(
     watermarks: Watermarks, job_id: str, stored: Stored, delete: Callable[[str], None]
 ) -> None:
-    commit(watermarks, job_id, "r1", parking=large(1))
-    commit(watermarks, job_id, "r2", parking=large(2))
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
+    commit(watermarks, job_id, "r2", {"parking": large(2)})
     delete(items.chunk_key(stored()["~latest"]["watermarks"]["M"]["parking"]["M"]["id"]["S"], 0))
     with pytest.raises(CorruptItemError, match="chunk 1 of 2 is gone"):
         watermarks.get_watermark_values(job_id)
@@ -136,8 +138,8 @@ def test_chunks_of_a_decision_in_flight_are_there_afterwards_when_the_doctor_rep
     watermarks: Watermarks, job_id: str, monkeypatch: pytest.MonkeyPatch, decide: Decide
 ) -> None:
     """The doctor sees chunks that nothing refers to yet."""
-    commit(watermarks, job_id, "r1", parking=large(1))
-    commit(watermarks, job_id, "r2", parking=large(2))
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
+    commit(watermarks, job_id, "r2", {"parking": large(2)})
     repaired = repair_when(monkeypatch, watermarks, job_id, "write_chunks")
 
     decide(watermarks, job_id)
@@ -154,8 +156,8 @@ def test_chunks_of_a_decision_are_kept_when_it_is_made_after_the_doctor_has_look
     watermarks: Watermarks, job_id: str, put: Any, stored: Stored, monkeypatch: pytest.MonkeyPatch, decide: Decide
 ) -> None:
     """The doctor has listed the items, and a decision writes its chunks and its head before anything is deleted."""
-    commit(watermarks, job_id, "r1", parking=large(1))
-    commit(watermarks, job_id, "r2", parking=large(2))
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
+    commit(watermarks, job_id, "r2", {"parking": large(2)})
     put(ORPHAN, data={"B": b"x"})
     swap, decided = Store.swap, list[object]()
 
@@ -175,7 +177,7 @@ def test_chunks_of_a_decision_are_kept_when_it_is_made_after_the_doctor_has_look
 
 
 def test_run_is_not_counted_when_the_doctor_raises_the_fence(watermarks: Watermarks, job_id: str, put: Any) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     put(ORPHAN, data={"B": b"x"})
     before = watermarks.latest(job_id)
 
@@ -183,12 +185,12 @@ def test_run_is_not_counted_when_the_doctor_raises_the_fence(watermarks: Waterma
 
     after = watermarks.latest(job_id)
     assert (after.version, after.fence) == (before.version, before.fence + 1)
-    commit(watermarks, job_id, "r2", n=2)
+    commit(watermarks, job_id, "r2", {"n": 2})
     assert watermarks.history(job_id)[0].failed == 0
 
 
 def test_nothing_is_written_when_the_doctor_finds_no_orphan(hooked: Watermarks, job_id: str, wire: Wire) -> None:
-    commit(hooked, job_id, "r1", parking=large(1))
+    commit(hooked, job_id, "r1", {"parking": large(1)})
     wire.clear()
 
     assert hooked.doctor(job_id, repair=True) == []
@@ -199,7 +201,7 @@ def test_nothing_is_written_when_the_doctor_finds_no_orphan(hooked: Watermarks, 
 def test_no_chunk_is_written_when_an_import_by_hand_is_refused(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     before = stored()
 
     with pytest.raises(PlanConflictError):

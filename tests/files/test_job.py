@@ -25,9 +25,8 @@ from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.events import Events
 from tests.support.faults import Faults, Wire, head_write
 from tests.support.steps import KilledError
-from tests.support.table_items import all_items
+from tests.support.table_items import Stored, all_items, chunk_keys
 
-Stored = Callable[[], dict[str, Any]]
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
@@ -76,10 +75,6 @@ class Landing:
 @pytest.fixture
 def landing(watermarks: Watermarks, job_id: str, clock: Clock) -> Landing:
     return Landing(watermarks, job_id, clock)
-
-
-def chunks(stored: Stored) -> list[str]:
-    return [key for key in stored() if key.startswith(("!p#", "!s#"))]
 
 
 # --- replay --------------------------------------------------------------------------------------------------------
@@ -150,12 +145,12 @@ def test_plan_and_state_share_chunks_and_the_commit_keeps_them_when_a_batch_is_l
 ) -> None:
     landing.land(500)
     landing.die()
-    planned = chunks(stored)
+    planned = chunk_keys(stored())
 
     landing.run()
 
     assert len(planned) == 1
-    assert chunks(stored) == planned
+    assert chunk_keys(stored()) == planned
     assert FileBookmark(SOURCE, state=landing.state).new_files(landing.bucket).count == 0
     assert landing.watermarks.doctor(landing.job_id) == []
 
@@ -165,14 +160,14 @@ def test_chunks_of_a_batch_are_deleted_when_its_rows_were_merged_into_another_se
 ) -> None:
     landing.land(300)
     landing.run()
-    first = chunks(stored)
+    first = chunk_keys(stored())
     landing.land(300, "more/")
     landing.die()
-    planned = chunks(stored)
+    planned = chunk_keys(stored())
 
     landing.run()
 
-    assert (len(first), len(planned), len(chunks(stored))) == (1, 3, 2)
+    assert (len(first), len(planned), len(chunk_keys(stored()))) == (1, 3, 2)
     assert [segment["count"] for segment in landing.state["segments"]] == [600]
     assert landing.watermarks.doctor(landing.job_id) == []
     assert landing.run() == []
@@ -242,13 +237,13 @@ def test_rewind_brings_back_the_older_list_when_versions_expire(
 def test_discarded_plan_leaves_no_chunks_and_harms_none_when_it_was_large(landing: Landing, stored: Stored) -> None:
     landing.land(500)
     landing.run()
-    kept = chunks(stored)
+    kept = chunk_keys(stored())
     landing.land(2_000, "more/")
     landing.die()
 
     landing.watermarks.discard_plan(landing.job_id, **WHY)
 
-    assert chunks(stored) == kept
+    assert chunk_keys(stored()) == kept
     assert landing.watermarks.doctor(landing.job_id) == []
     assert len(landing.run()) == 2_000
 

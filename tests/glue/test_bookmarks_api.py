@@ -27,6 +27,7 @@ from scripts.helpers.glue_api.errors import (
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.support.faults import ONE_ATTEMPT, Wire
+from tests.support.steps import commit
 
 MODEL = get_session().get_service_model("glue")
 JOB = "parking"
@@ -37,10 +38,8 @@ def bookmarks(watermarks: Watermarks) -> JobBookmarks:
     return JobBookmarks(watermarks)
 
 
-def commit(watermarks: Watermarks, run_id: str, value: int) -> None:
-    run = watermarks.begin(JOB, run_id)
-    run.freeze({"repairs": {"low": 0}}, {"repairs": rows(value)})
-    run.commit()
+def commit_rows(watermarks: Watermarks, run_id: str, value: int) -> None:
+    commit(watermarks, JOB, run_id, {"repairs": rows(value)})
 
 
 def rows(value: int) -> dict[str, Any]:
@@ -66,8 +65,8 @@ def values(entry: dict[str, Any]) -> dict[str, Any]:
 def test_answer_has_the_shape_of_the_service_model_when_validated(
     watermarks: Watermarks, bookmarks: JobBookmarks, operation: str
 ) -> None:
-    commit(watermarks, "jr_1", 5)
-    commit(watermarks, "jr_2", 9)
+    commit_rows(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_2", 9)
     call = {"GetJobBookmark": bookmarks.get_job_bookmark, "ResetJobBookmark": bookmarks.reset_job_bookmark}[operation]
 
     answer = call(JobName=JOB, RunId="jr_2")
@@ -97,8 +96,8 @@ def test_bookmark_counts_versions_runs_and_attempts_when_runs_succeed_and_fail(
 def test_bookmark_is_that_of_the_run_when_a_later_one_is_in_force(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
-    commit(watermarks, "jr_1", 5)
-    commit(watermarks, "jr_2", 9)
+    commit_rows(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_2", 9)
 
     entry = bookmarks.get_job_bookmark(JobName=JOB, RunId="jr_1")["JobBookmarkEntry"]
 
@@ -108,9 +107,9 @@ def test_bookmark_is_that_of_the_run_when_a_later_one_is_in_force(
 def test_bookmark_is_the_last_of_the_run_when_it_committed_twice(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
-    commit(watermarks, "jr_1", 5)
-    commit(watermarks, "jr_1", 7)
-    commit(watermarks, "jr_2", 9)
+    commit_rows(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 7)
+    commit_rows(watermarks, "jr_2", 9)
 
     entry = bookmarks.get_job_bookmark(JobName=JOB, RunId="jr_1")["JobBookmarkEntry"]
 
@@ -138,7 +137,7 @@ def test_get_is_one_strongly_consistent_read_when_the_job_has_a_bookmark(
     make_watermarks: Callable[..., Watermarks], endpoint: str
 ) -> None:
     watermarks = make_watermarks()
-    commit(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 5)
     client = boto3.client("dynamodb", endpoint_url=endpoint)
     wire = Wire(client)
 
@@ -152,7 +151,7 @@ def test_every_read_is_strongly_consistent_when_pages_and_runs_are_read(
 ) -> None:
     watermarks = make_watermarks()
     for number in range(1, 4):
-        commit(watermarks, f"jr_{number}", number)
+        commit_rows(watermarks, f"jr_{number}", number)
     client = boto3.client("dynamodb", endpoint_url=endpoint)
     wire = Wire(client)
     bookmarks = JobBookmarks(Watermarks(watermarks.table_name, client))
@@ -174,7 +173,7 @@ def test_pages_hold_every_version_once_in_decreasing_order_when_followed(
     watermarks: Watermarks, bookmarks: JobBookmarks, size: int, tokens: list[int]
 ) -> None:
     for number in range(1, 6):
-        commit(watermarks, f"jr_{number}", number)
+        commit_rows(watermarks, f"jr_{number}", number)
 
     pages = [bookmarks.get_job_bookmarks(JobName=JOB, MaxResults=size)]
     while pages[-1]["NextToken"] > 1:
@@ -188,10 +187,10 @@ def test_pages_hold_every_version_once_in_decreasing_order_when_followed(
 
 def test_page_has_nothing_new_when_a_run_commits_in_between(watermarks: Watermarks, bookmarks: JobBookmarks) -> None:
     for number in range(1, 4):
-        commit(watermarks, f"jr_{number}", number)
+        commit_rows(watermarks, f"jr_{number}", number)
     first = bookmarks.get_job_bookmarks(JobName=JOB, MaxResults=1)
 
-    commit(watermarks, "jr_4", 4)
+    commit_rows(watermarks, "jr_4", 4)
     second = bookmarks.get_job_bookmarks(JobName=JOB, MaxResults=1, NextToken=first["NextToken"])
 
     assert [page["JobBookmarkEntries"][0]["Version"] for page in (first, second)] == [3, 2]
@@ -200,7 +199,7 @@ def test_page_has_nothing_new_when_a_run_commits_in_between(watermarks: Watermar
 def test_page_is_empty_and_the_last_when_the_token_says_that_all_is_returned(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
-    commit(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 5)
 
     assert bookmarks.get_job_bookmarks(JobName=JOB, NextToken=1) == {"JobBookmarkEntries": [], "NextToken": 1}
 
@@ -211,7 +210,7 @@ def test_page_is_empty_and_the_last_when_the_token_says_that_all_is_returned(
 def test_reset_forgets_everything_and_counts_on_when_no_run_is_given(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
-    commit(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 5)
 
     entry = bookmarks.reset_job_bookmark(JobName=JOB)["JobBookmarkEntry"]
 
@@ -224,7 +223,7 @@ def test_reset_goes_back_to_what_the_run_left_when_a_run_is_given(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
     for number in (1, 2, 3):
-        commit(watermarks, f"jr_{number}", number)
+        commit_rows(watermarks, f"jr_{number}", number)
 
     entry = bookmarks.reset_job_bookmark(JobName=JOB, RunId="jr_1")["JobBookmarkEntry"]
 
@@ -236,7 +235,7 @@ def test_reset_goes_back_to_what_the_run_left_when_a_run_is_given(
 def test_reset_fences_the_run_at_work_when_it_commits_afterwards(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
-    commit(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 5)
     run = watermarks.begin(JOB, "jr_2")
     run.freeze({"repairs": {}}, {"repairs": rows(9)})
 
@@ -274,7 +273,7 @@ Call = Callable[[JobBookmarks], Any]
 def test_what_is_not_there_is_refused_by_glues_name_when_asked_for(
     watermarks: Watermarks, bookmarks: JobBookmarks, call: Call, text: str
 ) -> None:
-    commit(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 5)
     watermarks.begin("begun", "jr_1")
 
     with pytest.raises(bookmarks.exceptions.EntityNotFoundException) as caught:
@@ -309,7 +308,7 @@ def test_job_name_is_refused_when_it_has_not_1_to_255_bytes(
 def test_run_id_is_refused_and_nothing_changes_when_it_has_not_1_to_255_bytes(
     watermarks: Watermarks, bookmarks: JobBookmarks, run_id: Any
 ) -> None:
-    commit(watermarks, "jr_1", 5)
+    commit_rows(watermarks, "jr_1", 5)
 
     with pytest.raises(ValidationException, match=r"RunId (has|is a)"):
         bookmarks.get_job_bookmark(JobName=JOB, RunId=run_id)
@@ -340,7 +339,7 @@ def test_paginator_goes_through_all_versions_when_there_are_more_than_a_page(
     bookmarks: JobBookmarks, watermarks: Watermarks
 ) -> None:
     for number in range(1, 6):
-        commit(watermarks, f"jr_{number}", number)
+        commit_rows(watermarks, f"jr_{number}", number)
 
     pages = list(bookmarks.get_paginator("get_job_bookmarks").paginate(JobName=JOB, PaginationConfig={"PageSize": 2}))
 
@@ -404,7 +403,7 @@ def test_history_stays_whole_when_log_entries_have_expired(
 ) -> None:
     watermarks = make_watermarks(retention=timedelta(days=1))
     for number in range(1, 4):
-        commit(watermarks, f"jr_{number}", number)
+        commit_rows(watermarks, f"jr_{number}", number)
     key = {"jobName": {"S": JOB}, "runId": {"S": "!c#0000000000000000001"}}
     dynamodb.delete_item(TableName=watermarks.table_name, Key=key)
 

@@ -15,17 +15,16 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.support.doctests import run_doctest
+from tests.support.steps import commit
 
 PAGE = (REPOSITORY / "docs" / "glue-bookmarks.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ON_GLUE = "parking on glue"
 
 
-def commit(watermarks: Watermarks, run_id: str, value: int) -> None:
-    run = watermarks.begin("parking", run_id)
+def commit_rows(watermarks: Watermarks, run_id: str, value: int) -> None:
     state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": value}
-    run.freeze({"repairs": {}}, {"repairs": state})
-    run.commit()
+    commit(watermarks, "parking", run_id, {"repairs": state})
 
 
 def stubbed_glue(s3: Any, bucket: str, answers: int) -> Any:
@@ -57,9 +56,9 @@ def test_examples_of_the_page_work_when_run_in_order(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     glue = stubbed_glue(s3, bucket, answers=2)
-    commit(watermarks, "jr_1", 7)
+    commit_rows(watermarks, "jr_1", 7)
     watermarks.begin("parking", "jr_2").abort()
-    commit(watermarks, "jr_3", 42)
+    commit_rows(watermarks, "jr_3", 42)
     names: dict[str, Any] = {"watermarks": watermarks, "glue": glue, "IncrementalJob": IncrementalJob}
 
     report = run_doctest("\n".join(BLOCKS).replace("s3://landing/", f"s3://{bucket}/"), names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,8 +19,7 @@ from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
 from tests.support.faults import Faults, Request, Wire
 from tests.support.patience import PATIENCE
-
-Stored = Callable[[], dict[str, Any]]
+from tests.support.table_items import Stored
 
 
 def update(request: Request) -> bool:

@@ -29,7 +29,8 @@ from scripts.report.reading import look_up, read_facts
 from tests.conftest import Clock
 from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, facts_of, names_of
-from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, commit, hourly, rows_state
+from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, hourly, rows_state
+from tests.support.steps import commit
 
 
 def details_of(html: str) -> dict[str, str]:

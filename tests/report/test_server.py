@@ -19,8 +19,9 @@ from tests.conftest import Clock
 from tests.report.browser import TOOK, Page
 from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, names_of
-from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, commit, rows_state
+from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, rows_state
 from tests.support.patience import PATIENCE
+from tests.support.steps import commit
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
+from tests.support.steps import commit
 
 MARKUP_JOB = "<script>alert(1)</script>"
 """A name that the default rule refuses, and a table with a rule of its own lets in."""
@@ -23,13 +24,6 @@ def rows_state(value: datetime, before: Any = None, **fields: Any) -> dict[str, 
     state = {"kind": "rows", "cursor_column": "last_modified", "type": "timestamp", "value": value} | fields
     low = tuple([before["value"]] if before else [])
     return with_coverage(state, before, [(low, (value,))], "o1")
-
-
-def commit(watermarks: Watermarks, job_id: str, run_id: str, following: dict[str, Any], **metrics: Any) -> None:
-    """Run a job once, from begin to commit."""
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({name: {"kind": "rows"} for name in following}, following)
-    run.commit(**metrics)
 
 
 def hourly(watermarks: Watermarks, clock: Clock, job_id: str, runs: int, fail: Callable[[int], bool]) -> None:

@@ -1,7 +1,8 @@
-"""What runs do in tests of every room: commit in one call, freeze a plan and leave it open, die."""
+"""What runs do in tests of every room: commit, freeze a plan and leave it open, store much, die."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -34,3 +35,23 @@ def frozen(
     run = watermarks.begin(job_id, run_id)
     run.freeze(dict(plan), dict(following))
     return run
+
+
+def commit(
+    watermarks: Watermarks,
+    job_id: str,
+    run_id: str,
+    following: Mapping[str, Any],
+    *,
+    plan: Mapping[str, Any] = MappingProxyType({}),
+    **metrics: Any,
+) -> Run:
+    """Run a job once, from begin to commit."""
+    run = frozen(watermarks, job_id, run_id, plan=plan, following=following)
+    run.commit(**metrics)
+    return run
+
+
+def large(seed: int, size: int = 400_000) -> dict[str, Any]:
+    """Return a value that does not compress: as it is, two chunks."""
+    return {"packed": random.Random(seed).randbytes(size)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.watermarks import Watermarks
 
 Item = dict[str, Any]
+Stored = Callable[[], dict[str, Item]]
+"""What the fixture `stored` is: a reader of the items of the test's job."""
 
 
 def all_items(watermarks: Watermarks) -> dict[tuple[str, str], Item]:
@@ -27,3 +30,13 @@ def items_of(client: Any, table_name: str, job_id: str) -> dict[str, Item]:
         if "LastEvaluatedKey" not in page:
             return found
         request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+def log_keys(found: Iterable[str]) -> list[str]:
+    """Return which of the range keys are those of log entries."""
+    return [key for key in found if key.startswith(items.LOG_PREFIX)]
+
+
+def chunk_keys(found: Iterable[str]) -> list[str]:
+    """Return which of the range keys are those of chunks, of plans and of states."""
+    return [key for key in found if key.startswith(("!p#", "!s#"))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,17 +13,13 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, after, anything, head_write, log_write, read
 from tests.support.steps import add, frozen
+from tests.support.table_items import Stored, log_keys
 
 ALWAYS = 10_000
-Stored = Callable[[], dict[str, Any]]
 
 
 def versions(watermarks: Watermarks, job_id: str) -> list[int]:
     return [entry.version for entry in watermarks.history(job_id)]
-
-
-def log_keys(stored: Stored) -> list[str]:
-    return [key for key in stored() if key.startswith("!c#")]
 
 
 # --- the outcome stays unknown -------------------------------------------------------------------------
@@ -79,7 +74,7 @@ def test_next_begin_finds_the_truth_when_the_outcome_was_unknown(
     assert run.replay is not applied
     assert (run.version, run.watermarks) == ((1, {"n": 1}) if applied else (0, {}))
     assert run.plan == (None if applied else old.plan)
-    assert len(log_keys(stored)) == int(applied)
+    assert len(log_keys(stored())) == int(applied)
 
 
 def test_second_commit_finds_the_truth_when_the_outcome_was_unknown(
@@ -159,7 +154,7 @@ def test_next_begin_writes_what_is_missing_when_a_run_died_after_its_commit(
 
     assert outcome == "done"
     assert f"event=log_deferred job={job_id} version=1" in caplog.text
-    assert log_keys(stored) == []
+    assert log_keys(stored()) == []
     found = watermarks.get_watermark(job_id, "r1")
     expected = watermarks.history(job_id)
     watermarks.begin(job_id, "r2")

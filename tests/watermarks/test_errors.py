@@ -20,8 +20,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Wire
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 PRIVATE = "a-private-value"
 
 JOB_IDS: list[Any] = [

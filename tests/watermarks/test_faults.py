@@ -12,15 +12,11 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, anything, head_write
 from tests.support.steps import add, frozen
+from tests.support.table_items import Stored, log_keys
 
 ALWAYS = 10_000
 FAULTS = [("drop", 1), ("drop", 3), ("reply_lost", 1), ("resend", 1), ("throttle", 1), ("throttle", 3)]
-Stored = Callable[[], dict[str, Any]]
 fault_cases = pytest.mark.parametrize(("fault", "times"), FAULTS, ids=[f"{name}-{times}" for name, times in FAULTS])
-
-
-def log_keys(stored: Stored) -> list[str]:
-    return [key for key in stored() if key.startswith("!c#")]
 
 
 # --- one head write fails ---------------------------------------------------------------------------
@@ -66,7 +62,7 @@ def test_commit_makes_one_version_when_its_write_fails(
 
     assert faults.hits == times
     assert (outcome, run.version, hooked.latest(job_id).version) == ("done", 1, 1)
-    assert len(log_keys(stored)) == 1
+    assert len(log_keys(stored())) == 1
     assert hooked.get_watermark(job_id, "r1")["metrics"] == {"rows": 3}
 
 
@@ -95,7 +91,7 @@ def test_add_watermark_makes_one_version_when_its_write_fails(
 
     assert faults.hits == times
     assert (hooked.get_most_recent_run_id(job_id), hooked.latest(job_id).version) == ("r2", 2)
-    assert len(log_keys(stored)) == 2
+    assert len(log_keys(stored())) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,17 +120,13 @@ def test_freeze_tries_again_when_dynamodb_is_busy(
 # --- the store is down -----------------------------------------------------------------------------------
 
 
-def _add(watermarks: Watermarks, job_id: str, run: Run) -> None:
-    add(watermarks, job_id, "r1", n=2)
-
-
 DOWN: dict[str, Callable[[Watermarks, str, Run], Any]] = {
     "get_most_recent_run_id": lambda watermarks, job_id, _: watermarks.get_most_recent_run_id(job_id),
     "get_watermark": lambda watermarks, job_id, _: watermarks.get_watermark(job_id),
     "history": lambda watermarks, job_id, _: watermarks.history(job_id),
     "exists": lambda watermarks, *_: watermarks.exists(),
     "begin": lambda watermarks, job_id, _: watermarks.begin(job_id, "r1"),
-    "add_watermark": _add,
+    "add_watermark": lambda watermarks, job_id, _: add(watermarks, job_id, "r1", n=2),
     "adopt": lambda watermarks, job_id, _: watermarks.adopt(job_id, "r1"),
     "freeze": lambda _, __, run: run.freeze({}, {"n": 1}),
     "check": lambda _, __, run: run.check(),

@@ -12,8 +12,8 @@ from scripts.helpers.errors import FencedError, PlanConflictError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 Takeover = Callable[[], tuple[Run, Run]]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -12,19 +11,14 @@ from scripts.helpers.errors import InvalidValueError, UnknownJobError
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
 from tests.support.faults import Faults, Wire, log_write
-
-
-def commit(watermarks: Watermarks, job_id: str, run_id: str, n: int, **metrics: Any) -> None:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({}, {"n": n})
-    run.commit(**metrics)
+from tests.support.steps import commit
 
 
 @pytest.fixture
 def seven(hooked: Watermarks, job_id: str, run_ids: list[str]) -> Watermarks:
     """Return `Watermarks` whose job has seven versions of runs without order."""
     for number in range(7):
-        commit(hooked, job_id, run_ids[number % 5], number + 1)
+        commit(hooked, job_id, run_ids[number % 5], {"n": number + 1})
     return hooked
 
 
@@ -121,7 +115,7 @@ def test_history_shows_the_newest_version_when_its_log_entry_was_not_written(
 ) -> None:
     faults.drop(log_write, times=100)
 
-    commit(seven, job_id, "r8", 8)
+    commit(seven, job_id, "r8", {"n": 8})
 
     assert [entry.version for entry in seven.history(job_id)] == [8, 7, 6, 5, 4, 3, 2, 1]
     assert [entry.version for entry in seven.history(job_id, limit=2)] == [8, 7]
@@ -175,7 +169,7 @@ def test_duration_is_measured_when_the_run_was_long(watermarks: Watermarks, cloc
 def test_repr_is_one_line_for_a_person_and_holds_no_values_when_it_is_printed(
     watermarks: Watermarks, job_id: str
 ) -> None:
-    commit(watermarks, job_id, "r1", 424242, rows=3, files=1)
+    commit(watermarks, job_id, "r1", {"n": 424242}, rows=3, files=1)
     watermarks.reset(job_id, why="wrong source", who="duty officer")
 
     found = [repr(entry) for entry in watermarks.history(job_id)]

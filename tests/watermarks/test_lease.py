@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -13,14 +12,12 @@ from scripts.helpers.errors import FencedError, PlanConflictError, RunInProgress
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
 from tests.support.steps import frozen
+from tests.support.table_items import Stored
 
 RICH: dict[str, Any] = {
     "rows": {"low": None, "high": datetime(2026, 3, 16, 15, 45, 0, 7, tzinfo=timezone.utc), "day": date(2026, 3, 16)},
     "files": {"packed": b"\x00\xff", "count": 0, "ratio": 0.5, "exact": Decimal("1.5"), "names": ["a b", "🎉", ""]},
 }
-
-
-Stored = Callable[[], dict[str, Any]]
 
 
 # --- the lease ----------------------------------------------------------------------------------------

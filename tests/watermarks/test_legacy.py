@@ -14,9 +14,9 @@ from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
 from tests.support.faults import Faults, head_write, log_write
 from tests.support.steps import add
+from tests.support.table_items import Stored
 
 VALUES = {"latest_data": "2023-03-16 15:45:00", "rows_collected": 808}
-Stored = Callable[[], dict[str, Any]]
 PutLegacy = Callable[..., None]
 
 

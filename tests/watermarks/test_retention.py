@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,15 +14,16 @@ from scripts.helpers.protocol.retention import CHUNK_MARGIN
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
+from tests.support import steps
 from tests.support.faults import Faults, Wire
+from tests.support.table_items import Stored
 
 KEPT = timedelta(days=30)
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
-Stored = Callable[[], dict[str, Any]]
 
 
 def large(seed: int) -> dict[str, Any]:
-    return {"packed": random.Random(seed).randbytes(100_000)}
+    return steps.large(seed, 100_000)
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ def commit(kept: Watermarks, clock: Clock, job_id: str) -> Callable[..., int]:
 
     def act(run_id: str, **following: Any) -> int:
         clock.move(days=1)
-        run = kept.begin(job_id, run_id)
-        run.freeze({}, following)
-        run.commit()
+        steps.commit(kept, job_id, run_id, following)
         return int((clock.now + KEPT).timestamp())
 
     return act

@@ -10,20 +10,12 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, ReservedNameError, RunClosedError, StaleError
-from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
-from tests.support.steps import frozen
+from tests.support.steps import commit, frozen
+from tests.support.table_items import Stored
 
 PLAN: dict[str, Any] = {"repairs": {"kind": "rows", "low": 0, "high": 10}}
 NEXT: dict[str, Any] = {"repairs": {"value": 10}}
-Stored = Callable[[], dict[str, Any]]
-
-
-def committed(watermarks: Watermarks, job_id: str, run_id: str = "r1", **values: Any) -> Run:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze({}, values)
-    run.commit()
-    return run
 
 
 # --- a whole run ------------------------------------------------------------------------------------
@@ -43,7 +35,7 @@ def test_first_run_starts_from_nothing_when_the_job_is_new(
 def test_second_run_starts_from_the_commit_when_the_first_committed(
     watermarks: Watermarks, job_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    committed(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     caplog.clear()
 
     with caplog.at_level(logging.WARNING):
@@ -81,7 +73,7 @@ def test_commit_writes_what_was_frozen_when_the_caller_changes_his_dict_later(
 
 
 def test_freeze_keeps_the_watermark_when_nothing_is_committed(watermarks: Watermarks, job_id: str) -> None:
-    committed(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
 
     run = frozen(watermarks, job_id, "r2", plan=PLAN, following=NEXT)
 
@@ -92,16 +84,16 @@ def test_freeze_keeps_the_watermark_when_nothing_is_committed(watermarks: Waterm
 def test_run_item_keeps_the_later_version_when_the_log_of_an_earlier_one_is_written_late(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
-    committed(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     late = watermarks.latest(job_id).log_entry
     assert late is not None
-    committed(watermarks, job_id, "r1", n=2)
+    commit(watermarks, job_id, "r1", {"n": 2})
     before = stored()
 
     watermarks.store.write_log(late)
 
     assert stored() == before
-    committed(watermarks, job_id, "r2", n=3)
+    commit(watermarks, job_id, "r2", {"n": 3})
     assert watermarks.get_watermark_values(job_id, "r1") == {"n": 2}
 
 
@@ -115,9 +107,9 @@ def test_batch_id_stays_the_same_when_the_run_is_committed(watermarks: Watermark
 
 
 def test_batch_ids_differ_only_in_version_when_two_runs_commit(watermarks: Watermarks, job_id: str) -> None:
-    first = committed(watermarks, job_id, "r1", n=1).batch_id
+    first = commit(watermarks, job_id, "r1", {"n": 1}).batch_id
 
-    second = committed(watermarks, job_id, "r2", n=2).batch_id
+    second = commit(watermarks, job_id, "r2", {"n": 2}).batch_id
 
     assert (second.epoch, second.version) == (first.epoch, first.version + 1)
 
@@ -126,7 +118,7 @@ def test_plan_and_commit_are_logged_without_values_when_a_run_is_done(
     watermarks: Watermarks, job_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        committed(watermarks, job_id, "r1", mark="a-private-value")
+        commit(watermarks, job_id, "r1", {"mark": "a-private-value"})
 
     assert [text.split()[0] for text in caplog.messages[1:]] == ["event=plan_frozen", "event=committed"]
     assert "a-private-value" not in caplog.text
@@ -238,7 +230,7 @@ def test_abort_changes_nothing_when_it_is_called_again(watermarks: Watermarks, j
 
 
 def test_abort_changes_nothing_when_the_run_is_committed(watermarks: Watermarks, job_id: str, stored: Stored) -> None:
-    run = committed(watermarks, job_id, n=1)
+    run = commit(watermarks, job_id, "r1", {"n": 1})
     before = stored()
 
     run.abort()

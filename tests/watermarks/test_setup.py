@@ -23,18 +23,15 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
 from tests.support.faults import Faults, Wire
+from tests.support.steps import add
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 PRIVATE = "a-private-value"
-
-
-def _add(watermarks: Watermarks, job_id: str) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r1", mark=PRIVATE))
 
 
 CALLS: dict[str, Callable[[Watermarks, str], Any]] = {
     "begin": lambda watermarks, job_id: watermarks.begin(job_id, "r1"),
-    "add_watermark": _add,
+    "add_watermark": lambda watermarks, job_id: add(watermarks, job_id, "r1", mark=PRIVATE),
     "adopt": lambda watermarks, job_id: watermarks.adopt(job_id, "r1"),
     "get_most_recent_run_id": lambda watermarks, job_id: watermarks.get_most_recent_run_id(job_id),
     "get_watermark": lambda watermarks, job_id: watermarks.get_watermark(job_id, "r1"),
@@ -107,7 +104,7 @@ def test_created_table_can_be_used_when_there_was_none(dynamodb: Any, job_id: st
 
     watermarks.create_table()
 
-    _add(watermarks, job_id)
+    add(watermarks, job_id, "r1", mark=PRIVATE)
     assert watermarks.exists()
     assert watermarks.get_most_recent_run_id(job_id) == "r1"
     dynamodb.delete_table(TableName=watermarks.table_name)

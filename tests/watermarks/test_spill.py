@@ -19,17 +19,18 @@ from scripts.helpers.protocol.chunks import CHUNK_BYTES
 from scripts.helpers.protocol.values import Spilled, same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
+from tests.support import steps
 from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.faults import Faults, Wire, head_write
+from tests.support.steps import commit
+from tests.support.table_items import Stored
 
-Stored = Callable[[], dict[str, Any]]
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
 def large(seed: int = 0, size: int = 400_000) -> dict[str, Any]:
-    """Build a value of every type that does not compress: two chunks."""
-    return {
-        "packed": random.Random(seed).randbytes(size),
+    """Return such a value with one of every type beside it."""
+    return steps.large(seed, size) | {
         "count": 3,
         "ratio": 1.0,
         "price": Decimal("1.50"),
@@ -42,12 +43,6 @@ def large(seed: int = 0, size: int = 400_000) -> dict[str, Any]:
 def chunks(stored: Stored, prefix: str = "!") -> list[str]:
     """Return the range keys of all chunks."""
     return [key for key in stored() if key.startswith(prefix) and not key.startswith("!c#")]
-
-
-def commit(watermarks: Watermarks, job_id: str, run_id: str, contexts: Any, following: Any) -> None:
-    run = watermarks.begin(job_id, run_id)
-    run.freeze(contexts, following)
-    run.commit()
 
 
 # --- freeze, replay, commit ------------------------------------------------------------------------------------
@@ -100,8 +95,8 @@ def test_values_come_back_with_their_types_when_a_large_plan_is_replayed(
 
 
 def test_large_values_are_looked_up_when_they_are_committed(watermarks: Watermarks, job_id: str) -> None:
-    commit(watermarks, job_id, "r1", {}, {"parking": large(1), "n": 1})
-    commit(watermarks, job_id, "r2", {}, {"parking": large(2), "n": 2})
+    commit(watermarks, job_id, "r1", {"parking": large(1), "n": 1})
+    commit(watermarks, job_id, "r2", {"parking": large(2), "n": 2})
 
     newest, oldest = watermarks.get_watermark_values(job_id), watermarks.get_watermark_values(job_id, "r1")
 
@@ -191,7 +186,7 @@ def test_plan_chunks_are_deleted_and_state_chunks_stay_when_a_run_commits(
 def test_chunks_of_a_dropped_plan_are_deleted_when_a_decision_is_made(
     watermarks: Watermarks, job_id: str, stored: Stored, decision: str
 ) -> None:
-    commit(watermarks, job_id, "r1", {}, {"parking": large(1)})
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
     kept = chunks(stored)
     watermarks.begin(job_id, "r2").freeze({"parking": large(2)}, {"parking": large(3)})
     decisions: dict[str, Callable[[], Any]] = {
@@ -212,7 +207,7 @@ def test_chunks_of_a_dropped_plan_are_deleted_when_a_decision_is_made(
 def test_state_that_a_dropped_plan_repeats_stays_when_a_decision_is_made(
     watermarks: Watermarks, job_id: str, stored: Stored, decision: str
 ) -> None:
-    commit(watermarks, job_id, "r1", {}, {"parking": large(1), "n": 1})
+    commit(watermarks, job_id, "r1", {"parking": large(1), "n": 1})
     kept = chunks(stored)
     run = watermarks.begin(job_id, "r2")
     run.freeze({"n": {"to": 2}}, {**run.watermarks, "n": 2})
@@ -247,7 +242,7 @@ def test_job_is_let_go_with_its_plan_when_a_freeze_took_effect_without_an_answer
 
 
 def test_large_state_is_there_again_when_a_job_is_rewound_after_a_reset(watermarks: Watermarks, job_id: str) -> None:
-    commit(watermarks, job_id, "r1", {}, {"parking": large(1)})
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
     watermarks.reset(job_id, **WHY)
 
     watermarks.rewind(job_id, to_run="r1", **WHY)
@@ -258,8 +253,8 @@ def test_large_state_is_there_again_when_a_job_is_rewound_after_a_reset(watermar
 def test_only_the_named_context_is_copied_when_one_context_is_rewound(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
-    commit(watermarks, job_id, "r1", {}, {"a": large(1), "b": large(2)})
-    commit(watermarks, job_id, "r2", {}, {"a": large(3), "b": large(4)})
+    commit(watermarks, job_id, "r1", {"a": large(1), "b": large(2)})
+    commit(watermarks, job_id, "r2", {"a": large(3), "b": large(4)})
     before = chunks(stored)
 
     watermarks.rewind(job_id, to_version=1, transformation_ctx="a", **WHY)
@@ -273,7 +268,7 @@ def test_only_the_named_context_is_copied_when_one_context_is_rewound(
 def test_unchanged_state_is_not_written_again_when_a_later_run_commits(
     hooked: Watermarks, wire: Wire, job_id: str, stored: Stored, given: str
 ) -> None:
-    commit(hooked, job_id, "r1", {}, {"parking": large(1), "n": 1})
+    commit(hooked, job_id, "r1", {"parking": large(1), "n": 1})
     before = chunks(stored)
     run = hooked.begin(job_id, "r2")
     following = {**run.watermarks, "n": 2} if given == "reference" else {"parking": large(1), "n": 2}

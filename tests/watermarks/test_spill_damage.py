@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import zlib
 from collections.abc import Callable
@@ -15,12 +14,8 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
-
-Stored = Callable[[], dict[str, Any]]
-
-
-def large(seed: int) -> dict[str, Any]:
-    return {"packed": random.Random(seed).randbytes(400_000)}
+from tests.support.steps import commit, frozen, large
+from tests.support.table_items import Stored
 
 
 def _put(item: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -71,12 +66,8 @@ READS: dict[str, tuple[str, Callable[[Watermarks, str, Run], Any]]] = {
 @pytest.fixture
 def run(watermarks: Watermarks, job_id: str) -> Run:
     """Return a run with a large state and a large plan."""
-    first = watermarks.begin(job_id, "r1")
-    first.freeze({}, {"parking": large(1)})
-    first.commit()
-    second = watermarks.begin(job_id, "r2")
-    second.freeze({"parking": large(2)}, {"parking": large(3)})
-    return second
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
+    return frozen(watermarks, job_id, "r2", plan={"parking": large(2)}, following={"parking": large(3)})
 
 
 @pytest.fixture
