@@ -186,7 +186,7 @@ def test_job_is_refused_when_its_options_do_not_fit_a_slice(
     [
         (["--backfill-to=soon"], "--backfill-to is no bigint."),
         (["--backfill-from=1", "--backfill-from=2"], "--backfill-from is given 2 times, and the cursor has 1 columns."),
-        (["--backfill-from=1", "--backfill-to=99"], "they reach past the live watermark"),
+        (["--backfill-from=1", "--backfill-to=99"], "past the live watermark"),
     ],
     ids=["no-number", "too-many", "too-far"],
 )

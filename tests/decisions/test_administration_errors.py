@@ -193,9 +193,10 @@ def test_rewind_says_that_nothing_is_committed_when_the_first_run_is_at_work(
     watermarks.begin(job_id, "r1")
     before = stored()
 
-    with pytest.raises(NoWatermarkError, match=f"Job '{job_id}' has not committed a watermark yet"):
+    with pytest.raises(NoWatermarkError) as caught:
         watermarks.rewind(job_id, to_version=1, **WHY)
 
+    assert caught.value.job_id == job_id
     assert stored() == before
 
 

@@ -242,8 +242,6 @@ def test_bookmark_raises_source_changed_error_when_context_has_another_source(la
         landing.bookmark(other)
 
     assert (caught.value.context, caught.value.before, caught.value.now) == ("parking", landing.source, other)
-    assert f"context 'parking' remembers {landing.source!r}" in str(caught.value)
-    assert "Give the new source a transformation_ctx of its own." in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,7 @@ def test_script_is_that_of_the_caller_s_folder_when_its_path_is_relative(
         (raising(ReadTimeoutError(endpoint_url="https://d")), "OperationTimeoutException", "failed: ReadTimeoutError"),
         (refuses("ThrottlingException"), "OperationTimeoutException", "failed: ThrottlingException. Try again later."),
         (raising(EndpointConnectionError(endpoint_url="https://d")), "InternalServiceException", "EndpointConnection"),
-        (refuses("AccessDeniedException"), "AccessDeniedException", "AWS refuses dynamodb:GetItem on"),
+        (refuses("AccessDeniedException"), "AccessDeniedException", "dynamodb:GetItem"),
     ],
     ids=["late", "throttled", "down", "denied"],
 )

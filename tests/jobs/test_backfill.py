@@ -775,15 +775,15 @@ def test_state_is_refused_when_somebody_altered_its_value(
 
 REFUSED: dict[str, tuple[Callable[[GrowingTable], Any], type[WatermarkError], str]] = {
     "past the live watermark": (
-        lambda table: table.fill(5, 11), BoundsError, "they reach past the live watermark",
+        lambda table: table.fill(5, 11), BoundsError, "past the live watermark",
     ),
     "covered in part": (
         lambda table: table.fill(1, 4), BoundsError, r"a part of them is covered already.*sink='merge'",
     ),
     "covered as a whole": (lambda table: table.fill(2, 3), BoundsError, r"a part of them is covered already"),
-    "low above high": (lambda table: table.fill(7, 3), BoundsError, "low is not below high"),
+    "low above high": (lambda table: table.fill(7, 3), BoundsError, "not below"),
     "without an end": (lambda table: table.fill(3, None), BoundsError, "high is missing"),
-    "another type": (lambda table: table.fill("3", "7"), CursorError, "low is a str that does not fit a bigint"),
+    "another type": (lambda table: table.fill("3", "7"), CursorError, "low is a str"),
     "unknown sink": (lambda table: table.fill(3, 7, sink="overwrite"), BoundsError, "sink='overwrite' is unknown"),
     "unknown context": (
         lambda table: table.fill(3, 7, transformation_ctx="parts"), UnknownContextError, r"'parts'.*It has: repairs\.",

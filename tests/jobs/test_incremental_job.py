@@ -414,8 +414,7 @@ def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: s
     with pytest.raises(ReservedNameError) as caught, load.job() as job:
         plan[kind](job)
 
-    assert caught.value.name == name
-    assert str(caught.value) == f"{name!r} is a reserved name (as are {', '.join(METRICS)}). Rename it."
+    assert (caught.value.name, caught.value.reserved) == (name, tuple(METRICS))
     assert load.version == 0
 
 
@@ -423,7 +422,7 @@ def test_context_is_refused_when_its_name_is_that_of_a_count(load: Load, name: s
 def test_write_is_refused_when_a_column_is_called_batch_id(load: Load, column: str) -> None:
     load.grow(1)
 
-    with pytest.raises(ReservedNameError, match=r"'batch_id' is a reserved name .* Rename it\."), load.job() as job:
+    with pytest.raises(ReservedNameError, match="'batch_id'"), load.job() as job:
         job.write(load.repairs(job).withColumnRenamed("id", column), f"{load.target}/repairs")
 
     assert load.folders() == []

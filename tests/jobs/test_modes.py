@@ -620,7 +620,7 @@ def test_same_namespace_is_refused_when_a_run_in_it_is_at_work(world: World) -> 
     with (
         IncrementalJob(world.watermarks, JOB, "jr_1", namespace="north"),
         IncrementalJob(world.watermarks, JOB, "jr_2", namespace="south"),
-        pytest.raises(RunInProgressError, match="Run 'jr_1' works on job 'parking@@north'"),
+        pytest.raises(RunInProgressError, match=r"'jr_1'.*'parking@@north'"),
         IncrementalJob(world.watermarks, JOB, "jr_3", namespace="north"),
     ):
         pass

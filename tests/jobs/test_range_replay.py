@@ -266,7 +266,7 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
 @pytest.mark.parametrize(
     ("column", "options", "error", "text"),
     [
-        (CursorColumn("id", "int"), {}, CursorError, "its type was bigint and is int now"),
+        (CursorColumn("id", "int"), {}, CursorError, "its type was bigint"),
         (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
         (ID, {"lookback": 3}, CursorError, "say sink='merge'"),
         (ID, {"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),

@@ -396,9 +396,11 @@ def test_no_row_passes_the_driver_when_there_are_many(
 def test_error_names_both_fields_when_they_would_be_one_column(spark: Any, watermarks: Watermarks) -> None:
     rows = spark.createDataFrame([(1, (2,))], "`a.b` int, a struct<b:int>")
 
-    with pytest.raises(NameCollisionError, match=re.escape("Fields 'a.b' and 'a' > 'b' would both be column 'a.b'")):
+    with pytest.raises(NameCollisionError) as caught:
         run(watermarks, rows)
 
+    assert caught.value.what.startswith("column 'a.b'")
+    assert (caught.value.first, caught.value.second) == (("a.b",), ("a", "b"))
     assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (0, None)
 
 
@@ -427,7 +429,7 @@ def test_context_is_refused_when_it_remembers_rows(spark: Any, watermarks: Water
 def test_bookmark_is_refused_when_it_was_set_without_a_number(spark: Any, watermarks: Watermarks) -> None:
     watermarks.set_watermark(JOB, {"ids": {"kind": "ids", "next": 7}}, why="test")
 
-    with pytest.raises(InvalidValueError, match="Context 'ids' is one of ids, but its 'next_id' is missing"):
+    with pytest.raises(InvalidValueError, match=r"'ids'.*'next_id'"):
         run(watermarks, lists(spark))
 
     assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (1, None)

@@ -72,7 +72,7 @@ def test_overlap_is_kept_in_the_plan_when_a_replay_has_other_options(watermarks:
 
 @pytest.mark.parametrize(
     ("options", "why"),
-    [({"lookback": 2}, "lookback=2 reads rows again"), ({"nulls": "include"}, "nulls='include' reads rows again")],
+    [({"lookback": 2}, "lookback=2"), ({"nulls": "include"}, "nulls='include'")],
     ids=["lookback", "nulls"],
 )
 def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
@@ -88,8 +88,8 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
     with pytest.raises(CursorError) as caught:
         run(watermarks, source, "id")
 
-    assert f"{why}, and sink='append' would keep them twice." in str(caught.value)
-    assert "say sink='merge', or discard the plan." in str(caught.value)
+    assert f"{why} reads rows again" in str(caught.value)
+    assert "discard the plan" in str(caught.value)
     assert (watermarks.latest("repairs").plan, state(watermarks)) == (before.plan, before.watermarks)
     run(watermarks, source, "id", **merge)
 
@@ -210,9 +210,10 @@ def test_watermark_stays_and_rows_come_later_when_the_sources_clock_went_back(wa
     source.listed.append((ago(50),))
     source.now = ago(500)
 
-    with pytest.raises(SourceBehindError, match=r"'public\.repairs': its clock is behind the watermark"):
+    with pytest.raises(SourceBehindError) as caught:
         run(watermarks, source)
 
+    assert (caught.value.source, caught.value.what) == ("public.repairs", "clock")
     assert state(watermarks) == before
     source.now = NOW
     assert run(watermarks, source) == [(ago(50),)]

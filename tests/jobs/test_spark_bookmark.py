@@ -301,7 +301,7 @@ def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: Runs
             Bucket=runs.bucket, Key=found["Key"], Body=body.replace(b"a/1", b"x/1").replace(b"b/1", b"y/1")
         )
 
-    with pytest.raises(LedgerError, match=r"it is not what was written there\. Restore it from a backup\."):
+    with pytest.raises(LedgerError, match="not what was written"):
         runs.run(on_changed=on_changed)
 
     assert runs.version == 0

@@ -318,7 +318,12 @@ def test_listing_raises_source_error_with_remedy_when_s3_refuses(status: int, co
         (400, "ExpiredToken", CredentialsError, "S3 does not accept the credentials (ExpiredToken). Renew them."),
         (403, "InvalidAccessKeyId", CredentialsError, "S3 does not accept the credentials (InvalidAccessKeyId)."),
         (403, "SignatureDoesNotMatch", CredentialsError, "S3 does not accept the credentials (SignatureDoesNotMatch)."),
-        (503, "SlowDown", SourceUnavailableError, "cannot be reached, or broke off (SlowDown). Run again later"),
+        (
+            503,
+            "SlowDown",
+            SourceUnavailableError,
+            "it cannot be reached, or broke off (SlowDown). Run again later: the plan stays.",
+        ),
         (500, "Whatever", SourceUnavailableError, "cannot be reached, or broke off (Whatever). Run again later"),
     ],
 )

@@ -325,9 +325,8 @@ def test_listing_raises_source_error_when_bucket_is_missing(s3: Any) -> None:
     with pytest.raises(SourceError) as caught:
         listed("s3://no-such-bucket/data/", s3)
 
-    assert str(caught.value) == (
-        "Source 's3://no-such-bucket/data/': S3 refused to list it (NoSuchBucket). Check the name."
-    )
+    assert caught.value.source == "s3://no-such-bucket/data/"
+    assert "(NoSuchBucket)" in str(caught.value)
 
 
 def test_listing_is_to_be_tried_again_when_endpoint_is_unreachable() -> None:
@@ -337,10 +336,7 @@ def test_listing_is_to_be_tried_again_when_endpoint_is_unreachable() -> None:
     with pytest.raises(SourceUnavailableError) as caught:
         listed("s3://bucket/data/", client)
 
-    assert str(caught.value) == (
-        "Source 's3://bucket/data/': it cannot be reached, or broke off (EndpointConnectionError). Run again later: "
-        "the plan stays."
-    )
+    assert (caught.value.source, caught.value.reason) == ("s3://bucket/data/", "EndpointConnectionError")
 
 
 def test_credentials_are_named_when_there_are_none(bucket: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_failure_is_said_in_the_page_when_the_table_is_gone(dynamodb: Any, clock
         status, _, text = ask(server)
 
     assert status == 503
-    assert text.startswith("There is no DynamoDB table 'no-such-table'")
+    assert "'no-such-table'" in text
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com", ""])

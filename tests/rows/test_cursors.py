@@ -34,7 +34,10 @@ def test_column_is_refused_when_its_type_has_no_exact_order(kind: str) -> None:
     with pytest.raises(CursorError) as caught:
         CursorColumn("at", kind)
 
-    assert f"'at': a {kind} has no exact order to resume from. Use a timestamp," in str(caught.value)
+    assert (
+        f"'at': a {kind} has no exact order to resume from. Use a timestamp, date, integer or decimal column."
+        in str(caught.value)
+    )
 
 
 def test_columns_are_equal_when_only_the_tick_differs() -> None:

@@ -246,14 +246,14 @@ def test_earliest_time_of_nanoseconds_is_before_all_others_when_compared(run: Ca
 
 @pytest.mark.parametrize("columns", [["at"], ["id", "id"]], ids=["missing", "twice"])
 def test_column_is_refused_when_it_is_not_there_once(run: Callable[..., list[Any]], columns: list[str]) -> None:
-    with pytest.raises(CursorError, match="the source has no such column"):
+    with pytest.raises(CursorError, match="no such column"):
         run(pd.DataFrame([[1] * len(columns)], columns=columns))
 
 
 def test_type_that_changed_is_refused_when_the_job_runs_again(run: Callable[..., list[Any]]) -> None:
     run(pd.DataFrame({"id": [1]}))
 
-    with pytest.raises(CursorError, match="its type was bigint and is int now"):
+    with pytest.raises(CursorError, match="its type was bigint"):
         run(pd.DataFrame({"id": pd.Series([1], dtype="int32")}))
 
 

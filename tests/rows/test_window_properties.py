@@ -144,7 +144,7 @@ def test_literal_is_refused_when_value_is_of_another_type(cursor: tuple[Any, str
     if family.get(own, own.partition("(")[0]) == family.get(kind, kind.partition("(")[0]):
         return
 
-    with pytest.raises(CursorError, match=rf"a stored bound is a {type(value).__name__}, not a {re.escape(kind)}"):
+    with pytest.raises(CursorError, match=rf"is a {type(value).__name__}, not a {re.escape(kind)}"):
         SPARK.literal(value, kind)
 
 
@@ -153,13 +153,13 @@ def test_literal_is_refused_when_value_is_of_another_type(cursor: tuple[Any, str
     st.sampled_from(["timestamp", "timestamp_ntz", "date", *WHOLE, "decimal(38,10)", "string", "decimal(", ""]),
 )
 def test_literal_is_refused_when_value_is_no_cursor(value: Any, kind: str) -> None:
-    with pytest.raises(CursorError, match="Reset the watermark by hand"):
+    with pytest.raises(CursorError, match="by hand"):
         SPARK.literal(value, kind)
 
 
 @given(st.text(), st.sampled_from(["timestamp", "timestamp_ntz", "date", *WHOLE, "decimal(38,10)", "decimal(", ""]))
 def test_literal_is_refused_when_a_text_is_no_text_cursor(value: str, kind: str) -> None:
-    with pytest.raises(CursorError, match="Reset the watermark by hand"):
+    with pytest.raises(CursorError, match="by hand"):
         SPARK.literal(value, kind)
 
 
@@ -168,7 +168,7 @@ def test_plan_is_refused_when_one_of_its_ends_was_tampered_with(cursor: tuple[An
     known, kind = cursor
     plan = RowWindow((CursorColumn("at", kind),), (known,), (known,)).to_plan() | {end: value}
 
-    with pytest.raises(CursorError, match="Reset the watermark by hand"):
+    with pytest.raises(CursorError, match="by hand"):
         RowWindow.from_plan(plan, ["at"], "repairs")
 
 

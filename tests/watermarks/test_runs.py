@@ -258,7 +258,7 @@ def test_commit_is_refused_when_a_metric_has_a_watermarks_name(
     run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     before = stored()
 
-    with pytest.raises(ReservedNameError, match=r"'repairs' is a reserved name.*Rename it") as caught:
+    with pytest.raises(ReservedNameError, match="'repairs'") as caught:
         run.commit(repairs=3)
 
     assert caught.value.name == "repairs"

@@ -125,7 +125,7 @@ def test_freeze_is_refused_when_another_large_plan_is_given(watermarks: Watermar
     run = watermarks.begin(job_id, "r1")
     plan = run.freeze({"parking": large(1)}, {"parking": large(2)})
 
-    with pytest.raises(PlanConflictError, match=f"plan {plan.plan_id} of version 1 is frozen and another one was"):
+    with pytest.raises(PlanConflictError, match=f"plan {plan.plan_id} .* another one"):
         run.freeze({"parking": large(3)}, {"parking": large(2)})
 
     assert same_values(run.planned("parking"), large(1))
