@@ -37,11 +37,6 @@ Run = Callable[..., int]
 
 
 @pytest.fixture
-def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
-    return make_watermarks(clock=lambda: datetime.now(timezone.utc))
-
-
-@pytest.fixture
 def parking(postgres: PostgresServer) -> str:
     """Return a table of many rows of an hour ago, whose stamps and versions a trigger keeps."""
     name = postgres.new_table(

@@ -19,6 +19,7 @@ from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from tests.support.landing import Landing
 
 STRANGE = [
     "a b",
@@ -39,25 +40,8 @@ STRANGE = [
 ]
 
 
-class Landing:
-    """A directory or a prefix."""
-
-    def __init__(self, source: str, client: Any = None) -> None:
-        self.location, self.client = Location.parse(source), client
-        if client is None:
-            Path(source).mkdir()
-
-    def put(self, key: str, body: bytes) -> None:
-        if self.client is None:
-            Path(self.location.prefix + key).write_bytes(body)
-        else:
-            self.client.put_object(Bucket=self.location.bucket, Key=self.location.prefix + key, Body=body)
-
-    def delete(self, key: str) -> None:
-        if self.client is None:
-            Path(self.location.prefix + key).unlink()
-        else:
-            self.client.delete_object(Bucket=self.location.bucket, Key=self.location.prefix + key)
+class CheckedLanding(Landing):
+    """A place for files that were planned once, and are looked at again."""
 
     def plan(self, **options: Any) -> pa.Table:
         parts = Listing(self.location, self.client, ListingOptions(**options))
@@ -68,16 +52,16 @@ class Landing:
 
 
 @pytest.fixture(params=["local", "head", "list"])
-def landing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landing:
+def landing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckedLanding:
     """Return an empty source, once for each way to look at it."""
     if request.param == "local":
-        return Landing(f"{tmp_path}/landing/")
+        return CheckedLanding(None, f"{tmp_path}/landing/")
     if request.param == "list":
         monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
-    return Landing(f"s3://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
+    return CheckedLanding(None, f"s3://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
 
 
-def test_check_returns_the_plan_when_nothing_changed(landing: Landing) -> None:
+def test_check_returns_the_plan_when_nothing_changed(landing: CheckedLanding) -> None:
     for key in ("a b", "c%25", "é🎉"):
         landing.put(key, b"1")
     plan = landing.plan()
@@ -88,7 +72,7 @@ def test_check_returns_the_plan_when_nothing_changed(landing: Landing) -> None:
     assert found.equals(plan)
 
 
-def test_check_raises_error_with_all_keys_when_objects_changed(landing: Landing) -> None:
+def test_check_raises_error_with_all_keys_when_objects_changed(landing: CheckedLanding) -> None:
     for key in ("a", "b é", "c", "d"):
         landing.put(key, b"1")
     plan = landing.plan()
@@ -106,7 +90,7 @@ def test_check_raises_error_with_all_keys_when_objects_changed(landing: Landing)
     assert "Discard the plan and make a new one" in str(caught.value)
 
 
-def test_check_leaves_changed_objects_out_when_told_to_skip_them(landing: Landing) -> None:
+def test_check_leaves_changed_objects_out_when_told_to_skip_them(landing: CheckedLanding) -> None:
     for key in ("a", "b", "c", "d"):
         landing.put(key, b"1")
     plan = landing.plan()
@@ -118,7 +102,7 @@ def test_check_leaves_changed_objects_out_when_told_to_skip_them(landing: Landin
     assert found.equals(plan.filter(pa.array([True, False, False, True])))
 
 
-def test_check_returns_the_plan_when_it_is_empty(landing: Landing) -> None:
+def test_check_returns_the_plan_when_it_is_empty(landing: CheckedLanding) -> None:
     landing.put("a", b"1")
 
     assert landing.check(LISTED.empty_table()).num_rows == 0
@@ -128,7 +112,7 @@ def test_check_finds_an_object_written_again_with_the_same_bytes_when_versions_a
     s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
     landing.put("a", b"1")
     landing.put("b", b"1")
     plan = landing.plan(versioned=True)
@@ -143,7 +127,7 @@ def test_check_finds_an_object_written_again_with_the_same_bytes_when_versions_a
 
 
 def test_check_raises_source_error_with_the_key_when_the_source_refuses(s3: Any, bucket: str) -> None:
-    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
     landing.put("a", b"1")
     plan = landing.plan()
     elsewhere = Location.parse("s3://no-such-bucket-here/landing/")
@@ -166,7 +150,7 @@ def test_other_keys_are_not_looked_at_when_planned_ones_are_between_two(
     s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, one_by_one: int
 ) -> None:
     monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", one_by_one)
-    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
     for number in range(20):
         landing.put(f"{number:02}", b"1")
     plan = landing.plan().slice(5, 4)
@@ -205,7 +189,7 @@ def fetcher(request: pytest.FixtureRequest, client: Any, bucket: str) -> ObjectF
 def test_fetch_gives_the_bytes_of_the_key_when_key_is_strange(
     fetcher: ObjectFetcher, s3: Any, bucket: str, key: str
 ) -> None:
-    landing = Landing(f"s3://{bucket}/landing/", s3)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
     landing.put(key, key.encode())
     etag = s3.head_object(Bucket=bucket, Key=f"landing/{key}")["ETag"].strip('"')
 
@@ -290,7 +274,7 @@ def raise_from_obstore(text: str) -> Any:
 
 
 def test_fetch_raises_error_when_a_file_is_written_while_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
-    landing = Landing(f"{tmp_path}/landing/")
+    landing = CheckedLanding(None, f"{tmp_path}/landing/")
     landing.put("a", b"1")
     (row,) = landing.plan().to_pylist()
     before = os.fstat

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import doctest
 import sys
 import types
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from scripts.helpers import glue
 from scripts.helpers.errors import WatermarkError
-from scripts.helpers.glue import arguments
 from scripts.helpers.glue.arguments import getResolvedOptions
 from scripts.helpers.glue_api.errors import GlueArgumentError
 from scripts.helpers.glue_api.runs import on_glue
@@ -218,7 +216,3 @@ def test_glues_own_parser_is_used_when_its_library_is_there(monkeypatch: pytest.
 def test_our_parser_is_used_when_glues_library_is_absent() -> None:
     assert not on_glue()
     assert glue.getResolvedOptions(["script.py", "--day", "Monday"], ["day"])["day"] == "Monday"
-
-
-def test_example_of_the_docstring_gives_what_it_shows_when_it_is_run() -> None:
-    assert doctest.testmod(arguments) == (0, 2)

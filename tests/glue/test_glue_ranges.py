@@ -24,12 +24,6 @@ JOB = "between"
 
 
 @pytest.fixture
-def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
-    """Return watermarks on the clock that Glue has as well."""
-    return make_watermarks(clock=lambda: datetime.now(timezone.utc))
-
-
-@pytest.fixture
 def take(live: Watermarks, landing: str) -> Take:
     """Return what runs the job once and returns the files that it takes."""
 

@@ -11,11 +11,9 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
-import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import (
@@ -26,11 +24,11 @@ from scripts.helpers.errors import (
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
+from tests.support.events import DirectoryEvents
 from tests.support.faults import ONE_ATTEMPT, Faults, head_write, read
 from tests.support.patience import PATIENCE
 
@@ -217,11 +215,7 @@ def test_abort_tells_nothing_more_when_the_run_was_committed(
 def test_run_is_committed_and_told_so_when_its_events_cannot_be_acknowledged(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, caplog: Any
 ) -> None:
-    class Unreachable:
-        def receive(self, location: Location) -> Any:
-            rows = pa.Table.from_batches([interval.rows for interval in Listing(location)])
-            return SimpleNamespace(rows=rows, removed=(), has_more=False)
-
+    class Unreachable(DirectoryEvents):
         def acknowledge(self, *, but: Any = ()) -> int:
             raise OSError("no network")
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,6 @@ def environment(endpoint: str) -> dict[str, str]:
     if not find_jars():
         missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
     return os.environ | {"AWS_ENDPOINT_URL": endpoint, "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-@pytest.fixture
-def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
-    """Return `Watermarks` whose clock is the real one, as that of the processes."""
-    return make_watermarks(clock=lambda: datetime.now(timezone.utc))
 
 
 @pytest.fixture

@@ -14,11 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import (
@@ -29,36 +27,17 @@ from scripts.helpers.errors import (
     RunInProgressError,
 )
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, Clock
 from tests.jobs.world import ID, JOB, World
 from tests.support.doctests import run_doctest
+from tests.support.events import DirectoryEvents
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
-
-
-class Events:
-    """Events of all files of a directory, which count what becomes of them."""
-
-    def __init__(self) -> None:
-        self.acknowledged, self.extended = 0, list[int]()
-
-    def receive(self, location: Location) -> Any:
-        rows = pa.Table.from_batches([interval.rows for interval in Listing(location)])
-        return SimpleNamespace(rows=rows, removed=(), has_more=False)
-
-    def acknowledge(self, *, but: Any = ()) -> int:
-        self.acknowledged += 1
-        return 0
-
-    def extend(self, seconds: int) -> None:
-        self.extended.append(seconds)
-
 
 # --- disable ------------------------------------------------------------------------------------------
 
@@ -165,7 +144,7 @@ def test_ledger_in_files_stays_as_it_was_when_the_job_is_paused(world: World, tm
 
 def test_events_are_not_acknowledged_when_the_job_is_paused(world: World) -> None:
     world.grow()
-    events = Events()
+    events = DirectoryEvents()
 
     with IncrementalJob(world.watermarks, JOB, mode="pause") as job:
         count = job.new_files(str(world.landing), events=events).count
@@ -176,7 +155,7 @@ def test_events_are_not_acknowledged_when_the_job_is_paused(world: World) -> Non
 @pytest.mark.parametrize("end", ["commit", "abort", "error"])
 def test_events_are_shown_to_others_at_once_when_a_paused_run_ends(world: World, end: str) -> None:
     world.grow()
-    events = Events()
+    events = DirectoryEvents()
     job = IncrementalJob(world.watermarks, JOB, mode="pause")
 
     with suppress(KilledError), job:
@@ -191,7 +170,7 @@ def test_events_are_shown_to_others_at_once_when_a_paused_run_ends(world: World,
 
 def test_events_stay_with_the_run_until_they_are_acknowledged_when_the_job_saves(world: World) -> None:
     world.grow()
-    events = Events()
+    events = DirectoryEvents()
 
     with IncrementalJob(world.watermarks, JOB) as job:
         job.new_files(str(world.landing), events=events)

@@ -31,6 +31,7 @@ from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.s3 import make_client
 from tests.conftest import REGION
+from tests.support.landing import put_objects
 
 STRANGE = [
     "a b",
@@ -74,12 +75,6 @@ ERROR = "<Error><Code>{}</Code><Message>refused</Message></Error>"
 ACCESS_POINT = f"arn:aws:s3:{REGION}:123456789012:accesspoint/landing"
 
 
-@pytest.fixture
-def own_s3(endpoint: str) -> Any:
-    """Return a client whose event hooks are this test's alone."""
-    return boto3.client("s3", endpoint_url=endpoint)
-
-
 class Wire:
     """Keeps the requests that a client sends, and answers them with what `answers` holds, if anything.
 
@@ -104,11 +99,6 @@ class Wire:
         return AWSResponse(request.url, status, HTTPHeaders.from_dict(headers), raw)
 
 
-def put(client: Any, bucket: str, *keys: str) -> None:
-    for key in keys:
-        client.put_object(Bucket=bucket, Key=key, Body=b"x")
-
-
 def small_pages(client: Any, keys: int) -> None:
     """Let pages of this client hold no more than so many keys."""
 
@@ -131,7 +121,7 @@ def rows(client: Any, source: str, **options: Any) -> list[dict[str, Any]]:
 
 def test_all_keys_are_listed_as_they_are_when_they_are_strange(in_process: tuple[Any, str]) -> None:
     client, bucket = in_process
-    put(client, bucket, *(f"d/{key}" for key in STRANGE))
+    put_objects(client, bucket, *(f"d/{key}" for key in STRANGE))
 
     found = [row["key"] for row in rows(client, f"s3://{bucket}/d/")]
 
@@ -142,7 +132,7 @@ def test_all_keys_are_listed_as_they_are_when_every_page_holds_one(in_process: t
     client, bucket = in_process
     small_pages(client, 1)
     keys = [key for key in STRANGE if key != "\x01"]  # Moto repeats StartAfter as it is, which is no XML.
-    put(client, bucket, *(f"d/{key}" for key in keys))
+    put_objects(client, bucket, *(f"d/{key}" for key in keys))
 
     found = [row["key"] for row in rows(client, f"s3://{bucket}/d/", workers=3)]
 
@@ -162,7 +152,7 @@ def test_any_keys_are_listed_as_they_were_put_when_they_go_through_s3(
     client, bucket = in_process
     for found in client.list_objects_v2(Bucket=bucket).get("Contents", []):
         client.delete_object(Bucket=bucket, Key=found["Key"])
-    put(client, bucket, *(f"d/{key}" for key in keys))
+    put_objects(client, bucket, *(f"d/{key}" for key in keys))
 
     listed = [row["key"] for row in rows(client, f"s3://{bucket}/d/")]
 
@@ -171,7 +161,7 @@ def test_any_keys_are_listed_as_they_were_put_when_they_go_through_s3(
 
 def test_bucket_is_listed_without_a_client_when_aws_is_mocked(in_process: tuple[Any, str]) -> None:
     client, bucket = in_process
-    put(client, bucket, "d/one.csv")
+    put_objects(client, bucket, "d/one.csv")
 
     found = [row["key"] for row in rows(None, f"s3://{bucket}/d/")]
 
@@ -182,7 +172,7 @@ def test_bucket_is_listed_without_a_client_when_aws_is_mocked(in_process: tuple[
 
 
 def test_folders_are_those_with_later_keys_when_asked_for(s3: Any, bucket: str) -> None:
-    put(s3, bucket, "d/a/1", "d/b/1", "d/b/2", "d/c", "d/e/f/1")
+    put_objects(s3, bucket, "d/a/1", "d/b/1", "d/b/2", "d/c", "d/e/f/1")
     pages = BucketPages("source", s3, bucket, "d/")
 
     assert pages.folders("", "b/2") == ["e/"]
@@ -192,7 +182,7 @@ def test_folders_are_those_with_later_keys_when_asked_for(s3: Any, bucket: str) 
 
 
 def test_folders_are_unknown_when_they_do_not_fit_into_one_page(own_s3: Any, bucket: str) -> None:
-    put(own_s3, bucket, "a/1", "b/1", "c/1")
+    put_objects(own_s3, bucket, "a/1", "b/1", "c/1")
     small_pages(own_s3, 2)
 
     assert BucketPages("source", own_s3, bucket, "").folders("", "") is None
@@ -200,7 +190,7 @@ def test_folders_are_unknown_when_they_do_not_fit_into_one_page(own_s3: Any, buc
 
 @pytest.mark.parametrize(("after", "first"), [("", "a"), ("a", "b/1"), ("b/1", None)])
 def test_first_key_is_the_next_when_there_is_one(s3: Any, bucket: str, after: str, first: str | None) -> None:
-    put(s3, bucket, "d/a", "d/b/1", "e")
+    put_objects(s3, bucket, "d/a", "d/b/1", "e")
 
     assert BucketPages("source", s3, bucket, "d/").first_key(after) == first
 
@@ -211,7 +201,7 @@ def test_first_key_is_the_next_when_there_is_one(s3: Any, bucket: str, after: st
 @pytest.mark.parametrize("page_size", [1, 2, 1_000])
 def test_latest_versions_are_listed_when_the_bucket_is_versioned(own_s3: Any, bucket: str, page_size: int) -> None:
     own_s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    put(own_s3, bucket, "d/gone", "d/kept", "d/kept", "d/kept", "d/new", "other")
+    put_objects(own_s3, bucket, "d/gone", "d/kept", "d/kept", "d/kept", "d/new", "other")
     own_s3.delete_object(Bucket=bucket, Key="d/gone")
     latest = {name: own_s3.head_object(Bucket=bucket, Key=f"d/{name}")["VersionId"] for name in ("kept", "new")}
     small_pages(own_s3, page_size)
@@ -224,7 +214,7 @@ def test_latest_versions_are_listed_when_the_bucket_is_versioned(own_s3: Any, bu
 
 def test_version_is_unknown_when_versions_are_not_asked_for(s3: Any, bucket: str) -> None:
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    put(s3, bucket, "d/one")
+    put_objects(s3, bucket, "d/one")
 
     (found,) = rows(s3, f"s3://{bucket}/d/")
 
@@ -267,7 +257,7 @@ def test_objects_are_all_there_when_a_page_is_left_to_botocore(
 def test_payer_is_named_on_every_request_when_asked_to_pay(
     own_s3: Any, bucket: str, versioned: bool, request_payer: bool, header: bytes | None
 ) -> None:
-    put(own_s3, bucket, "a/1", "a/2", "b/1", "b/2", "c/1")
+    put_objects(own_s3, bucket, "a/1", "a/2", "b/1", "b/2", "c/1")
     small_pages(own_s3, 1)
     wire = Wire(own_s3)
 
@@ -365,7 +355,7 @@ def test_bucket_is_listed_where_it_is_when_s3_names_its_region() -> None:
 def test_listing_is_complete_when_s3_asks_to_slow_down_at_first(
     endpoint: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    put(s3, bucket, "d/one", "d/two")
+    put_objects(s3, bucket, "d/one", "d/two")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     pauses: list[float] = []
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=pauses.append))
@@ -383,7 +373,7 @@ def test_listing_is_complete_when_s3_asks_to_slow_down_at_the_second_page(
     endpoint: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [f"{number:02}" for number in range(12)]
-    put(s3, bucket, *(f"d/{key}" for key in keys))
+    put_objects(s3, bucket, *(f"d/{key}" for key in keys))
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     pauses: list[float] = []
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=pauses.append))
@@ -400,7 +390,7 @@ def test_listing_is_complete_when_s3_asks_to_slow_down_at_the_second_page(
 
 
 def test_listing_began_with_its_first_page_when_the_clock_of_s3_goes_on(own_s3: Any, bucket: str) -> None:
-    put(own_s3, bucket, *(f"d/{number}" for number in range(6)))
+    put_objects(own_s3, bucket, *(f"d/{number}" for number in range(6)))
     small_pages(own_s3, 2)
     minutes = iter(range(45, 60))
 
@@ -418,12 +408,12 @@ def test_listing_began_with_its_first_page_when_the_clock_of_s3_goes_on(own_s3: 
 
 
 def test_key_comes_in_the_next_batch_when_it_appeared_behind_the_cursor(own_s3: Any, s3: Any, bucket: str) -> None:
-    put(s3, bucket, "d/b", "d/c", "d/d", "d/e")
+    put_objects(s3, bucket, "d/b", "d/c", "d/d", "d/e")
     small_pages(own_s3, 2)
 
     def appear(request: Any, **_: Any) -> None:
         if re.search("continuation-token", request.url):
-            put(s3, bucket, "d/a")
+            put_objects(s3, bucket, "d/a")
 
     own_s3.meta.events.register("before-send.s3.ListObjectsV2", appear)
     source = f"s3://{bucket}/d/"
@@ -470,7 +460,7 @@ def own_calls(client: Any, bucket: str) -> list[Callable[[], list[str]]]:
 
 
 def test_own_calls_of_the_client_stay_complete_when_it_has_listed_for_us(own_s3: Any, bucket: str) -> None:
-    put(own_s3, bucket, "a", "b")
+    put_objects(own_s3, bucket, "a", "b")
     rows(own_s3, f"s3://{bucket}/")
 
     found = [call() for call in own_calls(own_s3, bucket)]
@@ -479,7 +469,7 @@ def test_own_calls_of_the_client_stay_complete_when_it_has_listed_for_us(own_s3:
 
 
 def test_own_calls_of_the_client_stay_complete_when_our_listing_failed(own_s3: Any, bucket: str) -> None:
-    put(own_s3, bucket, "a", "b")
+    put_objects(own_s3, bucket, "a", "b")
     with pytest.raises(SourceError):
         rows(own_s3, "s3://no-such-bucket/")
 
@@ -490,7 +480,7 @@ def test_own_calls_of_the_client_stay_complete_when_our_listing_failed(own_s3: A
 
 def test_own_calls_of_the_client_stay_complete_when_made_while_we_list(own_s3: Any, bucket: str) -> None:
     keys = [f"{number:02d}" for number in range(20)]
-    put(own_s3, bucket, *keys)
+    put_objects(own_s3, bucket, *keys)
     seen: list[list[str]] = []
     busy = threading.Event()
 

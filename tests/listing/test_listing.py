@@ -22,6 +22,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.listing import Listing, Location, in_batches
 from scripts.helpers.listing.objects import LISTED
+from tests.support.landing import put_objects
 
 STRANGE_KEYS = [
     "a b.csv",
@@ -54,11 +55,6 @@ def listed(source: str, client: Any = None, **options: Any) -> list[str]:
     return [row["key"] for row in rows(source, client, **options)]
 
 
-def put(client: Any, bucket: str, *keys: str, body: bytes = b"x") -> None:
-    for key in keys:
-        client.put_object(Bucket=bucket, Key=key, Body=body)
-
-
 def refuse_page(client: Any, number: int, code: str, status: int) -> None:
     """Let S3 refuse one page of every listing."""
     pages = iter(range(1, 1_000))
@@ -72,18 +68,12 @@ def refuse_page(client: Any, number: int, code: str, status: int) -> None:
     client.meta.events.register("before-call.s3.ListObjectsV2", answer)
 
 
-@pytest.fixture
-def own_s3(endpoint: str) -> Any:
-    """Return a client whose event hooks are this test's alone."""
-    return boto3.client("s3", endpoint_url=endpoint)
-
-
 # --- keys -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", STRANGE_KEYS)
 def test_listing_gives_key_as_it_is_when_key_is_strange(s3: Any, bucket: str, key: str) -> None:
-    put(s3, bucket, f"data/{key}")
+    put_objects(s3, bucket, f"data/{key}")
 
     found = listed(f"s3://{bucket}/data/", s3)
 
@@ -93,7 +83,7 @@ def test_listing_gives_key_as_it_is_when_key_is_strange(s3: Any, bucket: str, ke
 @pytest.mark.parametrize("key", NEWLINE_KEYS)
 def test_listing_gives_key_as_it_is_when_key_has_control_characters(in_process: Any, key: str) -> None:
     client, bucket = in_process
-    put(client, bucket, f"data/{key}")
+    put_objects(client, bucket, f"data/{key}")
 
     found = listed(f"s3://{bucket}/data/", client)
 
@@ -111,7 +101,7 @@ def test_listing_gives_file_name_as_it_is_when_source_is_a_directory(tmp_path: P
 
 @pytest.mark.parametrize("prefix", ["a b/", "100%25/", "[x]/", "year=2013/", "🎉/"])
 def test_listing_gives_keys_below_prefix_when_prefix_is_strange(s3: Any, bucket: str, prefix: str) -> None:
-    put(s3, bucket, f"{prefix}one.csv", "other/two.csv")
+    put_objects(s3, bucket, f"{prefix}one.csv", "other/two.csv")
 
     found = listed(f"s3://{bucket}/{prefix}", s3)
 
@@ -124,7 +114,7 @@ def test_listing_gives_keys_below_prefix_when_prefix_is_strange(s3: Any, bucket:
 def test_listing_gives_every_key_once_when_it_takes_several_pages(in_process: Any) -> None:
     client, bucket = in_process
     keys = [f"{number:04}" for number in range(1_005)]
-    put(client, bucket, *(f"data/{key}" for key in keys))
+    put_objects(client, bucket, *(f"data/{key}" for key in keys))
 
     found = listed(f"s3://{bucket}/data/", client)
 
@@ -144,7 +134,7 @@ def test_listing_gives_every_key_once_when_it_takes_several_pages(in_process: An
 def test_listing_raises_an_error_when_second_page_is_refused(
     own_s3: Any, bucket: str, code: str, status: int, kind: type[WatermarkError]
 ) -> None:
-    put(own_s3, bucket, *(f"data/{number}" for number in range(5)))
+    put_objects(own_s3, bucket, *(f"data/{number}" for number in range(5)))
     own_s3.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=3))
     refuse_page(own_s3, 2, code, status)
 
@@ -156,7 +146,7 @@ def test_listing_raises_an_error_when_second_page_is_refused(
 
 
 def test_listing_leaves_neighbours_out_when_their_prefix_starts_alike(s3: Any, bucket: str) -> None:
-    put(s3, bucket, "data/one.csv", "database/two.csv", "data.csv", "data")
+    put_objects(s3, bucket, "data/one.csv", "database/two.csv", "data.csv", "data")
 
     found = listed(f"s3a://{bucket}/data/", s3)
 
@@ -164,7 +154,7 @@ def test_listing_leaves_neighbours_out_when_their_prefix_starts_alike(s3: Any, b
 
 
 def test_listing_gives_whole_bucket_when_there_is_no_prefix(s3: Any, bucket: str) -> None:
-    put(s3, bucket, "one.csv", "a/two.csv")
+    put_objects(s3, bucket, "one.csv", "a/two.csv")
 
     found = [listed(source, s3) for source in (f"s3://{bucket}", f"s3://{bucket}/")]
 
@@ -172,7 +162,7 @@ def test_listing_gives_whole_bucket_when_there_is_no_prefix(s3: Any, bucket: str
 
 
 def test_listing_is_empty_when_nothing_has_the_prefix(s3: Any, bucket: str) -> None:
-    put(s3, bucket, "other/one.csv")
+    put_objects(s3, bucket, "other/one.csv")
 
     found = listed(f"s3://{bucket}/data/", s3)
 
@@ -193,7 +183,7 @@ def test_identity_has_size_and_etag_of_s3_when_object_is_listed(s3: Any, bucket:
 def test_listing_makes_its_own_client_when_none_is_given(
     endpoint: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(s3, bucket, "data/one.csv")
+    put_objects(s3, bucket, "data/one.csv")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
 
     found = listed(f"s3://{bucket}/data/")
@@ -202,7 +192,7 @@ def test_listing_makes_its_own_client_when_none_is_given(
 
 
 def test_listing_gives_only_some_folders_when_these_are_named(s3: Any, bucket: str) -> None:
-    put(s3, bucket, "data/a/1", "data/b/2", "data/b0/3", "data/c/4", "data/d/5")
+    put_objects(s3, bucket, "data/a/1", "data/b/2", "data/b0/3", "data/c/4", "data/d/5")
 
     found = listed(f"s3://{bucket}/data/", s3, folders=["b/", "c/", "missing/"])
 

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.helpers.errors import KeyColumnError
 from scripts.helpers.rows.missing import missing_keys
+from tests.support.dynamic_frames import DynamicFrame
 
 
 def frame(spark: Any, rows: list[tuple[Any, ...]], schema: str = "id int, site string") -> Any:
@@ -119,16 +120,6 @@ def test_case_counts_when_spark_is_told_so(spark: Any) -> None:
         assert found(gone) == [(2,)]
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
-
-
-class DynamicFrame:
-    """Glue's frame as far as it is used here."""
-
-    def __init__(self, df: Any) -> None:
-        self._df = df
-
-    def toDF(self) -> Any:  # noqa: N802
-        return self._df
 
 
 def test_frames_of_glue_are_taken_when_given(spark: Any) -> None:

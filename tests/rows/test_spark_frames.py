@@ -15,6 +15,7 @@ from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.spark_frames import DataFrameRows, as_source
 from scripts.helpers.rows.window import RowWindow
+from tests.support.dynamic_frames import DynamicFrame
 from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
@@ -353,16 +354,6 @@ def test_source_is_refused_when_partitions_do_not_fit_it(
 
 
 # --- Glue's DynamicFrame ----------------------------------------------------------------------------------
-
-
-class DynamicFrame:
-    """Stands in for Glue's class of this name: it has no columns and no `where` of its own."""
-
-    def __init__(self, df: Any) -> None:
-        self._df = df
-
-    def toDF(self) -> Any:  # noqa: N802
-        return self._df
 
 
 def test_rows_are_taken_when_the_source_is_a_dynamic_frame(spark: Any) -> None:

@@ -1,4 +1,4 @@
-"""An event source in memory: what it told of comes again until it is acknowledged."""
+"""Event sources: one in memory, whose events come again until they are acknowledged, and one of a directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
 from tests.support.buckets import Bucket
 
@@ -47,3 +47,20 @@ class Events:
         self.sent = [key for key in self.sent if key in but]
         self.removed.clear()
         return before - len(self.sent)
+
+
+class DirectoryEvents:
+    """Events of all files of a directory, which count what becomes of them."""
+
+    def __init__(self) -> None:
+        self.acknowledged, self.extended = 0, list[int]()
+
+    def receive(self, location: Location) -> Told:
+        return Told(pa.Table.from_batches([interval.rows for interval in Listing(location)]))
+
+    def acknowledge(self, *, but: Collection[str] = ()) -> int:
+        self.acknowledged += 1
+        return 0
+
+    def extend(self, seconds: int) -> None:
+        self.extended.append(seconds)

@@ -31,3 +31,9 @@ class Landing:
             self.client.delete_object(Bucket=self.location.bucket, Key=self.location.prefix + key)
         else:
             Path(self.location.prefix + key).unlink()
+
+
+def put_objects(client: Any, bucket: str, *keys: str, body: bytes = b"x") -> None:
+    """Put the same into all keys of a bucket."""
+    for key in keys:
+        client.put_object(Bucket=bucket, Key=key, Body=body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import boto3
@@ -61,6 +62,12 @@ def hooked(watermarks: Watermarks, client: Any, clock: Clock, pauses: list[float
     made = Watermarks(watermarks.table_name, client, clock=clock)
     made.store.sleep = pauses.append
     return made
+
+
+@pytest.fixture
+def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
+    """Return `Watermarks` whose clock is the real one, as that of other processes and of Glue."""
+    return make_watermarks(clock=lambda: datetime.now(timezone.utc))
 
 
 @pytest.fixture
