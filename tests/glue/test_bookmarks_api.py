@@ -80,8 +80,14 @@ def test_bookmark_counts_versions_runs_and_attempts_when_runs_succeed_and_fail(
     watermarks: Watermarks, bookmarks: JobBookmarks, clock: Clock
 ) -> None:
     seen = []
-    for step, run_id in [(commit, "jr_1"), (fail, "jr_2"), (fail, "jr_3"), (commit, "jr_4"), (commit, "jr_5")]:
-        step(watermarks, run_id, *([int(run_id[3:])] if step is commit else []))  # type: ignore[operator]
+    for step, run_id in [
+        (commit_rows, "jr_1"),
+        (fail, "jr_2"),
+        (fail, "jr_3"),
+        (commit_rows, "jr_4"),
+        (commit_rows, "jr_5"),
+    ]:
+        step(watermarks, run_id, *([int(run_id[3:])] if step is commit_rows else []))  # type: ignore[operator]
         seen.append(counts(bookmarks.get_job_bookmark(JobName=JOB)["JobBookmarkEntry"]))
 
     assert seen == [
