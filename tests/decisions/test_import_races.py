@@ -16,7 +16,7 @@ from scripts.helpers.errors import StaleError
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
-from tests.decisions.doctor_cases import commit, large
+from tests.support.steps import commit, large
 
 NOW = datetime(2026, 3, 16, tzinfo=timezone.utc)
 ORDER = make_order("sam", "moved", NOW)
@@ -25,12 +25,12 @@ ORDER = make_order("sam", "moved", NOW)
 @pytest.fixture
 def plan(watermarks: Watermarks, job_id: str, tmp_path: Path) -> ImportPlan:
     """Return the plan to put a job in the place of what has become of it since."""
-    commit(watermarks, job_id, "r1", parking=large(1))
+    commit(watermarks, job_id, "r1", {"parking": large(1)})
     target = io.BytesIO()
     export_jobs(watermarks.store, [job_id], target, NOW)
     path = tmp_path / "jobs.jsonl"
     path.write_bytes(target.getvalue())
-    commit(watermarks, job_id, "r2", parking=large(2))
+    commit(watermarks, job_id, "r2", {"parking": large(2)})
     watermarks.reset(job_id, why="a test")
     return plan_import(watermarks.store, path, replace=True)
 

@@ -16,10 +16,11 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled, same_values, to_utc_string
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.conftest import Clock
-from tests.decisions.doctor_cases import Stored, commit, large
 from tests.protocol.capacity import write_units
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.faults import Faults, Request
+from tests.support.steps import commit, large
+from tests.support.table_items import Stored
 
 PARTITION_UNITS = 1_000
 JOB = "parking"
@@ -202,7 +203,7 @@ def test_freeze_is_refused_when_the_run_is_aborted_while_its_chunks_are_written(
 
 
 def test_version_before_can_be_read_when_the_plan_had_a_blob_of_its_state(watermarks: Watermarks, job_id: str) -> None:
-    commit(watermarks, job_id, "r1", parking={"ledger": Blob(large(1)["packed"])})
+    commit(watermarks, job_id, "r1", {"parking": {"ledger": Blob(large(1)["packed"])}})
     run = watermarks.begin(job_id, "r2")
     run.freeze({"parking": {"ledger": run.state("parking")["ledger"]}}, {"parking": {"n": 1}})
     run.commit()
@@ -224,7 +225,7 @@ def test_version_expires_when_the_role_may_not_delete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watermarks = make_watermarks(watermarks.table_name, retention=timedelta(days=1))
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     run = watermarks.begin(job_id, "r2")
     run.freeze({"parking": large(1)}, {"n": 2})
 
