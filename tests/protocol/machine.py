@@ -20,7 +20,8 @@ contexts = st.none() | st.sampled_from(CONTEXTS)
 kinds = st.sampled_from(["drop", "reply-lost", "re-send", "throttle", "die-before", "die-after"])
 requests = st.integers(1, 3) | st.integers(1, 8)
 faults = st.builds(Trouble, requests, kinds, st.sampled_from([1, 1, 2, 99]), st.none())
-disturbances = st.tuples(requests, st.sampled_from(["take over", "reset", "commit", "abort", "heartbeat"]))
+MEANWHILE = ("take over", "reset", "rewind", "set", "discard", "repair", "commit", "abort", "heartbeat")
+disturbances = st.tuples(requests, st.sampled_from(MEANWHILE))
 STEPS = ("begin", "freeze", "process", "commit")
 troubles = st.none() | faults | disturbances | faults
 """Nothing, a fault of the network, or another call in the middle of this one."""
@@ -66,6 +67,14 @@ class Protocol(RuleBasedStateMachine):
             self.world.begin("b", self.world.new_run_id(), take_over=True)
         elif what == "reset":
             self.world.reset("b", None)
+        elif what == "rewind" and self.world.model.state:
+            self.world.rewind("b", max(1, self.world.model.state.version - 1), None)
+        elif what == "set":
+            self.world.set_watermark("b", "files", min(1, self.world.source["files"]))
+        elif what == "discard":
+            self.world.discard("b")
+        elif what == "repair":
+            self.world.doctor("b", repair=True)
         for handle in [handle for handle in self.world.handles if handle is not busy][-1:]:
             if what == "commit":
                 self.world.process(handle)
@@ -200,9 +209,9 @@ class Protocol(RuleBasedStateMachine):
         else:
             world.discard(actor, troubled)
 
-    @rule(actor=actors, repair=st.booleans())
-    def look(self, actor: str, repair: bool) -> None:
-        self.world.doctor(actor, repair)
+    @rule(actor=actors, repair=st.booleans(), trouble=troubles)
+    def look(self, actor: str, repair: bool, trouble: Any) -> None:
+        self.world.doctor(actor, repair, self._trouble(trouble))
         self.world.look(actor)
 
     # --- what holds -----------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class World(Runs):
         given = new if context else {"rows": new}
 
         def change(state: State) -> tuple[str, Mapping[str, Any], str | None]:
-            return "SET", {**state.watermarks, context: new} if context else given, state.run_id
+            return "SET", {**state.watermarks, context or "rows": new}, state.run_id
 
         self._decide("set", change, trouble, lambda: self.actors[actor].set_watermark(
             JOB, given, transformation_ctx=context, why="a test"
@@ -117,9 +117,15 @@ class World(Runs):
     def adopt(self, actor: str, run_id: str) -> None:
         self.call(Intent("adopt", nothing), None, lambda: self.actors[actor].adopt(JOB, run_id))
 
-    def doctor(self, actor: str, repair: bool) -> None:
-        call = self.call(Intent("doctor", nothing), None, lambda: self.actors[actor].doctor(JOB, repair=repair))
+    def doctor(self, actor: str, repair: bool, trouble: Trouble | None = None) -> None:
+        def fence(before: State | None, after: State) -> State:
+            assert before and repair and before.owner is None, "the doctor ended a run"
+            return replace(before, fence=before.fence + 1)
+
+        call = self.call(Intent("doctor", fence), trouble, lambda: self.actors[actor].doctor(JOB, repair=repair))
         state = self.model.state
+        if call.unknown or call.intent.disturbed:
+            return
         if call.refused(UnknownJobError) or state is None:
             assert state is None
             assert [finding.kind for finding in call.value or ()] == ["no head"] * bool(self.model.legacy)

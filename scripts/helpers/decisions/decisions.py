@@ -11,7 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from scripts.helpers.decisions.doctor import Finding, examine
+from scripts.helpers.decisions.doctor import Finding, examine, examine_table
 from scripts.helpers.errors import (
     InvalidValueError,
     NoWatermarkError,
@@ -209,7 +209,8 @@ class Decisions:
         if after_restore:
             order = self._order(who, why)
             self._decide(job_id, lambda head: head.restored(order), expected=expected)
-        return examine(self._store, job_id, self._lookups.clock(), repair)
+        found = examine(self._store, job_id, self._lookups.clock(), repair)
+        return [*examine_table(self._store), *found]
 
     # --- items of the original class --------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scripts.helpers.errors import UnknownJobError
+from scripts.helpers.errors import AccessRefusedError, UnknownJobError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
@@ -22,8 +22,8 @@ CHUNK_PREFIXES = ("!p#", "!s#")
 class Finding:
     """One thing that is wrong, with its remedy.
 
-    `kind` is one of ``no head``, ``open plan``, ``missing log entry``, ``orphaned chunk``, ``missing chunk`` and
-    ``legacy writer``.
+    `kind` is one of ``global table``, ``no head``, ``open plan``, ``missing log entry``, ``orphaned chunk``,
+    ``missing chunk`` and ``legacy writer``.
     """
 
     kind: str
@@ -55,6 +55,24 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
         # may be the next plan's, and to raise the fence would end the run.
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
+    ]
+
+
+def examine_table(store: Store) -> list[Finding]:
+    """Look whether conditions hold at the table. Of a role that may not describe it, nothing is found."""
+    try:
+        replicas = store.eventual_replicas()
+    except AccessRefusedError:
+        return []
+    if not replicas:
+        return []
+    return [
+        Finding(
+            "global table",
+            f"table {store.table_name!r} is copied to {', '.join(replicas)} with eventual consistency, so runs in two "
+            "regions can both commit",
+            "Use the table from one region only, or make the global table strongly consistent (MRSC).",
+        )
     ]
 
 

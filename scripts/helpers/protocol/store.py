@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ from scripts.helpers.protocol.values import Spilled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -344,10 +347,32 @@ class Store:
     def table_exists(self, table_name: str) -> bool:
         """Tell whether a table of this name exists in the client's account and region."""
         try:
-            self._call("describe_table", {"TableName": table_name})
+            replicas = self.eventual_replicas(table_name)
         except TableNotFoundError:
             return False
+        if replicas:
+            logger.warning(
+                "event=global_table table=%s replicas=%s: it is eventually consistent, so runs in two regions can both "
+                "commit. Use it from one region only, or make it strongly consistent (MRSC)",
+                table_name, ",".join(replicas),
+            )  # fmt: skip
         return True
+
+    def eventual_replicas(self, table_name: str | None = None) -> list[str]:
+        """Return the regions to which a table is copied with eventual consistency (MREC); needs DescribeTable.
+
+        A condition is checked against the copy of its own region only: two runs in two regions both pass it, and the
+        later write silently wins. With strong consistency (MRSC) conditions hold in all regions, and nothing is
+        returned. A normal run never asks: jobs have no DescribeTable, and it would cost each of them a request to be
+        told what changes once in the life of a table.
+        """
+        table = self._call("describe_table", {"TableName": table_name or self.table_name})["Table"]
+        # Tables from before strong consistency was there do not say which they are. The older global tables of version
+        # 2017.11.29 are eventually consistent too, and may not list their replicas.
+        if table.get("MultiRegionConsistency") == "STRONG":
+            return []
+        found = [str(replica.get("RegionName", "unknown")) for replica in table.get("Replicas") or []]
+        return found or (["unknown"] if table.get("GlobalTableVersion") == "2017.11.29" else [])
 
     def create_table(self) -> None:
         """Create the table and its TTL, and wait until it can be used."""
