@@ -8,8 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from scripts.helpers.watermarks import Watermarks
-from tests.decisions.doctor_cases import commit
 from tests.support.dynamodb import FakeDynamoDB
+from tests.support.steps import commit
 
 JOB = "parking"
 REPLICAS = [{"RegionName": "eu-west-2"}, {"RegionName": "eu-north-1"}]
@@ -39,7 +39,7 @@ def made(table: dict[str, Any] | None) -> tuple[Described, Watermarks]:
     client: Any = Described(table)
     watermarks = Watermarks("table", client)
     watermarks.store.sleep = lambda seconds: None
-    commit(watermarks, JOB, "r1", n=1)
+    commit(watermarks, JOB, "r1", {"n": 1})
     return client, watermarks
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_found_when_conditions_hold_or_the_table_may_not_be_described
 
 def test_no_run_describes_the_table_when_it_begins_and_commits() -> None:
     client, watermarks = made({"Replicas": REPLICAS})
-    commit(watermarks, JOB, "r2", n=2)
+    commit(watermarks, JOB, "r2", {"n": 2})
     watermarks.reset(JOB, why="a test")
 
     assert "describe_table" not in {method for method, _ in client.requests}

@@ -11,18 +11,19 @@ from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
-from tests.decisions.doctor_cases import Stored, commit, large
 from tests.support.faults import Faults, head_write
+from tests.support.steps import commit, large
+from tests.support.table_items import Stored
 
 
 def test_run_item_shows_the_newer_version_when_an_older_one_is_repaired_late(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
     """`put_run` compares versions: a begin that was slow writes the item of a version that the same run has passed."""
-    commit(watermarks, job_id, "r1", n=1)
+    commit(watermarks, job_id, "r1", {"n": 1})
     [old] = watermarks.history(job_id)
     assert isinstance(old, LogEntry)
-    commit(watermarks, job_id, "r1", n=2)
+    commit(watermarks, job_id, "r1", {"n": 2})
 
     watermarks.store.write_log(old)
 
@@ -57,7 +58,7 @@ def test_states_that_a_dropped_plan_repeats_can_be_read_when_a_decision_ends_it(
     watermarks: Watermarks, job_id: str, decision: str
 ) -> None:
     """`_delete_unused` keeps what the versions before and after the decision refer to."""
-    commit(watermarks, job_id, "r1", parking=large(1), n=1)
+    commit(watermarks, job_id, "r1", {"parking": large(1), "n": 1})
     run = watermarks.begin(job_id, "r2")
     run.freeze({"parking": run.watermarks["parking"]}, {**run.watermarks, "n": 2})
     after: dict[str, Any] = {"parking": large(1), "n": 1}
