@@ -366,6 +366,54 @@ class SourceError(ConfigurationError):
         super().__init__(f"Source {source!r}: {detail}")
 
 
+class TargetError(ConfigurationError):
+    """A target that cannot be written to, or not in this way."""
+
+    def __init__(self, target: str, detail: str) -> None:
+        self.target = target
+        super().__init__(f"Target {target!r}: {detail}")
+
+
+class TargetTakenError(TargetError):
+    """A target that holds files which this package has not written."""
+
+    def __init__(self, target: str, found: str) -> None:
+        self.found = found
+        super().__init__(
+            target,
+            f"it holds {found!r}, which no job of this package wrote. Name an empty folder, or say beside_others=True "
+            "if its readers are to see both.",
+        )
+
+
+class TargetLayoutError(TargetError):
+    """A target whose folders are laid out in another way than this write asks for."""
+
+
+class UnpublishedError(WatermarkError):
+    """A batch is committed, and readers of its target do not see all of it yet. Nothing is lost."""
+
+    def __init__(self, job_id: str, version: int, target: str) -> None:
+        self.job_id, self.version, self.target = job_id, version, target
+        super().__init__(
+            f"Job {job_id!r}: version {version} is committed, but not all of its files are at {target!r} yet. Mend the "
+            "cause named above; the next run of the job publishes them before it reads anything."
+        )
+
+
+class StagedFilesLostError(TargetError):
+    """Files that a committed batch had staged are gone, and are not at the target either."""
+
+    def __init__(self, target: str, version: int, names: Sequence[str]) -> None:
+        self.version, self.names = version, list(names)
+        shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
+        super().__init__(
+            target,
+            f"{len(self.names)} staged files of version {version} are gone ({shown}). Something else deleted them, "
+            "such as a lifecycle rule. Rewind the job to the version before and run it again.",
+        )
+
+
 class SourceChangedError(SourceError):
     """A context that remembers another source than the one given."""
 

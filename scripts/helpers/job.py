@@ -13,9 +13,10 @@ from scripts.helpers.batch.counts import add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
 from scripts.helpers.batch.files import FilePlanning
 from scripts.helpers.batch.modes import Mode, ModeName
+from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.rows import RowPlanning
 from scripts.helpers.batch.strategies import Beginning, begin
-from scripts.helpers.batch.writing import BatchWriter
+from scripts.helpers.batch.writing import BatchWriter, Layout
 from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
@@ -221,7 +222,14 @@ class IncrementalJob:
         strategy.run.__enter__()
         # A run that saves nothing is no sign that the job is up to date, so it is told to nobody.
         end = EndOfRun(strategy.run, self._reporters if strategy.saves else (), self._clock)
-        batch = Batch(strategy, end, may_be_empty=may_be_empty)
+        publication = Publication(strategy.run, self.spark, self._s3_client)
+        try:
+            # Before anything is planned: else a batch that is committed could wait for its readers for ever.
+            publication.finish_earlier()
+        except BaseException as error:
+            strategy.run.__exit__(type(error), error, None)
+            raise
+        batch = Batch(strategy, end, publication, may_be_empty=may_be_empty)
         files = FilePlanning(batch, self._clock, self._s3_client)
         return _Parts(batch, RowPlanning(batch, self._clock), files, BatchWriter(batch))
 
@@ -373,27 +381,58 @@ class IncrementalJob:
         """
         return self._begun.rows.relationalize(df, root, transformation_ctx)
 
-    def write(self, df: DataFrame | pd.DataFrame, path: str, *, format: str = "parquet", **options: Any) -> int:
-        """Write one batch to ``path/batch_id=…/`` and overwrite only that; return the rows written.
+    def write(
+        self,
+        df: DataFrame | pd.DataFrame,
+        path: str,
+        *,
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
+        batch_folders: bool | None = None,
+        staging: str | None = None,
+        beside_others: bool = False,
+        **options: Any,
+    ) -> int:
+        """Stage one batch for a folder of files, whose readers see it once the run has committed; return its rows.
 
-        A replay leaves the same rows there. `path` ends up partitioned by ``batch_id``. Rows are
-        counted while they are written (Spark's Observation), without a second pass. Parquet
+        Each attempt writes to a hidden folder of its own beside `path`. The commit says which attempt counts, and its
+        files are then renamed, or copied on S3, into `path`, under names that are made of the batch. So a replay
+        leaves the same rows there, whatever an earlier attempt still does. See `FileSink` for what readers see when.
+
+        Rows are counted while they are written (Spark's Observation), without a second pass. Parquet
         timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame
-        of pandas is written as one Parquet file; see `write_pandas`.
+        of pandas is written as Parquet; see `write_pandas`.
 
-        A run that is paused or disabled writes to a batch id made of the mode, the run id and a hash of the
+        A run that is paused or disabled has a batch id made of the mode, the run id and a hash of the
         job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.
+
+        Parameters
+        ----------
+        partition_by
+            Columns whose values become folders, such as ``import_date=2026-11-23/``.
+        batch_folders
+            Whether each batch has a folder ``batch_id=…/`` below `path`, which readers see as a column. None: as it is
+            there already, and without for a new folder.
+        staging
+            Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` beside `path`.
+        beside_others
+            Whether `path` may hold files that no job of this package wrote.
+        **options
+            Of Spark's writer, or of `pandas.DataFrame.to_parquet`.
 
         Raises
         ------
+        TargetError
+            A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to.
         PlanConflictError
-            The batch was written to that path already, and would be replaced; nothing is written.
+            The batch was written to that path already; nothing is written.
         RunClosedError
             The run was committed or aborted.
         FencedError
             Another run took over; nothing is written.
         """
         parts = self._begun
-        rows, size = parts.writer.write(df, path, format, parts.files.s3_client, options)
+        layout = Layout(format, partition_by, batch_folders, staging, beside_others)
+        rows, size = parts.writer.write(df, path, layout, parts.files.s3_client, options)
         add_written(self.metrics, rows, size)
         return rows

@@ -35,6 +35,17 @@ BUILT = [
     (errors.CommitUnknownError("parking", "jr_1"), ["'parking'", "'jr_1'", "Delete no output", "Run the job again"]),
     (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
     (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),
+    (errors.TargetError("s3://raw/repairs", "list it: AccessDenied"), ["'s3://raw/repairs'", "AccessDenied"]),
+    (errors.TargetTakenError("s3://raw/repairs", "a.csv"), ["'s3://raw/repairs'", "'a.csv'", "beside_others=True"]),
+    (errors.TargetLayoutError("s3://raw/repairs", "is flat."), ["'s3://raw/repairs'", "is flat."]),
+    (
+        errors.UnpublishedError("parking", 5, "s3://raw/repairs"),
+        ["'parking'", "version 5", "'s3://raw/repairs'", "next run"],
+    ),
+    (
+        errors.StagedFilesLostError("s3://raw/repairs", 5, ["a", "b", "c", "d"]),
+        ["'s3://raw/repairs'", "4 staged files of version 5", "a, b, c …", "Rewind the job"],
+    ),
     (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
     (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
     (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),
@@ -118,7 +129,8 @@ FAMILIES = [
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "BookmarkImportError",
-            "SourceUnavailableError", "NotOffGlueError",
+            "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
+            "StagedFilesLostError",
         ],
     ),
 ]  # fmt: skip

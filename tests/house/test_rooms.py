@@ -60,11 +60,11 @@ BESIDE = {"__init__", "_lazy", "_moved"}
 BOTO3_USERS = {
     "protocol/store.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "reading/fetch.py", "files/segment_files.py",
-    "sinks/pandas_files.py", "glue/catalog.py",
+    "sinks/places.py", "glue/catalog.py",
 }  # fmt: skip
 S3_CALLERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "reading/fetch.py", "files/segment_files.py",
-    "sinks/pandas_files.py",
+    "sinks/places.py",
 }  # fmt: skip
 
 HELPER_FILES = files_below(HELPERS)

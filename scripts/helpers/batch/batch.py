@@ -15,6 +15,7 @@ from scripts.helpers.rows.counts import RowCounts
 
 if TYPE_CHECKING:
     from scripts.helpers.batch.end_of_run import EndOfRun
+    from scripts.helpers.batch.publishing import Publication
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ class Batch:
         What the run's mode decides, with the run.
     end
         The end of that run.
+    publication
+        The output of that run.
     may_be_empty
         Whether a clean exit commits although no source was asked for.
 
@@ -49,14 +52,19 @@ class Batch:
         Of the rows that are read.
     reads_files
         Whether files are among the sources.
+    file_sources
+        The prefixes of those that are tracked.
     """
 
-    def __init__(self, strategy: Strategy, end: EndOfRun, *, may_be_empty: bool = False) -> None:
-        self.strategy, self.run, self.end = strategy, strategy.run, end
+    def __init__(
+        self, strategy: Strategy, end: EndOfRun, publication: Publication, *, may_be_empty: bool = False
+    ) -> None:
+        self.strategy, self.run, self.end, self.publication = strategy, strategy.run, end, publication
         self.may_be_empty = may_be_empty
         self.contexts: dict[str, Mapping[str, Any]] = {}
         self.counts = RowCounts()
         self.reads_files = False
+        self.file_sources: list[str] = []
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[Reader] = []
         self._outcome: str | None = None
@@ -171,7 +179,11 @@ class Batch:
             except BaseException as error:
                 self.end.tell(error)
                 raise
-            self.end.committed(metrics)
+            try:
+                # After the commit, and only then: before it nobody knows which attempt readers are to see.
+                self.publication.publish()
+            finally:
+                self.end.committed(metrics)
         return self._outcome
 
     def _commit(self, metrics: dict[str, Any]) -> str:
@@ -188,12 +200,13 @@ class Batch:
         self.end.check()
         metrics.update(self.counts.metrics())
         metrics.update(files_read(self.contexts))
-        return self.run.commit(**counts_to_save(metrics, self.run.plan.next))
+        return self.publication.commit(counts_to_save(metrics, self.run.plan.next))
 
     def abort(self) -> None:
         """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
         with self.end.always:
             self.run.abort()
+            self.publication.drop()
             self.end.tell(RunClosedError(self.run.job_id, self.run.run_id, "aborted", "commit"))
 
     def leave(
@@ -212,5 +225,6 @@ class Batch:
                     self.run.__exit__(type(failure), failure, None)
                     raise
             self.run.__exit__(kind, error, trace)
+            self.publication.drop()
             if error is not None:
                 self.end.tell(error)

@@ -79,6 +79,7 @@ class FilePlanning:
             **options,
         )
         check_on_changed(on_changed, bookmark.location, bookmark.options)
+        batch.file_sources.append(str(bookmark.location))
         planned: Mapping[str, Any]
         state: Mapping[str, Any] | None
         if settled is None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from scripts.helpers.batch.modes import Mode
 from scripts.helpers.errors import PlanConflictError, RunClosedError
-from scripts.helpers.protocol.head import Head, LogEntry, Plan
+from scripts.helpers.protocol.head import Head, LogEntry, Outputs, Plan
 from scripts.helpers.protocol.names import BatchId, check_run_id
 from scripts.helpers.watermarks import Watermarks
 
@@ -115,7 +115,7 @@ class UnsavedRun:
         if self._closed:
             raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
 
-    def commit(self, **metrics: Any) -> str:
+    def commit(self, outputs: Outputs = (), /, **metrics: Any) -> str:
         """End the run, which saves nothing; return ``"unsaved"``."""
         self._closed = "committed"
         logger.info("event=not_saved job=%s run=%s mode=%s", self.job_id, self.run_id, self.mode.name)

@@ -28,9 +28,8 @@ def write_files(
     """Write a DataFrame into a folder.
 
     As Glue's, it appends, so rows come twice if a run dies between write and commit. With
-    ``perBatch`` among the options they do not: the batch is frozen before it is written, and a
-    replay replaces ``batch_id=…/`` below the path. All sources must then be read before the first
-    write.
+    ``perBatch`` among the options they do not: `IncrementalJob.write` writes them, so that readers see each
+    row once, after the commit. All sources must then be read before the first write.
 
     Parameters
     ----------
@@ -82,7 +81,6 @@ def _replace(
         raise PlanConflictError(
             "(none)", "perBatch needs a run with bookmarks enabled. Call Job.init before, or leave the option out."
         )
-    if keys:
-        raise GlueOptionError("partitionKeys", "and 'perBatch' are both given. Use one of them.")
     if df.columns:
-        job.write(df, path, format=name, **options)
+        left: dict[str, Any] = dict(options)
+        job.write(df, path, format=name, partition_by=keys, **left)

@@ -26,6 +26,10 @@ SUCCESS = ("COMMIT", "IMPORT")
 """What a change is called when it ends a run well; a run item is kept for each."""
 
 
+Outputs = tuple[Mapping[str, Any], ...]
+"""What an attempt staged, one map for each target, as its sink describes it: texts and whole numbers only."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """Who works on the job, and until when the right to do so lasts."""
@@ -89,6 +93,8 @@ class Change:
     fence: int | None = None
     runs: int | None = None
     failed: int | None = None
+    outputs: Outputs = ()
+    """What the run left for each of its targets; the version stands for this attempt's output and no other."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,6 +134,8 @@ class Head:
     """What is committed for a job, and what is open.
 
     `version` grows by one at every commit and never goes down; `fence` grows at every `claimed`.
+    `unpublished` is committed output that readers of its target may not see yet. Every transition
+    carries it along, decisions as well: it is what a publisher that died left to the next one.
     """
 
     job_id: str
@@ -138,6 +146,7 @@ class Head:
     last: Change | None = None
     claim: Claim | None = None
     plan: Plan | None = None
+    unpublished: Outputs = ()
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -249,8 +258,13 @@ class Head:
             )
         return replace(self, plan=plan)
 
-    def committed(self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None) -> Head:
-        """Commit: the plan's own `next` becomes the watermarks, the job is let go."""
+    def committed(
+        self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None, outputs: Outputs = ()
+    ) -> Head:
+        """Commit: the plan's own `next` becomes the watermarks, the job is let go.
+
+        `outputs` is what this attempt staged. From here on it is what the version stands for.
+        """
         if self.plan is None or self.claim is None:
             raise PlanConflictError(self.job_id, "there is no frozen plan to commit. Call freeze first.")
         change = Change(
@@ -266,8 +280,21 @@ class Head:
             fence=self.fence,
             runs=self.runs + 1,
             failed=self.begun - 1,
+            outputs=outputs,
         )
-        return replace(self, version=self.version + 1, watermarks=self.plan.next, last=change, claim=None, plan=None)
+        return replace(
+            self,
+            version=self.version + 1,
+            watermarks=self.plan.next,
+            last=change,
+            claim=None,
+            plan=None,
+            unpublished=self.unpublished + outputs,
+        )
+
+    def published(self, outputs: Outputs) -> Head:
+        """Take output that is published off the list; nothing else changes."""
+        return replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
 
     def released(self) -> Head:
         """Abort: let go of the job; the plan stays for the next run."""

@@ -6,6 +6,7 @@ Range keys sort so that the original class, which takes the last item of a job, 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 from scripts.helpers.errors import CorruptItemError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
-from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan
 from scripts.helpers.protocol.values import Attribute, from_utc_string, to_utc_string
 
 Item = dict[str, Attribute]
@@ -92,6 +93,8 @@ def head_to_item(head: Head) -> Item:
     if head.plan:
         item["planId"] = {"S": head.plan.plan_id}
         item["plan"] = {"M": _plan_to_map(head.plan)}
+    if head.unpublished:
+        item["unpublished"] = _outputs(head.unpublished)
     return item
 
 
@@ -147,7 +150,14 @@ def _change_to_map(change: Change) -> Item:
     for name, text in texts.items():
         if text is not None:
             item[name] = {"S": text}
+    if change.outputs:
+        item["outputs"] = _outputs(change.outputs)
     return item
+
+
+def _outputs(outputs: Outputs) -> Attribute:
+    # One text: nobody asks DynamoDB for a part of it, and a map for each target would need its types beside it.
+    return {"S": json.dumps(outputs)}
 
 
 def _counts_to_map(change: Change) -> Item:
@@ -241,6 +251,7 @@ def _head(item: Item) -> Head:
         last=_change(item["last"]["M"]) if "last" in item else None,
         claim=claim,
         plan=plan,
+        unpublished=_outputs_in(item, "unpublished"),
     )
 
 
@@ -269,6 +280,7 @@ def _change(item: Item) -> Change:
         fence=_count(item, "fence"),
         runs=_count(item, "runs"),
         failed=_count(item, "failed"),
+        outputs=_outputs_in(item, "outputs"),
     )
 
 
@@ -288,6 +300,13 @@ def _run(item: Item) -> dict[str, Any]:
 
 def _text(item: Item, name: str) -> str | None:
     return item[name]["S"] if name in item else None
+
+
+def _outputs_in(item: Item, name: str) -> Outputs:
+    found = json.loads(item[name]["S"]) if name in item else []
+    if not isinstance(found, list) or not all(isinstance(output, dict) for output in found):
+        raise ValueError("outputs are a list of maps")
+    return tuple(found)
 
 
 def _count(item: Item, name: str) -> int | None:

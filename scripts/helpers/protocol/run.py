@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, lazy_blobs, references, spill_large, take_blobs
-from scripts.helpers.protocol.head import Head, Plan
+from scripts.helpers.protocol.head import Change, Head, Outputs, Plan
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.races import Lost, Written
@@ -52,6 +53,8 @@ class Run:
     job_id, run_id : str
     replay : bool
         The plan was frozen by an earlier attempt; take exactly that.
+    outputs : tuple
+        After the commit: what its version stands for at the targets. After "already" that of the attempt that won.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Run:
         self._closed: str | None = None
         self._written: set[str] = set()
         self._batch_id = head.next_batch
+        self.outputs: Outputs = ()
         self.job_id = head.job_id
         self.run_id = head.claim.run_id
         self.attempt = head.claim.attempt
@@ -181,11 +185,13 @@ class Run:
         self._check_open("check")
         self._require(self._head, self._store.read_head(self.job_id))
 
-    def commit(self, **metrics: Any) -> str:
+    def commit(self, outputs: Outputs = (), /, **metrics: Any) -> str:
         """Make the plan's progress durable in one write, and let go of the job.
 
         Parameters
         ----------
+        outputs
+            What this attempt staged for its targets, as sinks return it. Publish it after this call.
         **metrics
             Counts to keep beside the watermark (rows, bytes); none may have a watermark's name.
 
@@ -204,7 +210,8 @@ class Run:
         with self._calls, self._lock:
             self._check_open("commit")
             items.encode_metrics(metrics, self.plan.next if self.plan else {})
-            before, after = self._head, self._head.committed(token=new_token(), now=self._clock(), metrics=metrics)
+            before = self._head
+            after = before.committed(token=new_token(), now=self._clock(), metrics=metrics, outputs=outputs)
             try:
                 outcome = self._store.swap(before, after, self._budget)
             except StoreUnavailableError as error:
@@ -213,15 +220,48 @@ class Run:
             if isinstance(outcome, Lost):
                 # A run that took over replays this very plan. If it has committed, this batch is done, by the same
                 # batch id: to fail now would have people delete rows that count.
-                if not self._committed_by_other(before, outcome.to):
+                made = self._committed_from(before, outcome.to)
+                if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
+                # The output that counts is that of the attempt that won. It may be this one, whose answer was lost.
+                self.outputs = made.outputs
+                after = replace(after, unpublished=outcome.to.unpublished)
+            else:
+                self.outputs = outputs
             self._head, self._closed = after, "committed"
         self._stop_heartbeat()
         if said == "done":
             self._finish(before, after)
         logger.info("event=committed outcome=%s job=%s run=%s version=%d", said, self.job_id, self.run_id, self.version)
         return said
+
+    @property
+    def unpublished(self) -> Outputs:
+        """Committed output that readers of its target may not see yet, as this run knows of it."""
+        return self._head.unpublished
+
+    def is_unpublished(self, output: Mapping[str, Any]) -> bool:
+        """Ask the table whether some output still waits for somebody to publish it."""
+        current = self._store.read_head(self.job_id)
+        return current is not None and output in current.unpublished
+
+    def published(self, outputs: Outputs) -> None:
+        """Note that readers of the targets see some committed output: no run has to look after it any more.
+
+        Before the commit the note goes with this run's next write. After it the head is written once more.
+        """
+        with self._lock:
+            before = self._head
+            self._head = before.published(outputs)
+            if self._closed != "committed" or self._head == before:
+                return
+            try:
+                # A run that has begun meanwhile may have taken the list along. It looks again, and finds nothing to
+                # do: not worth a second try.
+                self._store.swap(before, self._head, self._budget)
+            except WatermarkError as error:
+                logger.warning("event=publish_note_deferred job=%s run=%s error=%s", self.job_id, self.run_id, error)
 
     def abort(self) -> None:
         """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again."""
@@ -292,15 +332,15 @@ class Run:
     def _fenced(self, current: Head | None) -> FencedError:
         return FencedError(self.job_id, self.run_id, self.fence, current.fence if current else 0)
 
-    def _committed_by_other(self, before: Head, current: Head | None) -> bool:
-        """Tell whether another attempt made the version that this run was about to make, from the same plan."""
+    def _committed_from(self, before: Head, current: Head | None) -> Change | None:
+        """Return what made the version that this run was about to make, if it was made from the same plan."""
         if current is None or before.plan is None or current.epoch != before.epoch or current.version <= before.version:
-            return False
+            return None
         change = current.last
         if current.version > before.version + 1:
             entry = self._store.read_log(self.job_id, before.version + 1)
             change = entry.change if entry else None
-        return change is not None and change.plan_id == before.plan.plan_id
+        return change if change is not None and change.plan_id == before.plan.plan_id else None
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:

@@ -1,6 +1,6 @@
-"""Writing a batch so that it is there once.
+"""Writing a batch so that it is there once: staged by each attempt, published when the head has named the winner.
 
-May not know: how a batch was chosen. Rows and the id of their batch come in.
+May not know: how a batch was chosen, or what a head is. Rows and the id of their batch come in.
 """
 
 from typing import TYPE_CHECKING
@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    from scripts.helpers.sinks.files import FileSink
+    from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
     from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 __all__ = [
+    "FileSink",
+    "Output",
     "timestamps_with_statistics",
     "write_pandas",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "files": ["FileSink"],
+        "outputs": ["Output"],
         "pandas_files": ["write_pandas"],
         "spark_files": ["timestamps_with_statistics"],
     },

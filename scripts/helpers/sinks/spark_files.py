@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-logger = logging.getLogger(__name__)
+    from pyspark.sql import DataFrame
 
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 
 
-def write_spark(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> tuple[int, int | None]:
-    """Write rows to a folder and return how many, and their bytes if those are known. Again, it is replaced as a whole.
+def write_spark(
+    df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
+) -> int:
+    """Write rows to a folder that is not there yet, and return how many.
 
     Rows are counted while they are written (Spark's Observation), without a second pass.
 
     Parameters
     ----------
     folder
-        That of one batch, and of nothing else.
+        Its URI.
     options
         Of Spark's writer.
     """
@@ -33,20 +32,10 @@ def write_spark(df: DataFrame, folder: str, format: str, options: Mapping[str, A
     written = Observation()
     counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
     with timestamps_with_statistics(df, format):
-        counted.write.format(format).options(**options).mode("overwrite").save(folder)
-    return int(written.get["rows"]), bytes_below(df.sparkSession, folder)
-
-
-def bytes_below(spark: SparkSession, folder: str) -> int | None:
-    """Return the bytes of all files below a folder, as its file system adds them up; None where that is unknown."""
-    try:
-        path: Any = spark._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
-        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        return int(files.getContentSummary(path).getLength())
-    except Exception as error:
-        # The rows are written: a count that is only told must not make that a failure. Spark Connect has no JVM.
-        logger.debug("event=bytes_unknown error=%s", type(error).__name__)
-        return None
+        # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
+        writer = counted.write.format(format).options(**options).mode("errorifexists")
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(folder)
+    return int(written.get["rows"])
 
 
 @contextmanager

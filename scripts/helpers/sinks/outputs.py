@@ -1,0 +1,130 @@
+"""What an attempt staged for one target, as the head and the log keep it. Pure.
+
+Names of folders and files say whose they are, so that a reader of a listing needs nothing else: the job (hashed,
+as names of jobs may hold anything), the batch, and of a staged folder the attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from scripts.helpers.protocol.names import BatchId
+
+MANIFEST = "_manifest"
+"""The list of an attempt's files, written last. Its name is hidden from readers, as Spark's `_SUCCESS` is."""
+BATCH_COLUMN = "batch_id"
+_FINAL = re.compile(r"part-[0-9]{5,}-([0-9a-f]{8})-(.+)-([0-9]{10})(?:\..*)?")
+_STAGED = re.compile(r"(.+)-([0-9]{10})-f[0-9]+-[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one attempt at a batch staged for one target.
+
+    Attributes
+    ----------
+    sink
+        Which kind of sink: ``files``.
+    target
+        The URI of the target, without a slash at its end.
+    staging, folder
+        The URI below which attempts stage, and the folder of this one there.
+    job
+        The job, as `job_hash` writes it.
+    epoch, version, fence
+        Of the batch, and of the attempt.
+    files, bytes
+        How many, and how large they are together.
+    batch_folders
+        Whether they go below ``batch_id=…/``.
+    replaces
+        Whether what an earlier attempt published under the same batch id goes: of a run that saves nothing, whose
+        attempts no commit tells apart.
+    """
+
+    sink: str
+    target: str
+    staging: str
+    folder: str
+    job: str
+    epoch: str
+    version: int
+    fence: int
+    files: int
+    bytes: int
+    batch_folders: bool = False
+    replaces: bool = False
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Output:
+        """Read what `record` made; fields of later versions of this package are passed over."""
+        return cls(**{field.name: record[field.name] for field in fields(cls) if field.name in record})
+
+    def record(self) -> dict[str, Any]:
+        """Return it as texts and whole numbers, for the head and the log."""
+        return asdict(self)
+
+    @property
+    def batch(self) -> str:
+        """The batch as its files and folders are named."""
+        return f"{self.epoch}-{self.version:010d}"
+
+    def final_name(self, number: int, staged: str) -> str:
+        """Return the name at the target of the file that was staged as `staged`, the number-th of the batch.
+
+        It is the same whoever publishes, and however often: that makes a publication repeatable.
+        """
+        folders, _, name = staged.rpartition("/")
+        # Spark names them part-00000-<uuid>-c000.snappy.parquet: all from the first dot on tells readers the format.
+        ending = name[name.index(".") :] if "." in name else ""
+        parts = [f"{BATCH_COLUMN}={self.batch}"] if self.batch_folders else []
+        parts += [folders] if folders else []
+        return "/".join([*parts, f"part-{number:05d}-{self.job}-{self.batch}{ending}"])
+
+    def is_published_name(self, name: str) -> bool:
+        """Tell whether a name at the target is one of this batch."""
+        return batch_of(name) == (self.job, self.epoch, self.version)
+
+
+def job_hash(job_id: str) -> str:
+    """Return a job as it stands in names of files."""
+    return hashlib.sha256(job_id.encode()).hexdigest()[:8]
+
+
+def folder_of(batch: BatchId, fence: int, token: str) -> str:
+    """Return the folder of one attempt, relative to the staging place.
+
+    The token keeps even attempts apart that share a fence: those of runs that save nothing, and those of a table
+    and its restored copy.
+    """
+    return f"{job_hash(batch.job_id)}/{batch}-f{fence}-{token}"
+
+
+def version_of(folder: str, epoch: str) -> int | None:
+    """Return the version that an attempt's folder is of, without its path; None if it is of another epoch."""
+    found = _STAGED.fullmatch(folder)
+    return int(found[2]) if found and found[1] == epoch else None
+
+
+def batch_of(name: str) -> tuple[str, str, int] | None:
+    """Return job, epoch and version that a published name is of; None if it is not one of ours."""
+    found = _FINAL.fullmatch(name.rpartition("/")[2])
+    return (found[1], found[2], int(found[3])) if found else None
+
+
+def staging_beside(target: str) -> str:
+    """Return where attempts at a target stage unless told otherwise: in a hidden folder beside it.
+
+    Not within: DuckDB and others who are asked for ``**/*.parquet`` do not know which names are hidden.
+
+    >>> staging_beside("s3://raw/repairs"), staging_beside("s3://raw")
+    ('s3://raw/_repairs.staging', '')
+    """
+    start, _, name = target.rpartition("/")
+    if not name or start.endswith((":/", ":")):
+        return ""
+    return f"{start}/_{name}.staging"

@@ -1,0 +1,384 @@
+"""Where files lie, and the few things that are done to them: local directories, S3, and what else Hadoop knows.
+
+A place begins at its root. Names are relative to that, with slashes. What goes wrong is a `TargetError` that
+names the action and the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from io import BytesIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from boto3.exceptions import Boto3Error
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import SparkSession
+
+CONNECTIONS = 16
+"""Copies at once. S3 takes 3,500 writes a second below one prefix, and one copy takes about 50 ms."""
+MAX_COPY_BYTES = 5 * 1024**3
+"""S3 copies no more in one request; what is larger goes in parts."""
+MAX_DELETED = 1_000
+"""Keys in one request to delete."""
+
+
+class Place(Protocol):
+    """A folder whose files are listed, moved and deleted."""
+
+    root: str
+
+    def uri(self, name: str) -> str:
+        """Return the URI of a file or folder, as Spark takes it."""
+
+    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
+        """Return the bytes of each file in a folder and below, by name; at most so many. None if it is not there."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a file holds; None if it is not there."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file as a whole: whoever reads it sees all of it or nothing."""
+
+    def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
+        """Move files, by old name, to their new names at a place of the same kind.
+
+        Returns the old names of those that are not there. A new name that is taken already is replaced. On S3 the old
+        file stays, as a copy is all there is.
+        """
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete files; they may be gone."""
+
+    def delete_folder(self, folder: str, last: str) -> None:
+        """Delete a folder with all that is in it, the file `last` after all others."""
+
+
+class LocalPlace:
+    """A directory of this machine, or one that all machines of a cluster mount."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+
+    def uri(self, name: str) -> str:
+        """Return the URI of a file or folder."""
+        return f"file://{self._path(name)}"
+
+    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
+        """Return the bytes of each file, by name."""
+        with _typed("list", self.uri(folder)):
+            return dict(islice(self._walk(folder.rstrip("/")), most))
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a file holds; None if it is not there."""
+        with _typed("read", self.uri(name)):
+            try:
+                with open(self._path(name), "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file under another name, and give it its own when all is on disk."""
+        path = self._path(name)
+        unfinished = f"{path}.unfinished"
+        with _typed("write", self.uri(name)):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(unfinished, "wb") as file:
+                file.write(data)
+                file.flush()
+                # Else a power cut after the rename may leave an empty file under the final name.
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+
+    def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
+        """Rename files, which takes no time whatever their size."""
+        gone = []
+        for folder in {os.path.dirname(to._path(new)) for new in names.values()}:
+            with _typed("make the folder", folder):
+                os.makedirs(folder, exist_ok=True)
+        for old, new in names.items():
+            with _typed("rename to", to.uri(new)):
+                try:
+                    os.replace(self._path(old), to._path(new))
+                except FileNotFoundError:
+                    gone.append(old)
+        return gone
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete files; they may be gone."""
+        for name in names:
+            with _typed("delete", self.uri(name)):
+                try:
+                    os.remove(self._path(name))
+                except FileNotFoundError:
+                    continue
+
+    def delete_folder(self, folder: str, last: str) -> None:
+        """Delete a folder, the file `last` after all others."""
+        self.delete([name for name in self.files(folder) if name != last])
+        self.delete([last])
+        # Empty by now but for what somebody writes at this moment, who may as well find that it is gone.
+        shutil.rmtree(self._path(folder), ignore_errors=True)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, name) if name else self.root
+
+    def _walk(self, folder: str) -> Iterator[tuple[str, int]]:
+        try:
+            with os.scandir(self._path(folder)) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir():
+                yield from self._walk(name)
+                continue
+            try:
+                yield name, entry.stat().st_size
+            except FileNotFoundError:
+                continue  # Moved or deleted since the directory was read.
+
+
+class S3Place:
+    """A prefix of a bucket.
+
+    Requests: a listing one for each 1,000 files, a move one for each file (sixteen at once), a deletion one for
+    each 1,000 files.
+    """
+
+    def __init__(self, root: str, client: S3Client | None = None) -> None:
+        self.root = root.rstrip("/")
+        scheme, _, rest = self.root.partition("://")
+        self._scheme = scheme
+        self.bucket, _, prefix = rest.partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._client = client or make_client(CONNECTIONS)
+
+    def uri(self, name: str) -> str:
+        """Return the URI of a file or folder, in the scheme of the root."""
+        return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
+
+    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
+        """Return the bytes of each object below a prefix, by name."""
+        prefix = self._prefix + (f"{folder.rstrip('/')}/" if folder else "")
+        found: dict[str, int] = {}
+        config: Any = {"PageSize": most}
+        with _typed("s3:ListBucket on", self.uri(folder)):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, PaginationConfig=config
+            )
+            for page in pages:
+                for listed in page.get("Contents", []):
+                    found[listed["Key"][len(self._prefix) :]] = listed["Size"]
+                if most is not None:
+                    break
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        """Return what an object holds; None if it is not there."""
+        with _typed("s3:GetObject on", self.uri(name)):
+            try:
+                return self._client.get_object(Bucket=self.bucket, Key=self._prefix + name)["Body"].read()
+            except ClientError as error:
+                if code_of(error) in ("NoSuchKey", "404"):
+                    return None
+                raise
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put an object, which S3 shows as a whole or not at all."""
+        with _typed("s3:PutObject on", self.uri(name)):
+            # In parts where it is large: a single request takes no more than 5 GB.
+            self._client.upload_fileobj(BytesIO(data), self.bucket, self._prefix + name)
+
+    def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: S3Place) -> list[str]:
+        """Copy objects within S3, many at once. Their bytes come nowhere near this machine."""
+
+        def copy(old: str) -> bool:
+            return self._copy(old, to, names[old], sizes[old])
+
+        with ThreadPoolExecutor(CONNECTIONS) as threads:
+            return [old for old, copied in zip(names, threads.map(copy, names), strict=True) if not copied]
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete objects; they may be gone."""
+        left = [{"Key": self._prefix + name} for name in names]
+        while left:
+            part, left = left[:MAX_DELETED], left[MAX_DELETED:]
+            with _typed("s3:DeleteObject on", self.uri("")):
+                answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
+            # S3 answers 200 also where it refused to delete some of the keys.
+            for refused in answer.get("Errors", []):
+                raise TargetError(self.uri(""), f"s3:DeleteObject on {refused.get('Key')!r}: {refused.get('Code')}")
+
+    def delete_folder(self, folder: str, last: str) -> None:
+        """Delete a prefix, the object `last` after all others."""
+        self.delete([name for name in self.files(folder) if name != last])
+        self.delete([last])
+
+    def _copy(self, old: str, to: S3Place, new: str, size: int) -> bool:
+        source: Any = {"Bucket": self.bucket, "Key": self._prefix + old}
+        with _typed("s3:PutObject (or s3:GetObject on its staged file) for", to.uri(new)):
+            try:
+                if size < MAX_COPY_BYTES:
+                    self._client.copy_object(Bucket=to.bucket, Key=to._prefix + new, CopySource=source)
+                else:
+                    self._client.copy(source, to.bucket, to._prefix + new)
+            except ClientError as error:
+                if code_of(error) in ("NoSuchKey", "404"):
+                    return False
+                raise
+        return True
+
+
+class HadoopPlace:
+    """What only Hadoop has a file system for, such as HDFS; through Spark's JVM, so not over Spark Connect."""
+
+    def __init__(self, root: str, spark: SparkSession) -> None:
+        self.root = root.rstrip("/")
+        jvm = spark._jvm
+        assert jvm is not None
+        self._jvm: Any = jvm
+        self._system: Any = self._path("").getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._start = len(self._system.makeQualified(self._path("")).toUri().getPath().rstrip("/")) + 1
+
+    def uri(self, name: str) -> str:
+        """Return the URI of a file or folder."""
+        return f"{self.root}/{name}".rstrip("/")
+
+    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
+        """Return the bytes of each file, by name."""
+        found: dict[str, int] = {}
+        with _typed("list", self.uri(folder)):
+            if not self._system.exists(self._path(folder)):
+                return found
+            listed = self._system.listFiles(self._path(folder), True)
+            while listed.hasNext() and (most is None or len(found) < most):
+                status = listed.next()
+                found[status.getPath().toUri().getPath()[self._start :]] = int(status.getLen())
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a file holds; None if it is not there."""
+        with _typed("read", self.uri(name)):
+            if not self._system.exists(self._path(name)):
+                return None
+            stream = self._system.open(self._path(name))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file under another name, and give it its own when it is closed."""
+        unfinished = self._path(f"{name}.unfinished")
+        with _typed("write", self.uri(name)):
+            stream = self._system.create(unfinished, True)
+            stream.write(bytearray(data))
+            stream.close()
+            self._system.delete(self._path(name), False)
+            self._system.rename(unfinished, self._path(name))
+
+    def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: HadoopPlace) -> list[str]:
+        """Rename files."""
+        gone = []
+        for folder in {new.rpartition("/")[0] for new in names.values()}:
+            with _typed("make the folder", to.uri(folder)):
+                self._system.mkdirs(to._path(folder))
+        for old, new in names.items():
+            with _typed("rename to", to.uri(new)):
+                # Hadoop says False where the old one is gone, and where the new one is there already: then its
+                # content is the same, as both names stand for one file of one batch.
+                if not self._system.rename(self._path(old), to._path(new)):
+                    gone.append(old)
+        return gone
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete files; they may be gone."""
+        for name in names:
+            with _typed("delete", self.uri(name)):
+                self._system.delete(self._path(name), False)
+
+    def delete_folder(self, folder: str, last: str) -> None:
+        """Delete a folder, the file `last` after all others."""
+        self.delete([name for name in self.files(folder) if name != last])
+        with _typed("delete", self.uri(folder)):
+            self._system.delete(self._path(folder), True)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.uri(name))
+
+
+def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) -> Place:
+    """Return the place that a path names: by Hadoop's default file system where it has no scheme.
+
+    Raises
+    ------
+    InvalidValueError
+        Nobody here knows the scheme.
+    """
+    if not path or path != path.strip():
+        raise InvalidValueError(f"The path {path!r} names no folder. Write s3://bucket/prefix/ or a directory.")
+    path = _qualified(path, spark)
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return LocalPlace(path.removeprefix("file:"))
+    if scheme == "file":
+        return LocalPlace(rest)
+    if scheme in ("s3", "s3a", "s3n"):
+        return S3Place(path, s3_client)
+    if _jvm_of(spark) is None:
+        raise InvalidValueError(f"{path!r} needs a Spark session with a JVM. Write s3://… or a directory without one.")
+    assert spark is not None
+    return HadoopPlace(path, spark)
+
+
+def _qualified(path: str, spark: SparkSession | None) -> str:
+    """Return a path with its scheme: one without is where Spark would write it, which on EMR is HDFS."""
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or _jvm_of(spark) is None:
+        return path
+    assert spark is not None
+    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    default = str(conf.get("fs.defaultFS", "file:///"))
+    if default.startswith("file:"):
+        return path
+    named: Any = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+    return str(named.getFileSystem(conf).makeQualified(named).toString())
+
+
+def _jvm_of(spark: SparkSession | None) -> Any:
+    # Spark Connect has no JVM here, and says so by an error.
+    try:
+        return spark._jvm if spark is not None else None
+    except Exception:
+        return None
+
+
+@contextmanager
+def _typed(action: str, uri: str) -> Iterator[None]:
+    """Raise TargetError for what storage says, with the action that it refused and on what."""
+    try:
+        yield
+    except Boto3Error as error:
+        # Of an upload in parts, which hides what S3 said.
+        raise TargetError(uri, f"{action} {uri}: {error}") from error
+    except (ClientError, BotoCoreError, OSError) as error:
+        raise login_or_load(uri, error) or TargetError(uri, f"{action} {uri}: {code_of(error)}") from error
+    except Exception as error:
+        # Of Hadoop, through py4j. Its first line names the Java class and the reason.
+        if type(error).__name__ != "Py4JJavaError":
+            raise
+        reason = str(error.java_exception).splitlines()[0]  # type: ignore[attr-defined]
+        raise TargetError(uri, f"{action} {uri}: {reason}") from error
