@@ -1,0 +1,312 @@
+"""A scheduler of interleavings: attempts at one batch, and a person, one of which moves at a time.
+
+Every request to DynamoDB and every operation on a file is a point at which an actor may be paused, killed or
+overtaken, or its reply be lost. A number decides all of it, so each interleaving can be had again. Nothing sleeps:
+leases end because the clock is moved.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from scripts.helpers.batch.batch import NOTHING, Batch
+from scripts.helpers.batch.end_of_run import EndOfRun
+from scripts.helpers.batch.publishing import Publication
+from scripts.helpers.batch.strategies import Saving
+from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
+from scripts.helpers.protocol import items
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import batch_of
+from scripts.helpers.sinks.places import Place
+from scripts.helpers.watermarks import Watermarks
+from tests.support.dynamodb import Died, FakeDynamoDB
+from tests.support.patience import PATIENCE
+
+JOB, TARGET, CONTEXT = "repairs", "s3://raw/repairs", "rows"
+LEASE = timedelta(minutes=15)
+START = datetime(2026, 3, 29, tzinfo=timezone.utc)
+FAULTS = ("reply-lost", "drop", "re-send")
+
+
+class WrongTarget(AssertionError):
+    """Readers of the target saw what they must not see."""
+
+
+class Storage:
+    """A bucket, or a file system: whole files by URI. Each change of it is one point."""
+
+    def __init__(self, point: Callable[[str], None], *, renames: bool) -> None:
+        self.point, self.renames = point, renames
+        self.held: dict[str, bytes] = {}
+        self.watch: Callable[[], None] = lambda: None
+
+    def change(self, what: str, change: Callable[[], Any]) -> Any:
+        self.point(what)
+        result = change()
+        self.watch()
+        return result
+
+
+class MemoryPlace:
+    """A place in such a storage."""
+
+    def __init__(self, root: str, storage: Storage) -> None:
+        self.root, self.storage = root.rstrip("/"), storage
+
+    def uri(self, name: str) -> str:
+        return f"{self.root}/{name}".rstrip("/")
+
+    def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
+        start = f"{self.uri(folder)}/"
+        self.storage.point("list")
+        found = [uri for uri in sorted(self.storage.held) if uri.startswith(start)]
+        return {uri[len(self.root) + 1 :]: len(self.storage.held[uri]) for uri in found[:most]}
+
+    def read(self, name: str) -> bytes | None:
+        self.storage.point("read")
+        return self.storage.held.get(self.uri(name))
+
+    def write(self, name: str, data: bytes) -> None:
+        self.storage.change("write", lambda: self.storage.held.update({self.uri(name): data}))
+
+    def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: MemoryPlace) -> list[str]:
+        def move(old: str, new: str) -> bool:
+            data = self.storage.held.get(old)
+            if data is None:
+                return False
+            self.storage.held[new] = data
+            if self.storage.renames:
+                del self.storage.held[old]
+            return True
+
+        return [
+            old
+            for old, new in names.items()
+            if not self.storage.change("move", lambda old=old, new=new: move(self.uri(old), to.uri(new)))
+        ]
+
+    def delete(self, names: Collection[str]) -> None:
+        for name in sorted(names):
+            self.storage.change("delete", lambda name=name: self.storage.held.pop(self.uri(name), None))
+
+    def delete_folder(self, folder: str, last: str) -> None:
+        self.delete([name for name in self.files(folder) if name != last])
+        self.delete([last])
+
+
+class Actor:
+    """One process, as a thread that moves only when it is told."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self.name, self._work = name, work
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self.is_over = self.is_killed = False
+        self.cut_off = 0
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def step(self) -> None:
+        """Let the actor go on to its next point."""
+        self._go.release()
+        assert self._stopped.acquire(timeout=PATIENCE), f"{self.name} hangs"
+
+    def pause(self) -> None:
+        """Wait, in the actor's own thread, until it is told to go on."""
+        self._stopped.release()
+        self._go.acquire()
+        if self.is_killed:
+            raise Died(self.name)
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            if not self.is_killed:
+                self._work()
+        except Died:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.is_over = True
+        self._stopped.release()
+
+
+class Interleaving:
+    """One story, decided by its number: who moves when, who dies, which replies are lost, and when the lease ends."""
+
+    def __init__(self, number: int) -> None:
+        self.random = random.Random(number)
+        self.database = FakeDynamoDB()
+        self.database.fault = lambda _number, operation, _params: self._request(operation)
+        self.storage = Storage(self._point, renames=self.random.random() < 0.5)
+        self.storage.watch = self.look
+        self.now, self.source = START, self.random.randint(1, 4)
+        self.is_faulty = True
+        self.trace: list[str] = []
+        self.refused: Counter[str] = Counter()
+        self._actors: dict[int, Actor] = {}
+        self._by_thread = threading.local()
+        self.watermarks = Watermarks("table", self.database, clock=lambda: self.now)
+        self.watermarks.store.sleep = lambda _seconds: None
+
+    # --- what actors do -------------------------------------------------------------------------
+
+    def attempt(self, run_id: str) -> bool:
+        """Run the job once, as `IncrementalJob` does; tell whether it took anything."""
+        run = self.watermarks.begin(JOB, run_id, lease=LEASE)
+        publication = Publication(run, None, None)
+        batch = Batch(Saving(run), EndOfRun(run, (), lambda: self.now), publication)
+        try:
+            publication.finish_earlier()
+            settled = batch.settled(CONTEXT)
+            if settled is None:
+                low = (run.state(CONTEXT) or {"value": 0})["value"]
+                settled = {"kind": "rows", "low": low, "high": self.source}
+                batch.add(CONTEXT, settled, {"value": self.source})
+            elif settled != NOTHING:
+                batch.add(CONTEXT, settled, None)
+            rows = range(settled["low"], settled["high"])
+            sink = FileSink(TARGET)
+            publication.add(sink, sink.stage(batch.batch_id, run.fence, lambda *to: self._write(rows, *to)))
+            if self.random.random() < 0.5:  # Within the block, as scripts may; its clean end does nothing more then.
+                batch.commit({})
+        except WatermarkError as error:
+            batch.leave(type(error), error, None, {})
+            raise
+        batch.leave(None, None, None, {})
+        return len(rows) > 0 or run.replay
+
+    def discard(self) -> None:
+        """A person drops the open plan, if there is one."""
+        self.watermarks.discard_plan(JOB, why="it was wrong", who="somebody")
+
+    def _write(self, rows: range, place: Place, folder: str) -> None:
+        # Two files, so that a publication can end half-way.
+        place.write(f"{folder}/part-00000-x-c000.json", json.dumps(list(rows[::2])).encode())
+        place.write(f"{folder}/part-00001-x-c000.json", json.dumps(list(rows[1::2])).encode())
+
+    # --- how they are scheduled -----------------------------------------------------------------
+
+    def play(self) -> None:
+        """Let two or three attempts, and perhaps a person, at the job; then let it run until nothing is left."""
+        same_id = self.random.random() < 0.5
+        ids = ["jr_1" if same_id else f"jr_{number}" for number in range(self.random.randint(2, 3))]
+        work = [
+            (f"run {number}", self._refusable(lambda run_id=run_id: self.attempt(run_id)))
+            for number, run_id in enumerate(ids)
+        ]
+        if self.random.random() < 0.4:
+            work.append(("person", self._refusable(self.discard)))
+        actors = [self._actor(name, do) for name, do in work]
+        stays = self.random.choice([0.0, 0.5, 0.8, 0.95])
+        current: Actor | None = None
+        while left := [actor for actor in actors if not actor.is_over]:
+            if current not in left or self.random.random() > stays:
+                current = self.random.choice(left)
+            self._chance(current)
+            current.step()
+            if current.error is not None:
+                raise current.error
+        self._drain()
+
+    def _drain(self) -> None:
+        self.is_faulty = False
+        for number in range(10):
+            self.now += LEASE + timedelta(seconds=1)
+            if not self.attempt(f"drain_{number}"):
+                break
+        self.look()
+        found = self.rows()
+        if found != Counter(range(self.source)):
+            raise WrongTarget(f"{sorted(found.elements())} where 0 to {self.source - 1} are right")
+        left = [uri for uri in self.storage.held if not uri.startswith(f"{TARGET}/")]
+        # What a loser wrote after the last sweep may lie there: nobody sees it.
+        if any(self.watermarks.latest(JOB).unpublished):
+            raise WrongTarget(f"not published: {left}")
+
+    def _actor(self, name: str, work: Callable[[], None]) -> Actor:
+        def known() -> None:
+            self._by_thread.actor = actor
+            work()
+
+        actor = Actor(name, known)
+        return actor
+
+    def _refusable(self, work: Callable[[], Any]) -> Callable[[], None]:
+        def tried() -> None:
+            try:
+                work()
+            except (RunInProgressError, UnknownJobError, PlanConflictError) as error:
+                self.refused[type(error).__name__] += 1
+            except WatermarkError as error:
+                # Fenced, unknown, closed: an attempt may fail, as long as the target is right.
+                self.refused[type(error).__name__] += 1
+
+        return tried
+
+    def _chance(self, actor: Actor) -> None:
+        chance = self.random.random()
+        if chance < 0.01:
+            actor.is_killed = True
+        elif chance < 0.04:
+            self.now += LEASE + timedelta(seconds=1)
+        elif chance < 0.06:
+            self.source += 1
+        elif chance < 0.08:
+            actor.cut_off = self.random.choice((1, 12))
+
+    def _point(self, what: str) -> None:
+        actor = getattr(self._by_thread, "actor", None)
+        if actor is not None:
+            self.trace.append(f"{actor.name}: {what}")
+            actor.pause()
+
+    def _request(self, operation: str) -> str | None:
+        self._point(operation)
+        actor = getattr(self._by_thread, "actor", None)
+        if not self.is_faulty or actor is None:
+            return None
+        if actor.cut_off:
+            # No answer comes for a while, whether a request arrived or not. So a commit may stay unknown.
+            actor.cut_off -= 1
+            return self.random.choice(("reply-lost", "drop"))
+        return self.random.choice(FAULTS) if self.random.random() < 0.03 else None
+
+    # --- what readers see -----------------------------------------------------------------------
+
+    def rows(self) -> Counter[int]:
+        """Return the rows that a reader of the target sees, and how often."""
+        seen: Counter[int] = Counter()
+        for uri, data in self.storage.held.items():
+            if uri.startswith(f"{TARGET}/"):
+                seen.update(json.loads(data))
+        return seen
+
+    def look(self) -> None:
+        """Raise WrongTarget if a row is there twice, or before its batch is committed."""
+        doubled = [row for row, count in self.rows().items() if count > 1]
+        if doubled:
+            raise WrongTarget(f"rows {doubled} are there twice")
+        found = self.database.items.get((JOB, items.HEAD_KEY))
+        version = int(found["version"]["N"]) if found else 0
+        for uri in self.storage.held:
+            batch = batch_of(uri) if uri.startswith(f"{TARGET}/") else None
+            if batch is not None and batch[2] > version:
+                raise WrongTarget(f"{uri} is of version {batch[2]}, and {version} is committed")
+
+
+def play(number: int) -> Interleaving:
+    """Play one interleaving; whatever goes wrong names its number."""
+    story = Interleaving(number)
+    try:
+        story.play()
+    except BaseException as error:
+        shown = "\n".join(story.trace[-80:])
+        raise AssertionError(f"interleaving {number}: {type(error).__name__}: {error}\n{shown}") from error
+    return story

@@ -1,0 +1,174 @@
+"""Two or three attempts at a batch that are alive at once, and a person: the target is right, whoever moves when."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scripts.helpers.batch.publishing import Publication
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.sinks import files
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import Output, job_hash
+from tests.sinks.interleaving import Interleaving, MemoryPlace, play
+from tests.support.servers import is_long
+
+COUNT = 1_000_000 if is_long() else int(__import__("os").environ.get("N", "10000"))
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put every place into the storage of the story that is played, and let chance follow its number."""
+    current: list[Interleaving] = []
+    made = Interleaving.__init__
+
+    def begin(self: Interleaving, number: int) -> None:
+        made(self, number)
+        current[:] = [self]
+        tokens = random.Random(-number)
+        monkeypatch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
+
+    monkeypatch.setattr(Interleaving, "__init__", begin)
+    monkeypatch.setattr(files, "place_of", lambda path, *_: MemoryPlace(path, current[0].storage))
+
+
+def test_target_equals_the_source_when_attempts_and_a_person_interleave() -> None:
+    refused: Counter[str] = Counter()
+    for number in range(COUNT):
+        refused += play(number).refused
+
+    # It happened: one attempt met another's lease, one was overtaken.
+    assert refused["RunInProgressError"] > 0
+    assert refused["FencedError"] > 0
+
+
+# --- faults that the scheduler must find ---------------------------------------------------------------
+
+MOST = 3_000
+"""Interleavings in which a fault must show."""
+
+
+def shared_folder(patch: pytest.MonkeyPatch) -> None:
+    """All attempts at a batch stage in one folder."""
+    patch.setattr(files, "folder_of", lambda batch, _fence, _token: f"{job_hash(batch.job_id)}/{batch}-f0-0")
+
+
+def straight_to_target(patch: pytest.MonkeyPatch) -> None:
+    """Attempts write where readers read."""
+
+    def stage(sink: FileSink, batch: Any, fence: int, write: Any, **_options: Any) -> Output:
+        write(sink.target, f"batch_id={batch}")
+        return Output(
+            "files", sink.target.uri(""), "", "", job_hash(batch.job_id), batch.epoch, batch.version, fence, 2, 0
+        )
+
+    patch.setattr(FileSink, "stage", stage)
+    for name in ("publish", "clear", "drop", "sweep"):
+        patch.setattr(FileSink, name, lambda *_: None)
+
+
+def publish_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """Readers see a batch before the head has named the winner."""
+    commit = Publication.commit
+
+    def early(publication: Publication, metrics: Any) -> str:
+        for sink, output in publication._staged:
+            sink.publish(output)
+        return commit(publication, metrics)
+
+    patch.setattr(Publication, "commit", early)
+
+
+def clear_before_publish(patch: pytest.MonkeyPatch) -> None:
+    """The staged folder goes before its files are at the target."""
+    publish = FileSink.publish
+
+    def cleared(sink: FileSink, output: Output) -> None:
+        sink.clear(output)
+        publish(sink, output)
+
+    patch.setattr(FileSink, "publish", cleared)
+
+
+def earlier_is_left(patch: pytest.MonkeyPatch) -> None:
+    """A run does not finish what an earlier one has committed."""
+    patch.setattr(Publication, "finish_earlier", lambda _publication: None)
+    patch.setattr(Run, "unpublished", property(lambda _run: ()))
+
+
+def list_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A run that begins forgets what is not published yet."""
+    claimed = Head.claimed
+    patch.setattr(Head, "claimed", lambda head, *given, **more: replace(claimed(head, *given, **more), unpublished=()))
+
+
+def drop_after_unknown_commit(patch: pytest.MonkeyPatch) -> None:
+    """An attempt deletes what it staged although its commit may have taken effect."""
+    drop = Publication.drop
+
+    def dropped(publication: Publication) -> None:
+        publication._is_tried = False
+        drop(publication)
+
+    patch.setattr(Publication, "drop", dropped)
+
+
+def winner_drops(patch: pytest.MonkeyPatch) -> None:
+    """An attempt whose commit was there already takes for granted that it was another's."""
+    publish = Publication.publish
+
+    def published(publication: Publication) -> None:
+        run = publication._run
+        assert isinstance(run, Run)
+        if run.is_already:  # type: ignore[attr-defined]
+            run.outputs = ()
+        publish(publication)
+
+    commit = Run.commit
+
+    def noted(run: Run, *given: Any, **more: Any) -> str:
+        said = commit(run, *given, **more)
+        run.is_already = said == "already"  # type: ignore[attr-defined]
+        return said
+
+    patch.setattr(Run, "commit", noted)
+    patch.setattr(Publication, "publish", published)
+
+
+def sweep_of_all_versions(patch: pytest.MonkeyPatch) -> None:
+    """Who sweeps takes folders of batches that come after the one it has published."""
+    patch.setattr(files, "version_of", lambda _folder, _epoch: 0)
+
+
+FAULTS = [
+    shared_folder,
+    straight_to_target,
+    publish_before_commit,
+    clear_before_publish,
+    earlier_is_left,
+    list_is_forgotten,
+    drop_after_unknown_commit,
+    winner_drops,
+    sweep_of_all_versions,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
+def test_interleaving_is_found_when_the_code_has_a_fault(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault(monkeypatch)
+
+    found = None
+    for number in range(MOST):
+        try:
+            play(number)
+        except AssertionError as error:
+            found = error
+            break
+
+    assert found is not None
