@@ -18,12 +18,19 @@ def test_batch_is_there_once_when_the_page_is_followed_again(watermarks: Waterma
     stamps = [now - timedelta(hours=hours) for hours in (2, 1)]
     names: dict[str, Any] = {"watermarks": watermarks, "lake": str(tmp_path)}
     names["repairs"] = pd.DataFrame({"id": [1, 2], "last_modified": stamps})
+    names["parts"] = pd.DataFrame({"id": [1, 2], "import_date": ["2026-11-22", "2026-11-23"]})
     [sink] = [text for language, text in fences("protocol.md") if language == "python" and "def write_to_delta" in text]
     exec(compile(sink, "protocol.md", "exec"), names)
 
     found = run_page("sinks.md", names)
     names["write_to_delta"](f"{tmp_path}/repairs", names["pa"].table({"id": [3]}), names["batch_id"])
 
-    assert found == 1
+    assert found == 3
+    assert {path.parent.name for path in (tmp_path / "parts").rglob("part-*")} == {
+        "import_date=2026-11-22",
+        "import_date=2026-11-23",
+    }
+    assert [path.read_bytes() for path in (tmp_path / "bays").iterdir()] == [b"id\n1\n2\n3\n"]
+    assert watermarks.latest("bays").unpublished == ()
     assert sorted(DeltaTable(f"{tmp_path}/repairs").to_pyarrow_table()["id"].to_pylist()) == [1, 2]
     assert watermarks.latest("repairs").version == names["batch_id"].version == 1

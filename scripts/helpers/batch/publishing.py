@@ -102,10 +102,16 @@ class Publication:
             # A person may have decided meanwhile that they go.
             if self._run.is_unpublished(record):
                 raise
-            logger.warning("event=output_retracted job=%s version=%d", self._run.job_id, output.version)
+            logger.warning(
+                "event=output_gone job=%s version=%d: somebody took it back", self._run.job_id, output.version
+            )
             return
         except WatermarkError as error:
             raise UnpublishedError(self._run.job_id, output.version, output.target) from error
+        logger.info(
+            "event=published job=%s version=%d files=%d target=%s",
+            self._run.job_id, output.version, output.files, output.target,
+        )  # fmt: skip
         self._clear(sink.clear, output)
         self._run.published((record,))
 

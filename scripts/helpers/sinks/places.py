@@ -159,13 +159,13 @@ class S3Place:
     each 1,000 files.
     """
 
-    def __init__(self, root: str, client: S3Client | None = None) -> None:
+    def __init__(self, root: str, client: S3Client) -> None:
         self.root = root.rstrip("/")
         scheme, _, rest = self.root.partition("://")
         self._scheme = scheme
         self.bucket, _, prefix = rest.partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._client = client or make_client(CONNECTIONS)
+        self._client = client
 
     def uri(self, name: str) -> str:
         """Return the URI of a file or folder, in the scheme of the root."""
@@ -299,9 +299,7 @@ class HadoopPlace:
                 self._system.mkdirs(to._path(folder))
         for old, new in names.items():
             with _typed("rename to", to.uri(new)):
-                # Hadoop says False where the old one is gone, and where the new one is there already: then its
-                # content is the same, as both names stand for one file of one batch.
-                if not self._system.rename(self._path(old), to._path(new)):
+                if not self._renamed(self._path(old), to._path(new)):
                     gone.append(old)
         return gone
 
@@ -316,6 +314,16 @@ class HadoopPlace:
         self.delete([name for name in self.files(folder) if name != last])
         with _typed("delete", self.uri(folder)):
             self._system.delete(self._path(folder), True)
+
+    def _renamed(self, old: Any, new: Any) -> bool:
+        """Rename a file; False if it is gone, or if the new name is taken: by the same file of the same batch."""
+        try:
+            return bool(self._system.rename(old, new))
+        except Exception as error:
+            # HDFS says False of what is gone, other file systems raise this.
+            if "FileNotFoundException" in str(error):
+                return False
+            raise
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(name))
@@ -338,7 +346,7 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
     if scheme == "file":
         return LocalPlace(rest)
     if scheme in ("s3", "s3a", "s3n"):
-        return S3Place(path, s3_client)
+        return S3Place(path, s3_client or make_client(CONNECTIONS, **_s3_of(spark)))
     if _jvm_of(spark) is None:
         raise InvalidValueError(f"{path!r} needs a Spark session with a JVM. Write s3://… or a directory without one.")
     assert spark is not None
@@ -356,6 +364,26 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
         return path
     named: Any = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
     return str(named.getFileSystem(conf).makeQualified(named).toString())
+
+
+def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
+    """Return the server and keys that Spark's own settings name: it writes there, so files are moved there as well."""
+    if _jvm_of(spark) is None:
+        return {}
+    assert spark is not None
+    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    options: dict[str, Any] = {}
+    endpoint = str(conf.get("fs.s3a.endpoint", "") or "")
+    # Those of AWS are boto3's to choose, by the region.
+    if endpoint and "amazonaws.com" not in endpoint:
+        secure = str(conf.get("fs.s3a.connection.ssl.enabled", "true")) == "true"
+        options["endpoint_url"] = endpoint if "://" in endpoint else f"http{'s' if secure else ''}://{endpoint}"
+    key, secret = conf.get("fs.s3a.access.key", None), conf.get("fs.s3a.secret.key", None)
+    if key and secret:
+        options |= {"aws_access_key_id": str(key), "aws_secret_access_key": str(secret)}
+        token = conf.get("fs.s3a.session.token", None)
+        options["aws_session_token"] = str(token) if token else None
+    return options
 
 
 def _jvm_of(spark: SparkSession | None) -> Any:

@@ -1,0 +1,56 @@
+"""One attempt at a batch in a process of its own: ``python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE``.
+
+It writes 100 rows with Spark. As long as the folder GATE exists its tasks wait in the middle of them, and say so by a
+file ``inside`` there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from scripts.demo.local_s3 import spark_conf
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.support.patience import PATIENCE
+
+ROWS = 100
+LEASE = timedelta(seconds=3)
+
+
+def held(gate: str) -> Any:
+    """Return what passes rows on, and waits in the middle of them while the gate is there."""
+
+    def passed(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            if Path(gate).is_dir():
+                Path(gate, "inside").touch()
+            end = time.monotonic() + PATIENCE
+            while Path(gate).is_dir() and time.monotonic() < end:
+                time.sleep(0.05)
+
+    return passed
+
+
+def attempt(spark: SparkSession, watermarks: Watermarks, target: str, run_id: str, gate: str) -> str:
+    """Take the new rows and write them; return the outcome of the commit."""
+    with IncrementalJob(watermarks, "repairs", run_id, spark=spark, lease=LEASE) as job:
+        rows = job.rows_since(spark.range(0, ROWS, 1, 4), "id")
+        job.write(rows.mapInPandas(held(gate), rows.schema), target)
+        return job.commit()
+
+
+if __name__ == "__main__":
+    table, endpoint, target, run_id, gate = sys.argv[1:]
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    for name, value in spark_conf(endpoint).items():
+        builder = builder.config(name, value)
+    outcome = attempt(builder.getOrCreate(), Watermarks(table, endpoint_url=endpoint), target, run_id, gate)
+    sys.stdout.write(f"outcome={outcome}\n")

@@ -1,0 +1,269 @@
+"""`FileSink`: what readers of a target see, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import (
+    InvalidValueError,
+    ReservedNameError,
+    StagedFilesLostError,
+    TargetLayoutError,
+    TargetTakenError,
+)
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import MANIFEST, Output, staging_beside
+from scripts.helpers.sinks.places import Place
+
+BATCH = BatchId("repairs", "e1", 3)
+FILES = {"part-00000-u-c000.csv": b"1\n2\n", "import_date=2026-11-23/part-00001-u-c000.csv": b"3\n"}
+
+
+@pytest.fixture(params=["directory", "bucket"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, s3: Any, bucket: str) -> Callable[..., FileSink]:
+    """Return a maker of sinks for one target, in a directory or a bucket."""
+    target = str(tmp_path / "raw") if request.param == "directory" else f"s3://{bucket}/raw"
+    return lambda **options: FileSink(target, s3_client=s3, **options)
+
+
+def fill(place: Place, folder: str) -> None:
+    for name, data in FILES.items():
+        place.write(f"{folder}/{name}", data)
+    for hidden in ("_SUCCESS", "_temporary/0/part-00009.csv", ".part-00000-u-c000.csv.crc"):
+        place.write(f"{folder}/{hidden}", b"x")
+
+
+def seen(sink: FileSink) -> list[bytes | None]:
+    """Return what readers of the target see, as the content of its files."""
+    return [sink.target.read(name) for name in sink.target.files()]
+
+
+def test_nothing_is_seen_when_an_attempt_has_staged(make: Callable[..., FileSink]) -> None:
+    sink = make()
+
+    output = sink.stage(BATCH, 7, fill)
+
+    assert seen(sink) == []
+    assert (output.files, output.bytes, output.version, output.fence) == (2, 6, 3, 7)
+
+
+def test_each_file_is_seen_once_when_published_as_often_as_one_likes(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    output = sink.stage(BATCH, 7, fill)
+
+    sink.publish(output)
+    first = sink.target.files()
+    sink.publish(output)
+    sink.clear(output)
+    sink.publish(output)
+
+    assert sink.target.files() == first
+    assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
+    assert sorted(first) == [
+        f"import_date=2026-11-23/part-00000-{output.job}-e1-0000000003.csv",
+        f"part-00001-{output.job}-e1-0000000003.csv",
+    ]
+    assert sink.staging.files() == {}
+
+
+def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink]) -> None:
+    output = make().stage(BATCH, 7, fill)
+
+    assert Output.from_record(output.record() | {"of a later version": 1}) == output
+    assert all(type(value) in (str, int, bool) for value in output.record().values())
+
+
+def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    first, second = sink.stage(BATCH, 7, fill), sink.stage(BATCH, 8, fill)
+
+    sink.publish(second)
+    sink.clear(second)
+    sink.drop(first)
+
+    assert len(seen(sink)) == 2
+    assert sink.staging.files() == {}
+
+
+def test_late_file_is_not_seen_when_its_task_ends_after_the_manifest(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    output = sink.stage(BATCH, 7, fill)
+    sink.staging.write(f"{output.folder}/part-00002-u-c000.csv", b"1\n2\n")
+
+    sink.publish(output)
+    sink.clear(output)
+
+    assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
+    assert sink.staging.files() == {}
+
+
+def test_publication_goes_on_when_another_process_died_half_way(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    output = sink.stage(BATCH, 7, fill)
+    name = "part-00000-u-c000.csv"
+    sink.staging.move(
+        {f"{output.folder}/{name}": output.final_name(1, name)}, {f"{output.folder}/{name}": 4}, sink.target
+    )
+
+    make().publish(output)
+
+    assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
+
+
+def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    output = sink.stage(BATCH, 7, fill)
+    sink.staging.delete([f"{output.folder}/part-00000-u-c000.csv"])
+
+    with pytest.raises(StagedFilesLostError, match=r"1 staged files of version 3 are gone \(.*part-00000"):
+        sink.publish(output)
+
+
+def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    output = sink.stage(BATCH, 7, fill)
+    sink.staging.delete([f"{output.folder}/{MANIFEST}"])
+
+    with pytest.raises(StagedFilesLostError):
+        sink.publish(output)
+
+
+def test_losers_up_to_the_batch_are_swept_when_it_is_published(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    versions = {version: sink.stage(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3, 4)}
+    others = [sink.stage(BatchId("repairs", "e2", 1), 1, fill), sink.stage(BatchId("parking", "e1", 1), 1, fill)]
+
+    swept = sink.sweep(versions[3], [versions[2].folder])
+
+    left = {name.rsplit("/", 1)[0] for name in sink.staging.files() if name.endswith(MANIFEST)}
+    assert swept == 2
+    assert left == {output.folder for output in (versions[2], versions[4], *others)}
+
+
+def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    kept, gone, waiting = (sink.stage(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3))
+    for output in (kept, gone):
+        sink.publish(output)
+
+    assert (sink.retract(gone), sink.retract(waiting)) == (2, 0)
+    assert len(sink.published(kept)) == len(seen(sink)) == 2
+
+
+def test_batch_has_a_folder_when_asked_for(make: Callable[..., FileSink]) -> None:
+    sink = make(batch_folders=True)
+
+    sink.publish(sink.stage(BATCH, 7, fill))
+
+    assert {name.split("/")[0] for name in sink.target.files()} == {"batch_id=e1-0000000003"}
+
+
+def test_layout_goes_on_when_nothing_is_said(make: Callable[..., FileSink], caplog: pytest.LogCaptureFixture) -> None:
+    sink = make(batch_folders=True)
+    sink.publish(sink.stage(BATCH, 7, fill))
+
+    make().publish(make().stage(BatchId("repairs", "e1", 4), 8, fill))
+
+    assert {name.split("/")[0] for name in sink.target.files()} == {"batch_id=e1-0000000003", "batch_id=e1-0000000004"}
+    assert "event=batch_folders_kept" in caplog.text
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_write_is_refused_when_the_target_is_laid_out_in_the_other_way(
+    make: Callable[..., FileSink], first: bool
+) -> None:
+    sink = make(batch_folders=first)
+    sink.publish(sink.stage(BATCH, 7, fill))
+
+    with pytest.raises(TargetLayoutError, match=f"batch_folders={not first}"):
+        make(batch_folders=not first).stage(BatchId("repairs", "e1", 4), 8, fill)
+
+    assert sink.staging.files(sink.stage(BATCH, 9, fill).job) != {}
+
+
+def test_files_of_a_version_that_did_not_stage_go_when_their_batch_is_published(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    sink.target.write("batch_id=e1-0000000003/part-00000-old.csv", b"1\n2\n")
+    sink.target.write("batch_id=e1-0000000002/part-00000-old.csv", b"0\n")
+
+    sink.publish(sink.stage(BATCH, 7, fill))
+
+    assert sorted(filter(None, seen(sink))) == [b"0\n", b"1\n2\n", b"3\n"]
+
+
+def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    sink.target.write("_SUCCESS", b"")
+    sink.stage(BATCH, 7, fill)
+    sink.target.write("somebody/part-00000.parquet", b"x")
+
+    with pytest.raises(TargetTakenError, match=r"'somebody/part-00000\.parquet'"):
+        make().stage(BATCH, 7, fill)
+    beside = make(beside_others=True)
+    beside.publish(beside.stage(BATCH, 8, fill))
+
+    assert len(seen(sink)) == 4
+
+
+def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FileSink]) -> None:
+    with pytest.raises(ReservedNameError):
+        make(batch_folders=True).stage(BATCH, 7, fill, columns=["id", "Batch_Id"])
+
+    assert make().stage(BATCH, 7, fill, columns=["id", "Batch_Id"]).files == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "staging", "why"),
+    [
+        ("s3://raw", None, "is a whole bucket"),
+        ("s3://raw/repairs", "s3://other/staging", "bucket 'other'"),
+        ("s3://raw/repairs", "/tmp/staging", "another kind of storage"),
+        ("s3://raw/repairs", "s3://raw/repairs/_staging", "within each other"),
+        ("s3://raw/repairs", "s3://raw", "within each other"),
+        ("/data/raw", "/data/raw", "within each other"),
+    ],
+)
+def test_sink_is_refused_when_its_paths_do_not_go_together(s3: Any, target: str, staging: str | None, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        FileSink(target, s3_client=s3, staging=staging)
+
+
+@pytest.mark.parametrize(
+    ("target", "staging"),
+    [
+        ("s3://raw/repairs", "s3://raw/_repairs.staging"),
+        ("s3a://raw/a/b", "s3a://raw/a/_b.staging"),
+        ("file:///data/raw", "file:///data/_raw.staging"),
+        ("s3://raw", ""),
+        ("file:///", ""),
+    ],
+)
+def test_staging_place_is_hidden_and_beside_the_target_when_none_is_given(target: str, staging: str) -> None:
+    assert staging_beside(target) == staging
+
+
+def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str) -> None:
+    """docs/cost.md names them: one copy for each file, and nine more for up to 1,000 files."""
+    sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
+    operations: list[str] = []
+    s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
+
+    output = sink.stage(BATCH, 7, lambda _place, _folder: None)
+    assert operations == ["ListObjectsV2", "ListObjectsV2", "PutObject"]
+    operations.clear()
+    sink.drop(output)
+    output = sink.stage(BATCH, 8, fill)
+    operations.clear()
+    sink.publish(output)
+    assert operations == ["GetObject", "CopyObject", "CopyObject"]
+    operations.clear()
+    sink.clear(output)
+    assert operations == ["ListObjectsV2", "DeleteObjects", "DeleteObjects"]
+    operations.clear()
+    sink.sweep(output, [])
+    assert operations == ["ListObjectsV2"]

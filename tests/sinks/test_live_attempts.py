@@ -1,0 +1,89 @@
+"""Two attempts with Spark, of which the older is stopped in the middle of its write, and goes on after the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import RunInProgressError
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+from tests.sinks.attempt import ROWS, attempt
+from tests.support.patience import PATIENCE
+
+
+@contextmanager
+def older_attempt(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start an attempt in a group of processes, with its JVM and its Python workers; end them all at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.sinks.attempt", *arguments],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end, "the attempt never got to the middle of its write"
+        time.sleep(0.05)
+
+
+def run_when_free(spark: Any, watermarks: Watermarks, target: str, run_id: str) -> str:
+    """Run as soon as nobody's lease is in the way: a heartbeat that is stopped lets it end."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return attempt(spark, watermarks, target, run_id, "/nonexistent")
+        except RunInProgressError:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+
+
+@pytest.mark.timeout(PATIENCE * 4)
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+@pytest.mark.parametrize("newer", ["jr_1", "jr_2"], ids=["same-run-id", "after-the-lease"])
+def test_every_row_is_at_the_target_once_when_a_stopped_attempt_goes_on(
+    dynamodb: Any, endpoint: str, s3: Any, bucket: str, spark: Any, tmp_path: Path, place: str, newer: str
+) -> None:
+    table = f"table-{tmp_path.name}-{place}"
+    watermarks = Watermarks(table, dynamodb)
+    watermarks.create_table()
+    target = f"s3a://{bucket}/raw" if place == "bucket" else f"{tmp_path}/raw"
+    gate = tmp_path / "gate"
+    gate.mkdir()
+
+    with older_attempt(table, endpoint, target, "jr_1", str(gate)) as older:
+        wait_for(gate / "inside", older)
+        os.killpg(older.pid, signal.SIGSTOP)
+        outcome = run_when_free(spark, watermarks, target, newer)
+        seen_meanwhile = [row.id for row in spark.read.parquet(target).collect()]
+        shutil.rmtree(gate)
+        os.killpg(older.pid, signal.SIGCONT)
+        said, errors = older.communicate(timeout=PATIENCE)
+
+    assert outcome == "done"
+    assert (older.returncode, said) == (0, "outcome=already\n"), errors
+    assert Counter(seen_meanwhile) == Counter(range(ROWS))
+    assert Counter(row.id for row in spark.read.parquet(target).collect()) == Counter(range(ROWS))
+    assert watermarks.latest("repairs").version == 1
+    assert watermarks.latest("repairs").unpublished == ()
+    left = s3.list_objects_v2(Bucket=bucket, Prefix="_raw.staging/").get("Contents", [])
+    assert [found["Key"] for found in left] + list((tmp_path / "_raw.staging").rglob("part-*")) == []

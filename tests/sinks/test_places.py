@@ -1,0 +1,170 @@
+"""A local directory, a bucket and what Hadoop knows are one place to a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place, place_of
+
+NAMES = ["a.csv", "import_date=2026-11-23/b [1].csv", "x/y/ü%20 .csv"]
+Make = Callable[[str], Place]
+
+
+@pytest.fixture(params=["local", "s3", "hadoop"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Return a maker of places of one kind, by the name of their folder."""
+    if request.param == "local":
+        return lambda name: LocalPlace(str(tmp_path / name))
+    if request.param == "hadoop":
+        spark = request.getfixturevalue("spark")
+        return lambda name: HadoopPlace(f"file://{tmp_path}/{name}", spark)
+    s3, bucket = request.getfixturevalue("s3"), request.getfixturevalue("bucket")
+    return lambda name: S3Place(f"s3://{bucket}/{name}", s3)
+
+
+def visible(place: Place, folder: str = "") -> dict[str, int]:
+    """Return the files but for the checksums that Hadoop keeps beside its own."""
+    return {name: size for name, size in place.files(folder).items() if not name.endswith(".crc")}
+
+
+def test_file_is_listed_and_read_when_written(make: Make) -> None:
+    place = make("raw")
+
+    for number, name in enumerate(NAMES):
+        place.write(name, b"x" * number)
+
+    assert visible(place) == {name: number for number, name in enumerate(NAMES)}
+    assert visible(place, "x") == {NAMES[2]: 2}
+    assert [place.read(name) for name in NAMES] == [b"", b"x", b"xx"]
+
+
+def test_file_is_another_when_written_again(make: Make) -> None:
+    place = make("raw")
+    place.write("a.csv", b"first")
+
+    place.write("a.csv", b"second")
+
+    assert place.read("a.csv") == b"second"
+
+
+def test_nothing_is_there_when_nothing_was_written(make: Make) -> None:
+    place = make("raw")
+
+    assert (place.files(), place.files("x"), place.read("a.csv")) == ({}, {}, None)
+
+
+def test_listing_ends_when_as_many_are_found_as_asked_for(make: Make) -> None:
+    place = make("raw")
+    for name in NAMES:
+        place.write(name, b"x")
+
+    assert len(place.files(most=2)) == 2
+
+
+def test_files_are_at_the_new_names_when_moved_to_another_place(make: Make) -> None:
+    old, new = make("staging"), make("raw")
+    for name in NAMES:
+        old.write(name, name.encode())
+    moves = {name: f"moved/{name}" for name in NAMES}
+
+    gone = old.move(moves, dict.fromkeys(NAMES, 1), new)
+
+    assert gone == []
+    assert [new.read(name) for name in moves.values()] == [name.encode() for name in NAMES]
+
+
+def test_file_that_is_not_there_is_told_when_moved(make: Make) -> None:
+    old, new = make("staging"), make("raw")
+    old.write("a.csv", b"x")
+
+    gone = old.move({"a.csv": "a.csv", "b.csv": "b.csv"}, {"a.csv": 1, "b.csv": 1}, new)
+
+    assert gone == ["b.csv"]
+    assert visible(new) == {"a.csv": 1}
+
+
+def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make) -> None:
+    place = make("staging")
+    for name in ("one/_manifest", "one/a.csv", "one/x/b.csv", "one-more/a.csv"):
+        place.write(name, b"x")
+
+    place.delete_folder("one", "one/_manifest")
+    place.delete_folder("never", "never/_manifest")
+
+    assert visible(place) == {"one-more/a.csv": 1}
+
+
+def test_manifest_goes_last_when_a_folder_is_deleted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make("staging")
+    for name in ("one/_manifest", "one/a.csv", "one/z.csv"):
+        place.write(name, b"x")
+    deleted: list[list[str]] = []
+    monkeypatch.setattr(place, "delete", lambda names: deleted.append(sorted(names)))
+
+    if not isinstance(place, HadoopPlace):
+        place.delete_folder("one", "one/_manifest")
+        assert deleted == [["one/a.csv", "one/z.csv"], ["one/_manifest"]]
+
+
+def test_files_are_gone_when_deleted_and_may_have_been_before(make: Make) -> None:
+    place = make("raw")
+    place.write("a.csv", b"x")
+
+    place.delete(["a.csv", "b.csv"])
+
+    assert visible(place) == {}
+
+
+def test_every_page_is_listed_and_deleted_when_there_are_more_than_a_thousand(s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3a://{bucket}/raw/", s3)
+    names = [f"{number:04d}" for number in range(1_003)]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=f"raw/{name}", Body=b"")
+
+    found = place.files()
+    place.delete(found)
+
+    assert list(found) == names
+    assert place.files() == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "uri"),
+    [
+        ("s3://raw/repairs/", S3Place, "s3://raw/repairs"),
+        ("s3a://raw/repairs", S3Place, "s3a://raw/repairs"),
+        ("s3://raw", S3Place, "s3://raw"),
+        ("/data/raw/", LocalPlace, "file:///data/raw"),
+        ("file:///data/raw", LocalPlace, "file:///data/raw"),
+        ("file:/data/raw", LocalPlace, "file:///data/raw"),
+    ],
+)
+def test_place_is_that_of_the_scheme_when_parsed(s3: Any, path: str, kind: type, uri: str) -> None:
+    place = place_of(path, None, s3)
+
+    assert (type(place), place.uri("")) == (kind, uri)
+
+
+@pytest.mark.parametrize("path", ["", " raw", "hdfs://node/raw", "gs://bucket/raw"])
+def test_path_is_refused_when_nobody_can_write_there(path: str) -> None:
+    with pytest.raises(InvalidValueError):
+        place_of(path, None, None)
+
+
+def test_action_and_file_are_named_when_s3_refuses(s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3://{bucket}-gone/raw", s3)
+
+    with pytest.raises(TargetError, match=r"s3:ListBucket on s3://.*-gone/raw: NoSuchBucket"):
+        place.files()
+
+
+def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_text("a file")
+
+    with pytest.raises(TargetError, match=r"write file://.*/raw/a\.csv: "):
+        LocalPlace(str(tmp_path / "raw")).write("a.csv", b"x")

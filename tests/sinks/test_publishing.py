@@ -1,0 +1,302 @@
+"""A job's output from staged to seen: who publishes it, whatever becomes of the attempts."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.errors import (
+    FencedError,
+    InvalidValueError,
+    StagedFilesLostError,
+    TargetError,
+    TargetTakenError,
+    UnpublishedError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
+
+JOB = "repairs"
+
+
+class World:
+    """A job that copies rows of pandas to a directory."""
+
+    def __init__(self, watermarks: Watermarks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.watermarks, self.target, self.patch = watermarks, folder / "raw", monkeypatch
+        self.staging = folder / "_raw.staging"
+        self.source = [1, 2, 3]
+
+    def begin(self, run_id: str = "jr_1") -> IncrementalJob:
+        return IncrementalJob(self.watermarks, JOB, run_id).__enter__()
+
+    def stage(self, job: IncrementalJob, **options: Any) -> None:
+        job.write(job.rows_since(pd.DataFrame({"id": self.source}), "id"), str(self.target), **options)
+
+    def run(self, run_id: str = "jr_1", **options: Any) -> None:
+        with IncrementalJob(self.watermarks, JOB, run_id) as job:
+            self.stage(job, **options)
+
+    @property
+    def seen(self) -> list[int]:
+        """The rows that readers see."""
+        files = [path for path in self.target.rglob("*") if path.is_file()]
+        return sorted(row for path in files for row in pd.read_parquet(path)["id"])
+
+    @property
+    def staged(self) -> list[str]:
+        return [path.name for path in self.staging.rglob("*") if path.is_file()] if self.staging.exists() else []
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(watermarks, tmp_path, monkeypatch)
+
+
+def die(*_: Any) -> None:
+    raise KilledError
+
+
+def forget(job: IncrementalJob) -> None:
+    """Let a run's process be gone: nothing that it would do afterwards is done."""
+    job.run._stop_heartbeat()  # type: ignore[union-attr]
+
+
+def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: World) -> None:
+    job = world.begin()
+    world.stage(job)
+    before = world.seen
+
+    job.__exit__(None, None, None)
+
+    assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
+
+
+def test_version_tells_what_it_left_at_the_target_when_it_is_looked_up(world: World) -> None:
+    world.run()
+
+    (entry,) = world.watermarks.history(JOB)
+    (output,) = entry.change.outputs
+    assert (output["target"], output["files"], output["version"]) == (f"file://{world.target}", 1, 1)
+    assert world.watermarks.latest(JOB).unpublished == ()
+
+
+def test_next_run_publishes_before_it_reads_when_a_run_died_after_its_commit(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.patch.setattr(FileSink, "publish", die)
+    with pytest.raises(KilledError):
+        world.run()
+    died = world.seen, len(world.watermarks.latest(JOB).unpublished)
+    world.patch.undo()
+
+    with IncrementalJob(world.watermarks, JOB, "jr_2"):
+        resumed = world.seen
+
+    assert (died, resumed) == (([], 1), [1, 2, 3])
+    assert "event=publication_resumed job=repairs version=1" in caplog.text
+    world.source = [4]
+    world.run("jr_3")
+    assert (world.seen, world.staged, world.watermarks.latest(JOB).unpublished) == ([1, 2, 3, 4], [], ())
+
+
+def test_rows_are_there_once_when_the_older_attempt_goes_on_after_the_newer_has_committed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    older = world.begin("jr_1")
+    rows = older.rows_since(pd.DataFrame({"id": world.source}), "id")
+    older.freeze()
+    world.run("jr_1")
+
+    with pytest.raises(FencedError):
+        older.write(rows, str(world.target))
+
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_rows_are_there_once_when_both_attempts_had_staged_before_either_committed(world: World) -> None:
+    older = world.begin("jr_1")
+    world.stage(older)
+    newer = world.begin("jr_1")
+    world.stage(newer)
+
+    outcomes = newer.commit(), older.commit()
+
+    assert outcomes == ("done", "already")
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(world: World) -> None:
+    older = world.begin("jr_1")
+    world.stage(older)
+    newer = world.begin("jr_1")
+    world.stage(newer)
+    world.patch.setattr(FileSink, "publish", die)
+    with pytest.raises(KilledError):
+        newer.commit()
+    world.patch.undo()
+
+    older.commit()
+
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_staged_folder_goes_when_the_run_fails(world: World) -> None:
+    job = world.begin()
+    world.stage(job)
+    staged = len(world.staged)
+
+    job.__exit__(KilledError, KilledError(), None)
+
+    assert (staged, world.staged, world.seen) == (2, [], [])
+
+
+def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(world: World) -> None:
+    job = world.begin("jr_1")
+    world.stage(job)
+    forget(job)
+
+    world.run("jr_1")
+
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_write(world: World) -> None:
+    """As the text of ChangedObjectError advises: the dropped batch had 1 and 2, of which 2 has become 22."""
+    world.source = [1, 2]
+    job = world.begin("jr_1")
+    world.stage(job)
+    forget(job)
+    world.watermarks.discard_plan(JOB, why="2 was wrong")
+    world.source = [1, 22]
+
+    world.run("jr_2")
+
+    assert (world.seen, world.staged) == ([1, 22], [])
+
+
+def test_batch_is_committed_and_the_error_says_so_when_it_cannot_be_published(world: World) -> None:
+    def refuse(sink: FileSink, *_: Any) -> None:
+        raise TargetError(sink.target.uri(""), "s3:PutObject: AccessDenied")
+
+    world.patch.setattr(FileSink, "publish", refuse)
+    with pytest.raises(UnpublishedError, match="version 1 is committed"):
+        world.run("jr_1")
+    with pytest.raises(UnpublishedError), IncrementalJob(world.watermarks, JOB, "jr_2"):
+        raise AssertionError("a run began that left committed rows unseen")
+    world.patch.undo()
+
+    world.source = [4]
+    world.run("jr_3")
+
+    assert (world.seen, world.watermarks.latest(JOB).version) == ([1, 2, 3, 4], 2)
+
+
+def test_run_goes_on_and_warns_when_the_staged_folder_cannot_be_cleared(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(sink: FileSink, *_: Any) -> None:
+        raise TargetError(sink.target.uri(""), "s3:DeleteObject: AccessDenied")
+
+    world.patch.setattr(FileSink, "clear", refuse)
+
+    world.run()
+
+    assert world.seen == [1, 2, 3]
+    assert "event=staging_left job=repairs" in caplog.text
+
+
+def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(world: World) -> None:
+    world.patch.setattr(FileSink, "publish", die)
+    with pytest.raises(KilledError):
+        world.run()
+    world.patch.undo()
+    for path in world.staging.rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+    with pytest.raises(StagedFilesLostError), IncrementalJob(world.watermarks, JOB, "jr_2"):
+        raise AssertionError("a run began although rows of a committed batch are lost")
+
+
+@pytest.mark.parametrize("mode", ["pause", "disable"])
+def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: World, mode: Any) -> None:
+    world.run("jr_0", partition_by=["id"])
+    for rows in ([7, 8, 9], [7, 8]):
+        with IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode) as job:
+            frame = pd.DataFrame({"id": rows, "day": rows})
+            job.write(job.rows_since(frame, "id"), str(world.target), partition_by=["day"])
+
+    days = sorted(path.name for path in world.target.rglob("day=*") if any(path.iterdir()))
+    assert days == ["day=7", "day=8"]
+
+
+def test_write_is_refused_when_the_next_run_would_read_it(world: World, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.csv").write_text("id\n1\n")
+
+    with pytest.raises(TargetError, match="lies below the source"), IncrementalJob(world.watermarks, JOB) as job:
+        job.write(job.new_files(str(tmp_path / "landing")).read_pandas("csv"), str(tmp_path / "landing" / "raw"))
+
+    assert not (tmp_path / "landing" / "raw").exists()
+
+
+def test_write_is_refused_when_the_target_is_not_ours(world: World) -> None:
+    world.target.mkdir()
+    (world.target / "a.parquet").write_bytes(b"x")
+
+    with pytest.raises(TargetTakenError):
+        world.run()
+
+
+@pytest.mark.parametrize("columns", ["day", ["week"]])
+def test_write_is_refused_when_it_is_to_be_parted_by_no_column(world: World, columns: Any) -> None:
+    with pytest.raises(InvalidValueError, match="partition_by"):
+        world.run(partition_by=columns)
+
+
+VALUES = ["a b", "a/b", "a:b", "50%", "ü", None, "x=y", "{1}"]
+
+
+def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(world: World, spark: Any, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": range(len(VALUES)), "kind": VALUES})
+    spark.createDataFrame(list(zip(range(len(VALUES)), VALUES, strict=True)), "id long, kind string").write.partitionBy(
+        "kind"
+    ).parquet(str(tmp_path / "by spark"))
+
+    with IncrementalJob(world.watermarks, JOB) as job:
+        job.write(job.rows_since(frame, "id"), str(world.target), partition_by=["kind"])
+
+    folders = {path.name for path in world.target.iterdir()}
+    assert folders == {path.name for path in (tmp_path / "by spark").iterdir() if path.is_dir()}
+    found = {(row.id, row.kind) for row in spark.read.parquet(str(world.target)).collect()}
+    assert found == set(zip(range(len(VALUES)), VALUES, strict=True))
+
+
+def test_rows_are_parted_and_read_back_when_spark_writes_them(world: World, spark: Any) -> None:
+    def run(low: int, high: int) -> None:
+        rows = spark.range(low, high).selectExpr("id", "date_add(date'2026-11-20', int(id)) AS import_date")
+        with IncrementalJob(world.watermarks, JOB) as job:
+            job.write(job.rows_since(rows, "id"), str(world.target), partition_by=["import_date"])
+
+    run(0, 3)
+    run(2, 5)
+
+    assert sorted(path.name for path in world.target.iterdir()) == [
+        f"import_date=2026-11-{day}" for day in range(20, 25)
+    ]
+    assert sorted(row.id for row in spark.read.parquet(str(world.target)).collect()) == [0, 1, 2, 3, 4]
+
+
+def test_information_of_a_run_is_logged_once_when_it_publishes(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    world.run()
+
+    assert caplog.text.count("event=published job=repairs version=1 files=1") == 1
