@@ -75,9 +75,7 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Dif
         out.print("No watermark changes.")
     if before.plan is not None:
         contexts = ", ".join(sorted(map(printable, before.plan.contexts)))
-        out.print(
-            f"The open plan is dropped ({contexts}); what was written for it stays at the target.", style="yellow"
-        )
+        out.print(f"The open plan is dropped ({contexts}); what a sink of your own wrote for it stays.", style="yellow")
     if before.claim is not None and state_of(before, now) == "at work":
         owner = printable(before.claim.run_id)
         lease = moment(before.claim.lease_until)

@@ -223,7 +223,7 @@ def test_slice_is_a_gap_like_others_when_it_is_abandoned(
     shown = run(watermarks, "backfill", JOB, "--from", "0")
 
     assert (refused.exit_code, kept.version, kept.plan is not None) == (1, 0, True)
-    assert "The open plan is dropped (rows); what was written for it stays at the target." in done.stdout
+    assert "The open plan is dropped (rows); what a sink of your own wrote for it stays." in done.stdout
     assert done.exit_code == 0, done.output
     assert watermarks.history(begun)[0].change.why == "another source"
     assert "Begun" not in shown.stdout

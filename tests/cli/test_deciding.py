@@ -142,7 +142,7 @@ def test_decision_is_shown_with_the_plan_and_the_run_it_ends_when_a_run_is_at_wo
 
     assert done.exit_code == 0
     assert "version 2 becomes 3" in done.stdout
-    assert "The open plan is dropped (repairs); what was written for it stays at the target." in done.stdout
+    assert "The open plan is dropped (repairs); what a sink of your own wrote for it stays." in done.stdout
     assert "Run jr_3 is at work, lease until 2026-03-16 16:00:00Z: it can commit no more." in done.stdout
     assert "2026-03-02 00:00:00Z" in done.stdout
     assert "2026-03-01 00:00:00Z" in done.stdout

@@ -94,12 +94,16 @@ def test_next_run_publishes_before_it_reads_when_a_run_died_after_its_commit(
     with pytest.raises(KilledError):
         world.run()
     died = world.seen, len(world.watermarks.latest(JOB).unpublished)
+    found = world.watermarks.doctor(JOB)
     world.patch.undo()
 
     with IncrementalJob(world.watermarks, JOB, "jr_2"):
         resumed = world.seen
 
     assert (died, resumed) == (([], 1), [1, 2, 3])
+    assert [(finding.kind, finding.detail) for finding in found] == [
+        ("unpublished", f"1 files of version 1 for file://{world.target}")
+    ]
     assert "event=publication_resumed job=repairs version=1" in caplog.text
     world.source = [4]
     world.run("jr_3")

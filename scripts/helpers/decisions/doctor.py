@@ -22,8 +22,8 @@ CHUNK_PREFIXES = ("!p#", "!s#")
 class Finding:
     """One thing that is wrong, with its remedy.
 
-    `kind` is one of ``global table``, ``no head``, ``open plan``, ``missing log entry``, ``orphaned chunk``,
-    ``missing chunk`` and ``legacy writer``.
+    `kind` is one of ``global table``, ``no head``, ``open plan``, ``unpublished``, ``missing log entry``,
+    ``orphaned chunk``, ``missing chunk`` and ``legacy writer``.
     """
 
     kind: str
@@ -50,6 +50,7 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
     return [
         *_open_plan(head, now),
+        *_unpublished(head),
         *_missing_log(store, head, found, repair),
         # A run writes its chunks before the head refers to them. While one has the job, a chunk that nothing refers to
         # may be the next plan's, and to raise the fence would end the run.
@@ -83,6 +84,15 @@ def _open_plan(head: Head, now: datetime) -> Iterable[Finding]:
     yield Finding(
         "open plan", f"plan {head.plan.plan_id} {owner}", "Run the job again: it replays the plan. Or discard_plan."
     )
+
+
+def _unpublished(head: Head) -> Iterable[Finding]:
+    for output in head.unpublished:
+        yield Finding(
+            "unpublished",
+            f"{output['files']} files of version {output['version']} for {output['target']}",
+            "They are committed and wait in staging. Run the job: it publishes them before it reads anything.",
+        )
 
 
 def _is_over(item: items.Item, now: datetime) -> bool:
