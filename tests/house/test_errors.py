@@ -35,7 +35,7 @@ BUILT = [
     (errors.CommitUnknownError("parking", "jr_1"), ["'parking'", "'jr_1'", "Delete no output", "Run the job again"]),
     (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
     (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),
-    (errors.TargetError("s3://raw/repairs", "list it: AccessDenied"), ["'s3://raw/repairs'", "AccessDenied"]),
+    (errors.TargetError("s3://raw/repairs", "list it: Denied."), ["'s3://raw/repairs'", "list it: Denied."]),
     (errors.TargetTakenError("s3://raw/repairs", "a.csv"), ["'s3://raw/repairs'", "'a.csv'", "beside_others=True"]),
     (errors.TargetLayoutError("s3://raw/repairs", "is flat."), ["'s3://raw/repairs'", "is flat."]),
     (

@@ -30,7 +30,8 @@ def written(spark: Any, watermarks: Watermarks, target: Path) -> list[Any]:
     with IncrementalJob(watermarks, "repairs") as job:
         options = {"parquet.block.size": 512, "parquet.page.size": 64, "parquet.page.size.row.check.min": 10}
         options |= {"parquet.block.size.row.check.min": 10, "parquet.page.row.count.limit": 10}
-        job.write(job.rows_since(rows, "id"), str(target), **{name: str(value) for name, value in options.items()})
+        given: dict[str, Any] = {name: str(value) for name, value in options.items()}
+        job.write(job.rows_since(rows, "id"), str(target), **given)
     (file,) = target.rglob("*.parquet")
     metadata = pq.ParquetFile(file).metadata
     return [metadata.row_group(group).column(1) for group in range(metadata.num_row_groups)]

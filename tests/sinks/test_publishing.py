@@ -227,6 +227,27 @@ def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(w
 
     with pytest.raises(StagedFilesLostError), IncrementalJob(world.watermarks, JOB, "jr_2"):
         raise AssertionError("a run began although rows of a committed batch are lost")
+    world.watermarks.reset(JOB, why="the staged files are lost")
+    world.run("jr_3")
+    world.source = [4]
+    world.run("jr_4")
+
+    assert world.seen == [1, 2, 3, 4]
+
+
+def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(world: World) -> None:
+    world.run("jr_1")
+    world.patch.setattr(FileSink, "publish", die)
+    world.source = [4]
+    with pytest.raises(KilledError):
+        world.run("jr_2")
+    world.patch.undo()
+    world.watermarks.rewind(JOB, to_version=1, why="4 was wrong")
+    world.source = [5]
+
+    world.run("jr_3")
+
+    assert (world.seen, world.staged) == ([1, 2, 3, 5], [])
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])

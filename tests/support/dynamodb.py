@@ -89,6 +89,11 @@ class FakeDynamoDB:
         with self._lock:
             return {key: pickle.loads(self._items[key]) for key in sorted(self._items)}
 
+    def item(self, job_id: str, range_key: str) -> Item | None:
+        """Return a copy of one item; None if it is not there."""
+        with self._lock:
+            return self._load((job_id, range_key))
+
     def sweep(self, now: datetime) -> list[Key]:
         """Delete every item whose time to live is over, as DynamoDB does some day; return their keys."""
         with self._lock:

@@ -53,7 +53,7 @@ class Batch:
     reads_files
         Whether files are among the sources.
     file_sources
-        The prefixes of those that are tracked.
+        Their prefixes.
     """
 
     def __init__(

@@ -79,7 +79,6 @@ class FilePlanning:
             **options,
         )
         check_on_changed(on_changed, bookmark.location, bookmark.options)
-        batch.file_sources.append(str(bookmark.location))
         planned: Mapping[str, Any]
         state: Mapping[str, Any] | None
         if settled is None:
@@ -142,7 +141,10 @@ class FilePlanning:
         # Before any module of files is imported, which would end with an ImportError.
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install 'glue-watermarks[files]'.")
+        from scripts.helpers.listing.listing import Location
+
         self._batch.reads_files = True
+        self._batch.file_sources.append(str(Location.parse(source)))
         settled = self._batch.settled(context)
         if settled is not None:
             # A plan needs no state, only where its files lie.

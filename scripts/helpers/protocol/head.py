@@ -305,7 +305,10 @@ class Head:
     def rewound(self, entry: LogEntry, order: Order, context: str | None = None) -> Head:
         """Go back to the watermarks of an earlier version, all of them or those of one context."""
         if context is None:
-            return self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
+            # What later versions have not published yet comes again under new batch ids. So it goes from the list, and
+            # with it the only thing that could stop the next run, where its staged files are lost.
+            kept = tuple(output for output in self.unpublished if output["version"] <= entry.version)
+            return replace(self._decided("REWIND", entry.watermarks, order, entry.change.run_id), unpublished=kept)
         watermarks = dict(self.watermarks)
         watermarks.pop(context, None)
         if context in entry.watermarks:
@@ -315,7 +318,7 @@ class Head:
     def reset(self, order: Order, context: str | None = None) -> Head:
         """Forget everything, or one context: the next run starts there as on a first run."""
         if context is None:
-            return self._decided("RESET", {}, order, None)
+            return replace(self._decided("RESET", {}, order, None), unpublished=())
         watermarks = {name: value for name, value in self.watermarks.items() if name != context}
         return self._decided("RESET", watermarks, order, self._run_in_force)
 

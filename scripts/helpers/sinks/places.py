@@ -221,7 +221,7 @@ class S3Place:
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
             # S3 answers 200 also where it refused to delete some of the keys.
             for refused in answer.get("Errors", []):
-                raise TargetError(self.uri(""), f"s3:DeleteObject on {refused.get('Key')!r}: {refused.get('Code')}")
+                raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str) -> None:
         """Delete a prefix, the object `last` after all others."""
@@ -401,12 +401,16 @@ def _typed(action: str, uri: str) -> Iterator[None]:
         yield
     except Boto3Error as error:
         # Of an upload in parts, which hides what S3 said.
-        raise TargetError(uri, f"{action} {uri}: {error}") from error
+        raise _refused(uri, action, str(error)) from error
     except (ClientError, BotoCoreError, OSError) as error:
-        raise login_or_load(uri, error) or TargetError(uri, f"{action} {uri}: {code_of(error)}") from error
+        raise login_or_load(uri, error) or _refused(uri, action, code_of(error)) from error
     except Exception as error:
         # Of Hadoop, through py4j. Its first line names the Java class and the reason.
         if type(error).__name__ != "Py4JJavaError":
             raise
         reason = str(error.java_exception).splitlines()[0]  # type: ignore[attr-defined]
-        raise TargetError(uri, f"{action} {uri}: {reason}") from error
+        raise _refused(uri, action, reason) from error
+
+
+def _refused(uri: str, action: str, reason: str) -> TargetError:
+    return TargetError(uri, f"{action} {uri}: {reason}. Check the path, and the rights to that action there.")
