@@ -82,7 +82,7 @@ def publish_before_commit(patch: pytest.MonkeyPatch) -> None:
     commit = Publication.commit
 
     def early(publication: Publication, metrics: Any) -> str:
-        for sink, output in publication._staged:
+        for sink, output in publication.staged:
             sink.publish(output)
         return commit(publication, metrics)
 
@@ -117,7 +117,7 @@ def drop_after_unknown_commit(patch: pytest.MonkeyPatch) -> None:
     drop = Publication.drop
 
     def dropped(publication: Publication) -> None:
-        publication._is_tried = False
+        publication.is_tried = False
         drop(publication)
 
     patch.setattr(Publication, "drop", dropped)
@@ -128,7 +128,7 @@ def winner_drops(patch: pytest.MonkeyPatch) -> None:
     publish = Publication.publish
 
     def published(publication: Publication) -> None:
-        run = publication._run
+        run = publication.run
         assert isinstance(run, Run)
         if run.is_already:  # type: ignore[attr-defined]
             run.outputs = ()

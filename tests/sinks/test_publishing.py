@@ -63,11 +63,6 @@ def die(*_: Any) -> None:
     raise KilledError
 
 
-def forget(job: IncrementalJob) -> None:
-    """Let a run's process be gone: nothing that it would do afterwards is done."""
-    job.run._stop_heartbeat()  # type: ignore[union-attr]
-
-
 def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: World) -> None:
     job = world.begin()
     world.stage(job)
@@ -164,7 +159,6 @@ def test_staged_folder_goes_when_the_run_fails(world: World) -> None:
 def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(world: World) -> None:
     job = world.begin("jr_1")
     world.stage(job)
-    forget(job)
 
     world.run("jr_1")
 
@@ -176,7 +170,6 @@ def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_writ
     world.source = [1, 2]
     job = world.begin("jr_1")
     world.stage(job)
-    forget(job)
     world.watermarks.discard_plan(JOB, why="2 was wrong")
     world.source = [1, 22]
 

@@ -28,16 +28,23 @@ class Publication:
         The run, begun.
     spark, s3_client
         What output of earlier runs is reached by.
+
+    Attributes
+    ----------
+    staged
+        What was staged, with its sink.
+    is_tried
+        Whether a commit was sent, of which only the head knows whether it took effect.
     """
 
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
-        self._run, self._spark, self._s3_client = run, spark, s3_client
-        self._staged: list[tuple[FileSink, Output]] = []
-        self._is_tried = False
+        self.run, self._spark, self._s3_client = run, spark, s3_client
+        self.staged: list[tuple[FileSink, Output]] = []
+        self.is_tried = False
 
     def add(self, sink: FileSink, output: Output) -> None:
         """Take up what was staged for one target."""
-        self._staged.append((sink, output))
+        self.staged.append((sink, output))
 
     def finish_earlier(self) -> None:
         """Publish what a run committed that died before its readers saw all of it.
@@ -47,20 +54,20 @@ class Publication:
         UnpublishedError
             It cannot be published. It would be in nobody's sight if this run went on.
         """
-        if isinstance(self._run, UnsavedRun):
+        if isinstance(self.run, UnsavedRun):
             return
-        for record in self._run.unpublished:
+        for record in self.run.unpublished:
             output = Output.from_record(record)
             logger.warning(
-                "event=publication_resumed job=%s version=%d target=%s", self._run.job_id, output.version, output.target
+                "event=publication_resumed job=%s version=%d target=%s", self.run.job_id, output.version, output.target
             )
             self._publish(FileSink.of(output, self._spark, self._s3_client), output, record)
 
     def commit(self, metrics: Mapping[str, Any]) -> str:
         """Commit the run together with what is staged; return its outcome. Nothing is published by that."""
-        # From here on nobody but the head knows whether this attempt has won: it is not ours to drop.
-        self._is_tried = True
-        return self._run.commit(tuple(output.record() for _, output in self._staged), **metrics)
+        # From here on it is not ours to drop: an answer may get lost.
+        self.is_tried = True
+        return self.run.commit(tuple(output.record() for _, output in self.staged), **metrics)
 
     def publish(self) -> None:
         """Show readers what the run committed; to be called after the commit.
@@ -70,54 +77,54 @@ class Publication:
         UnpublishedError
             The batch is committed and cannot be published now.
         """
-        if isinstance(self._run, UnsavedRun):
-            for sink, output in self._staged:
+        if isinstance(self.run, UnsavedRun):
+            for sink, output in self.staged:
                 sink.publish(output)
                 sink.clear(output)
             return
-        for sink, output in self._staged:
+        for sink, output in self.staged:
             staged = output.record()
-            if staged in self._run.outputs:
+            if staged in self.run.outputs:
                 self._publish(sink, output, staged)
                 self._sweep(sink, output)
             else:
                 self._clear(sink.drop, output)
         # Of the attempt that won, where this one did not, and of nobody else: earlier output was published before.
-        for record in self._run.unpublished:
+        for record in self.run.unpublished:
             output = Output.from_record(record)
             self._publish(FileSink.of(output, self._spark, self._s3_client), output, record)
 
     def drop(self) -> None:
         """Delete what was staged, as the run ends without a commit. A failure is logged: nobody ever sees it."""
-        if self._is_tried:
+        if self.is_tried:
             return
-        for sink, output in self._staged:
+        for sink, output in self.staged:
             self._clear(sink.drop, output)
 
     def _publish(self, sink: FileSink, output: Output, record: Mapping[str, Any]) -> None:
-        assert isinstance(self._run, Run)
+        assert isinstance(self.run, Run)
         try:
             sink.publish(output)
         except StagedFilesLostError:
             # A person may have decided meanwhile that they go.
-            if self._run.is_unpublished(record):
+            if self.run.is_unpublished(record):
                 raise
             logger.warning(
-                "event=output_gone job=%s version=%d: somebody took it back", self._run.job_id, output.version
+                "event=output_gone job=%s version=%d: somebody took it back", self.run.job_id, output.version
             )
             return
         except WatermarkError as error:
-            raise UnpublishedError(self._run.job_id, output.version, output.target) from error
+            raise UnpublishedError(self.run.job_id, output.version, output.target) from error
         logger.info(
             "event=published job=%s version=%d files=%d target=%s",
-            self._run.job_id, output.version, output.files, output.target,
+            self.run.job_id, output.version, output.files, output.target,
         )  # fmt: skip
         self._clear(sink.clear, output)
-        self._run.published((record,))
+        self.run.published((record,))
 
     def _sweep(self, sink: FileSink, output: Output) -> None:
-        assert isinstance(self._run, Run)
-        kept = [Output.from_record(record).folder for record in self._run.unpublished]
+        assert isinstance(self.run, Run)
+        kept = [Output.from_record(record).folder for record in self.run.unpublished]
         self._clear(lambda output: sink.sweep(output, kept), output)
 
     def _clear(self, delete: Any, output: Output) -> None:
@@ -125,4 +132,4 @@ class Publication:
         try:
             delete(output)
         except TargetError as error:
-            logger.warning("event=staging_left job=%s target=%s error=%s", self._run.job_id, output.target, error)
+            logger.warning("event=staging_left job=%s target=%s error=%s", self.run.job_id, output.target, error)

@@ -250,7 +250,7 @@ class HadoopPlace:
         self.root = root.rstrip("/")
         jvm = spark._jvm
         assert jvm is not None
-        self._jvm: Any = jvm
+        self._java: Any = jvm
         self._system: Any = self._path("").getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._start = len(self._system.makeQualified(self._path("")).toUri().getPath().rstrip("/")) + 1
 
@@ -277,7 +277,7 @@ class HadoopPlace:
                 return None
             stream = self._system.open(self._path(name))
             try:
-                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+                return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
                 stream.close()
 
@@ -326,7 +326,7 @@ class HadoopPlace:
             raise
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.uri(name))
+        return self._java.org.apache.hadoop.fs.Path(self.uri(name))
 
 
 def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) -> Place:
