@@ -26,7 +26,7 @@ from scripts.jobs import ingest_files, ingest_table, session
 from tests.conftest import REGION, REPOSITORY
 from tests.infra.terraform import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 from tests.support.iam_policies import Request, is_allowed
-from tests.support.patience import PATIENCE
+from tests.support.patience import LONG, PATIENCE
 from tests.support.watermarks_suite import ON_THIS_TABLE, run_watermarks_suite
 
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
@@ -240,7 +240,7 @@ def test_provider_is_taken_from_the_named_folder_when_it_holds_one(
 # --- the Watermarks suite on that table -----------------------------------------------------------------
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG)
 def test_watermarks_suite_passes_when_run_on_the_applied_table(
     endpoint: str, outputs: dict[str, Any], dynamodb: Any
 ) -> None:
@@ -255,7 +255,7 @@ def test_watermarks_suite_passes_when_run_on_the_applied_table(
     assert dynamodb.scan(TableName=outputs["table_name"], Select="COUNT")["Count"] > 0
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG)
 def test_watermarks_suite_fails_when_the_table_is_missing(endpoint: str) -> None:
     done = run_watermarks_suite(endpoint, "no-such-table", "-x", *ON_THIS_TABLE)
 

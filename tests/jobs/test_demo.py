@@ -11,9 +11,10 @@ import pytest
 
 from scripts.demo.compare import compare
 from tests.conftest import REPOSITORY
+from tests.support.patience import LONG
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(LONG)
 def test_demo_loses_and_doubles_nothing_when_run_as_a_whole() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo"],

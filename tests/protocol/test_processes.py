@@ -13,6 +13,7 @@ import pytest
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.crowd import Crowd
 from tests.protocol.worker import JOB
+from tests.support.patience import LONG
 from tests.support.servers import is_long
 
 SECONDS = 240 if is_long() else 20
@@ -38,7 +39,7 @@ def new_seed() -> int:
     return seed
 
 
-@pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.timeout(LONG)
 def test_every_row_is_at_the_sink_once_when_workers_are_killed_and_taken_over(
     server: str, make_table: Callable[..., Watermarks], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY, missing_component
+from tests.support.patience import LONG
 
 MODEL = REPOSITORY / "docs" / "model" / "exactly_once.pml"
 README = MODEL.with_name("README.md").read_text(encoding="utf-8")
@@ -52,12 +53,13 @@ def verify(folder: Path, settings: tuple[str, ...], optimized: str) -> str:
         ["gcc", optimized, "-w", *options, "-o", "pan", "pan.c"],
         ["./pan", "-m100000"],
     ):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LONG, check=False)
         said = done.stdout + done.stderr
         assert done.returncode == 0, said
     return said
 
 
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("settings", [settings for _, settings in VARIANTS], ids=[name for name, _ in VARIANTS])
 def test_model_has_no_fault_when_every_state_is_visited(settings: tuple[str, ...], tmp_path: Path) -> None:
     said = verify(tmp_path, settings, "-O2")
@@ -72,6 +74,7 @@ def test_model_has_no_fault_when_every_state_is_visited(settings: tuple[str, ...
     assert re.findall(r'state \d+, "(.*)"', left_out) == ["-end-"], left_out
 
 
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("settings", MUTATIONS, ids=lambda settings: settings[0])
 def test_model_has_a_fault_when_it_is_mutated(settings: tuple[str, ...], tmp_path: Path) -> None:
     # Compiled without care: a fault turns up long before that pays.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
+from tests.support.patience import LONG
 from tests.support.watermarks_suite import WHOLE, run_watermarks_suite
 
 ONLY_MOTO = (
@@ -16,7 +17,7 @@ ONLY_MOTO = (
 )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG)
 def test_watermarks_suite_passes_when_run_on_ministack(ministack: str, make_table: Callable[..., Watermarks]) -> None:
     table = make_table(ministack)
 

@@ -17,7 +17,7 @@ from scripts.helpers.sinks import files
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output, job_hash
 from tests.sinks.interleaving import Interleaving, MemoryPlace, play
-from tests.support.patience import PATIENCE
+from tests.support.patience import LONG
 from tests.support.servers import is_long
 
 PARTS = 10
@@ -41,7 +41,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "place_of", lambda path, *_: MemoryPlace(path, current[0].storage))
 
 
-@pytest.mark.timeout(PATIENCE * 15)
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_target_equals_the_source_when_attempts_and_a_person_interleave(part: int) -> None:
     refused: Counter[str] = Counter()
@@ -163,7 +163,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.timeout(PATIENCE * 15)
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
 def test_interleaving_is_found_when_the_code_has_a_fault(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fault(monkeypatch)

@@ -20,7 +20,7 @@ from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.sinks.attempt import ROWS, attempt
-from tests.support.patience import PATIENCE
+from tests.support.patience import LONG, PATIENCE
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def run_when_free(spark: Any, watermarks: Watermarks, target: str, run_id: str) 
             time.sleep(0.2)
 
 
-@pytest.mark.timeout(PATIENCE * 4)
+@pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("place", ["directory", "bucket"])
 @pytest.mark.parametrize("newer", ["jr_1", "jr_2"], ids=["same-run-id", "after-the-lease"])
 def test_every_row_is_at_the_target_once_when_a_stopped_attempt_goes_on(
