@@ -631,7 +631,7 @@ def test_second_batch_is_refused_when_the_run_has_written_one_to_the_path(
     begin: Begin, glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
 ) -> None:
     put("one/a", "two/b")
-    begin()
+    job = begin()
     one, two = (read(glue_context, f"{landing}{name}/", ctx=name) for name in ("one", "two"))
     options = {"path": raw, "perBatch": True}
     glue_context.write_dynamic_frame.from_options(one, "s3", options, "json")
@@ -639,6 +639,7 @@ def test_second_batch_is_refused_when_the_run_has_written_one_to_the_path(
     with pytest.raises(PlanConflictError, match="would replace it"):
         glue_context.write_dynamic_frame.from_options(two, "s3", options, "json")
 
+    job.commit()
     assert [row["id"] for row in spark.read.json(raw).collect()] == ["one/a"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from scripts.helpers.protocol import items, requests, retention, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
-from scripts.helpers.protocol.head import Head, LogEntry, Order, Plan
+from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Plan
 from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store
@@ -144,10 +144,10 @@ def same_fence(patch: pytest.MonkeyPatch) -> None:
 def already_by_version(patch: pytest.MonkeyPatch) -> None:
     """Any later version passes for the commit of this plan."""
 
-    def later(self: Run, before: Head, current: Head | None) -> bool:
-        return current is not None and current.version > before.version
+    def later(self: Run, before: Head, current: Head | None) -> Change | None:
+        return current.last if current is not None and current.version > before.version else None
 
-    patch.setattr(Run, "_committed_by_other", later)
+    patch.setattr(Run, "_committed_from", later)
 
 
 def next_recomputed(patch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ OPERATIONS = {
     "discard-plan": Operation(lambda marks: marks.discard_plan(JOB, **WHY), again=PlanConflictError),
     "after-restore": Operation(lambda marks: marks.doctor(JOB, after_restore=True, **WHY)),
     "adopt": Operation(lambda marks: marks.adopt(JOB, LEGACY), "legacy", again=PlanConflictError, value=4),
-    "add-watermark": Operation(add_five, "idle", again=0, value=5),
+    "add-watermark": Operation(add_five, "committed at once", again=0, value=5),
     "add-watermark-to-a-new-job": Operation(add_five, "nothing", again=0, value=5),
 }
 REQUESTS = {
@@ -64,11 +64,11 @@ REQUESTS = {
     "rewind-to-run": (6, 14),
     "rewind-context": (5, 13),
     "reset": (4, 8),
-    "set": (4, 8),
-    "set-context": (4, 8),
+    "set": (4, 10),
+    "set-context": (4, 12),
     "set-for-a-new-job": (4, 4),
     "discard-plan": (4, 8),
-    "after-restore": (7, 11),
+    "after-restore": (8, 12),
     "adopt": (5, 5),
     "add-watermark": (6, 6),
     "add-watermark-to-a-new-job": (6, 6),
@@ -80,7 +80,7 @@ class DecidedJob(ModelJob):
     """A job in some state, about which somebody decides."""
 
     def __init__(self, state: str, spilled: bool) -> None:
-        super().__init__(JOB, commits=2 if state in ("idle", "open plan") else 0, spilled=spilled)
+        super().__init__(JOB, commits=2 if state == "open plan" else 0, spilled=spilled)
         if state == "legacy":
             for run_id, value in ((LEGACY, "4"), ("jr_other", "1")):
                 values = {CONTEXT: {"M": {"value": {"N": value}}}}
@@ -90,6 +90,9 @@ class DecidedJob(ModelJob):
             pad = {"pad": padding(4, 5)} if spilled else {}
             plan, following = {CONTEXT: {"low": 4, "high": 5, **pad}}, {CONTEXT: {"value": 5, **pad}}
             frozen(self.watermarks, JOB, DEAD, plan=plan, following=following)
+        if state == "committed at once":
+            for shot, number in (("r-0", 3), ("r-1", 4)):
+                add(self.watermarks, JOB, shot, **{CONTEXT: {"value": number}})
         self.version = self.stored_version()
         self.value = 0 if state in ("nothing", "legacy") else 4
         self.client.requests.clear()

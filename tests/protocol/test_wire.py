@@ -145,7 +145,7 @@ CALLS: dict[str, tuple[Step, Step, list[str]]] = {
         lambda w: w.watermarks.adopt(LEGACY_JOB, "jr_a"),
         [READ, "Query", *COMMIT],
     ),
-    "doctor": (nothing, lambda w: w.watermarks.doctor(JOB), [READ, "Query", READ]),
+    "doctor": (nothing, lambda w: w.watermarks.doctor(JOB), [READ, "Query", READ, "DescribeTable"]),
 }
 
 

@@ -61,7 +61,7 @@ class Wire:
 
     @property
     def writes(self) -> list[Request]:
-        return [request for request in self.requests if not request.is_read]
+        return [request for request in self.requests if not request.is_read and request.operation != "DescribeTable"]
 
     @property
     def head_writes(self) -> list[Request]:
