@@ -16,10 +16,11 @@ from scripts.helpers.batch.modes import Mode, ModeName
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.rows import RowPlanning
 from scripts.helpers.batch.strategies import Beginning, begin
-from scripts.helpers.batch.writing import BatchWriter, Layout
+from scripts.helpers.batch.writing import BatchWriter
 from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
+from scripts.helpers.sinks.choice import Layout
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from scripts.helpers.protocol.run import Run
     from scripts.helpers.reading.small_files import OnChanged
     from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.sinks.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -384,7 +386,7 @@ class IncrementalJob:
     def write(
         self,
         df: DataFrame | pd.DataFrame,
-        path: str,
+        target: str | Sink,
         *,
         format: str = "parquet",
         partition_by: Sequence[str] = (),
@@ -393,10 +395,10 @@ class IncrementalJob:
         beside_others: bool = False,
         **options: Any,
     ) -> int:
-        """Stage one batch for a folder of files, whose readers see it once the run has committed; return its rows.
+        """Stage one batch for a target, whose readers see it once the run has committed; return its rows.
 
-        Each attempt writes to a hidden folder of its own beside `path`. The commit says which attempt counts, and its
-        files are then renamed, or copied on S3, into `path`, under names that are made of the batch. So a replay
+        Each attempt writes to a hidden folder of its own beside `target`. The commit says which attempt counts, and its
+        files are then renamed, or copied on S3, into `target`, under names that are made of the batch. So a replay
         leaves the same rows there, whatever an earlier attempt still does. See `FileSink` for what readers see when.
 
         Rows are counted while they are written (Spark's Observation), without a second pass. Parquet
@@ -408,15 +410,17 @@ class IncrementalJob:
 
         Parameters
         ----------
+        target
+            A folder, or a `Sink`, which has all the options below itself.
         partition_by
             Columns whose values become folders, such as ``import_date=2026-11-23/``.
         batch_folders
-            Whether each batch has a folder ``batch_id=…/`` below `path`, which readers see as a column. None: as it is
-            there already, and without for a new folder.
+            Whether each batch has a folder ``batch_id=…/`` below `target`, which readers see as a column. None: as it
+            is there already, and without for a new folder.
         staging
-            Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` beside `path`.
+            Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` beside `target`.
         beside_others
-            Whether `path` may hold files that no job of this package wrote.
+            Whether `target` may hold files that no job of this package wrote.
         **options
             Of Spark's writer, or of `pandas.DataFrame.to_parquet`.
 
@@ -425,14 +429,15 @@ class IncrementalJob:
         TargetError
             A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to.
         PlanConflictError
-            The batch was written to that path already; nothing is written.
+            The batch was written to that target already; nothing is written.
         RunClosedError
             The run was committed or aborted.
         FencedError
             Another run took over; nothing is written.
         """
         parts = self._begun
-        layout = Layout(format, partition_by, batch_folders, staging, beside_others)
-        rows, size = parts.writer.write(df, path, layout, parts.files.s3_client, options)
-        add_written(self.metrics, rows, size)
+        layout = Layout(format, partition_by, batch_folders, staging, beside_others, options)
+        output = parts.writer.write(df, target, layout, parts.files.s3_client)
+        rows = output.rows or 0
+        add_written(self.metrics, rows, output.bytes)
         return rows

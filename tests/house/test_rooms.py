@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "listing": {"display"},
     "reading": {"listing"},
     "files": {"reading", "protocol.chunks"},
-    "sinks": {"listing", "protocol.names"},
+    "sinks": {"listing", "rows", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"protocol"},
     "decisions": {"protocol"},

@@ -178,7 +178,7 @@ class Interleaving:
                 batch.add(CONTEXT, settled, None)
             rows = range(settled["low"], settled["high"])
             sink = FileSink(TARGET)
-            publication.add(sink, sink.stage(batch.batch_id, run.fence, lambda *to: self._write(rows, *to)))
+            publication.add(sink, sink.stage_files(batch.batch_id, run.fence, lambda *to: self._write(rows, *to)))
             if self.random.random() < 0.5:  # Within the block, as scripts may; its clean end does nothing more then.
                 batch.commit({})
         except WatermarkError as error:

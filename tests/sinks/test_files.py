@@ -46,7 +46,7 @@ def seen(sink: FileSink) -> list[bytes | None]:
 def test_nothing_is_seen_when_an_attempt_has_staged(make: Callable[..., FileSink]) -> None:
     sink = make()
 
-    output = sink.stage(BATCH, 7, fill)
+    output = sink.stage_files(BATCH, 7, fill)
 
     assert seen(sink) == []
     assert (output.files, output.bytes, output.version, output.fence) == (2, 6, 3, 7)
@@ -54,7 +54,7 @@ def test_nothing_is_seen_when_an_attempt_has_staged(make: Callable[..., FileSink
 
 def test_each_file_is_seen_once_when_published_as_often_as_one_likes(make: Callable[..., FileSink]) -> None:
     sink = make()
-    output = sink.stage(BATCH, 7, fill)
+    output = sink.stage_files(BATCH, 7, fill)
 
     sink.publish(output)
     first = sink.target.files()
@@ -68,11 +68,11 @@ def test_each_file_is_seen_once_when_published_as_often_as_one_likes(make: Calla
         f"import_date=2026-11-23/part-00000-{output.job}-e1-0000000003.csv",
         f"part-00001-{output.job}-e1-0000000003.csv",
     ]
-    assert sink.staging.files() == {}
+    assert sink.staging.place.files() == {}
 
 
 def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink]) -> None:
-    output = make().stage(BATCH, 7, fill)
+    output = make().stage_files(BATCH, 7, fill)
 
     assert Output.from_record(output.record() | {"of a later version": 1}) == output
     assert all(type(value) in (str, int, bool) for value in output.record().values())
@@ -80,33 +80,33 @@ def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink])
 
 def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., FileSink]) -> None:
     sink = make()
-    first, second = sink.stage(BATCH, 7, fill), sink.stage(BATCH, 8, fill)
+    first, second = sink.stage_files(BATCH, 7, fill), sink.stage_files(BATCH, 8, fill)
 
     sink.publish(second)
     sink.clear(second)
     sink.drop(first)
 
     assert len(seen(sink)) == 2
-    assert sink.staging.files() == {}
+    assert sink.staging.place.files() == {}
 
 
 def test_late_file_is_not_seen_when_its_task_ends_after_the_manifest(make: Callable[..., FileSink]) -> None:
     sink = make()
-    output = sink.stage(BATCH, 7, fill)
-    sink.staging.write(f"{output.folder}/part-00002-u-c000.csv", b"1\n2\n")
+    output = sink.stage_files(BATCH, 7, fill)
+    sink.staging.place.write(f"{output.folder}/part-00002-u-c000.csv", b"1\n2\n")
 
     sink.publish(output)
     sink.clear(output)
 
     assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
-    assert sink.staging.files() == {}
+    assert sink.staging.place.files() == {}
 
 
 def test_publication_goes_on_when_another_process_died_half_way(make: Callable[..., FileSink]) -> None:
     sink = make()
-    output = sink.stage(BATCH, 7, fill)
+    output = sink.stage_files(BATCH, 7, fill)
     name = "part-00000-u-c000.csv"
-    sink.staging.move(
+    sink.staging.place.move(
         {f"{output.folder}/{name}": output.final_name(1, name)}, {f"{output.folder}/{name}": 4}, sink.target
     )
 
@@ -117,8 +117,8 @@ def test_publication_goes_on_when_another_process_died_half_way(make: Callable[.
 
 def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callable[..., FileSink]) -> None:
     sink = make()
-    output = sink.stage(BATCH, 7, fill)
-    sink.staging.delete([f"{output.folder}/part-00000-u-c000.csv"])
+    output = sink.stage_files(BATCH, 7, fill)
+    sink.staging.place.delete([f"{output.folder}/part-00000-u-c000.csv"])
 
     with pytest.raises(StagedFilesLostError, match=r"1 staged files of version 3 are gone \(.*part-00000"):
         sink.publish(output)
@@ -126,8 +126,8 @@ def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callab
 
 def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make: Callable[..., FileSink]) -> None:
     sink = make()
-    output = sink.stage(BATCH, 7, fill)
-    sink.staging.delete([f"{output.folder}/{MANIFEST}"])
+    output = sink.stage_files(BATCH, 7, fill)
+    sink.staging.place.delete([f"{output.folder}/{MANIFEST}"])
 
     with pytest.raises(StagedFilesLostError):
         sink.publish(output)
@@ -135,19 +135,22 @@ def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make:
 
 def test_losers_up_to_the_batch_are_swept_when_it_is_published(make: Callable[..., FileSink]) -> None:
     sink = make()
-    versions = {version: sink.stage(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3, 4)}
-    others = [sink.stage(BatchId("repairs", "e2", 1), 1, fill), sink.stage(BatchId("parking", "e1", 1), 1, fill)]
+    versions = {version: sink.stage_files(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3, 4)}
+    others = [
+        sink.stage_files(BatchId("repairs", "e2", 1), 1, fill),
+        sink.stage_files(BatchId("parking", "e1", 1), 1, fill),
+    ]
 
     swept = sink.sweep(versions[3], [versions[2].folder])
 
-    left = {name.rsplit("/", 1)[0] for name in sink.staging.files() if name.endswith(MANIFEST)}
+    left = {name.rsplit("/", 1)[0] for name in sink.staging.place.files() if name.endswith(MANIFEST)}
     assert swept == 2
     assert left == {output.folder for output in (versions[2], versions[4], *others)}
 
 
 def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileSink]) -> None:
     sink = make()
-    kept, gone, waiting = (sink.stage(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3))
+    kept, gone, waiting = (sink.stage_files(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3))
     for output in (kept, gone):
         sink.publish(output)
 
@@ -158,16 +161,16 @@ def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileS
 def test_batch_has_a_folder_when_asked_for(make: Callable[..., FileSink]) -> None:
     sink = make(batch_folders=True)
 
-    sink.publish(sink.stage(BATCH, 7, fill))
+    sink.publish(sink.stage_files(BATCH, 7, fill))
 
     assert {name.split("/")[0] for name in sink.target.files()} == {"batch_id=e1-0000000003"}
 
 
 def test_layout_goes_on_when_nothing_is_said(make: Callable[..., FileSink], caplog: pytest.LogCaptureFixture) -> None:
     sink = make(batch_folders=True)
-    sink.publish(sink.stage(BATCH, 7, fill))
+    sink.publish(sink.stage_files(BATCH, 7, fill))
 
-    make().publish(make().stage(BatchId("repairs", "e1", 4), 8, fill))
+    make().publish(make().stage_files(BatchId("repairs", "e1", 4), 8, fill))
 
     assert {name.split("/")[0] for name in sink.target.files()} == {"batch_id=e1-0000000003", "batch_id=e1-0000000004"}
     assert "event=batch_folders_kept" in caplog.text
@@ -178,12 +181,12 @@ def test_write_is_refused_when_the_target_is_laid_out_in_the_other_way(
     make: Callable[..., FileSink], first: bool
 ) -> None:
     sink = make(batch_folders=first)
-    sink.publish(sink.stage(BATCH, 7, fill))
+    sink.publish(sink.stage_files(BATCH, 7, fill))
 
     with pytest.raises(TargetLayoutError, match=f"batch_folders={not first}"):
-        make(batch_folders=not first).stage(BatchId("repairs", "e1", 4), 8, fill)
+        make(batch_folders=not first).stage_files(BatchId("repairs", "e1", 4), 8, fill)
 
-    assert sink.staging.files(sink.stage(BATCH, 9, fill).job) != {}
+    assert sink.staging.place.files(sink.stage_files(BATCH, 9, fill).job) != {}
 
 
 def test_files_of_a_version_that_did_not_stage_go_when_their_batch_is_published(make: Callable[..., FileSink]) -> None:
@@ -191,7 +194,7 @@ def test_files_of_a_version_that_did_not_stage_go_when_their_batch_is_published(
     sink.target.write("batch_id=e1-0000000003/part-00000-old.csv", b"1\n2\n")
     sink.target.write("batch_id=e1-0000000002/part-00000-old.csv", b"0\n")
 
-    sink.publish(sink.stage(BATCH, 7, fill))
+    sink.publish(sink.stage_files(BATCH, 7, fill))
 
     assert sorted(filter(None, seen(sink))) == [b"0\n", b"1\n2\n", b"3\n"]
 
@@ -199,22 +202,22 @@ def test_files_of_a_version_that_did_not_stage_go_when_their_batch_is_published(
 def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[..., FileSink]) -> None:
     sink = make()
     sink.target.write("_SUCCESS", b"")
-    sink.stage(BATCH, 7, fill)
+    sink.stage_files(BATCH, 7, fill)
     sink.target.write("somebody/part-00000.parquet", b"x")
 
     with pytest.raises(TargetTakenError, match=r"'somebody/part-00000\.parquet'"):
-        make().stage(BATCH, 7, fill)
+        make().stage_files(BATCH, 7, fill)
     beside = make(beside_others=True)
-    beside.publish(beside.stage(BATCH, 8, fill))
+    beside.publish(beside.stage_files(BATCH, 8, fill))
 
     assert len(seen(sink)) == 4
 
 
 def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FileSink]) -> None:
     with pytest.raises(ReservedNameError):
-        make(batch_folders=True).stage(BATCH, 7, fill, columns=["id", "Batch_Id"])
+        make(batch_folders=True).stage_files(BATCH, 7, fill, columns=["id", "Batch_Id"])
 
-    assert make().stage(BATCH, 7, fill, columns=["id", "Batch_Id"]).files == 2
+    assert make().stage_files(BATCH, 7, fill, columns=["id", "Batch_Id"]).files == 2
 
 
 @pytest.mark.parametrize(
@@ -253,11 +256,11 @@ def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str
     operations: list[str] = []
     s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
-    output = sink.stage(BATCH, 7, lambda _place, _folder: None)
+    output = sink.stage_files(BATCH, 7, lambda _place, _folder: None)
     assert operations == ["ListObjectsV2", "ListObjectsV2", "PutObject"]
     operations.clear()
     sink.drop(output)
-    output = sink.stage(BATCH, 8, fill)
+    output = sink.stage_files(BATCH, 8, fill)
     operations.clear()
     sink.publish(output)
     assert operations == ["GetObject", "CopyObject", "CopyObject"]

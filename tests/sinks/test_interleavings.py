@@ -13,7 +13,7 @@ import pytest
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.sinks import files
+from scripts.helpers.sinks import files, staging
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output, job_hash
 from tests.sinks.interleaving import Interleaving, MemoryPlace, play
@@ -60,7 +60,7 @@ MOST = 3_000
 
 def shared_folder(patch: pytest.MonkeyPatch) -> None:
     """All attempts at a batch stage in one folder."""
-    patch.setattr(files, "folder_of", lambda batch, _fence, _token: f"{job_hash(batch.job_id)}/{batch}-f0-0")
+    patch.setattr(staging, "folder_of", lambda batch, _fence, _token: f"{job_hash(batch.job_id)}/{batch}-f0-0")
 
 
 def straight_to_target(patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def straight_to_target(patch: pytest.MonkeyPatch) -> None:
             "files", sink.target.uri(""), "", "", job_hash(batch.job_id), batch.epoch, batch.version, fence, 2, 0
         )
 
-    patch.setattr(FileSink, "stage", stage)
+    patch.setattr(FileSink, "stage_files", stage)
     for name in ("publish", "clear", "drop", "sweep"):
         patch.setattr(FileSink, name, lambda *_: None)
 
@@ -147,7 +147,7 @@ def winner_drops(patch: pytest.MonkeyPatch) -> None:
 
 def sweep_of_all_versions(patch: pytest.MonkeyPatch) -> None:
     """Who sweeps takes folders of batches that come after the one it has published."""
-    patch.setattr(files, "version_of", lambda _folder, _epoch: 0)
+    patch.setattr(staging, "version_of", lambda _folder, _epoch: 0)
 
 
 FAULTS = [

@@ -19,6 +19,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
 
@@ -71,6 +72,40 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
     job.__exit__(None, None, None)
 
     assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
+
+
+def test_rows_go_to_the_sink_that_the_script_made_when_one_is_given(world: World) -> None:
+    with world.begin() as job:
+        rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
+        written = job.write(rows, FileSink(str(world.target), partition_by=["id"]))
+
+    assert written == 3
+    assert sorted(path.name for path in world.target.iterdir()) == ["id=1", "id=2", "id=3"]
+
+
+def test_option_is_refused_when_the_sink_has_its_own(world: World) -> None:
+    with pytest.raises(InvalidValueError, match="Give it to the sink"), world.begin() as job:
+        rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
+        job.write(rows, FileSink(str(world.target)), partition_by=["id"])
+
+    assert (world.staged, world.watermarks.latest(JOB).plan) == ([], None)
+
+
+def test_plan_stays_open_to_change_when_a_column_of_partition_by_is_missing(world: World) -> None:
+    with pytest.raises(InvalidValueError, match="partition_by names 'day'"), world.begin() as job:
+        world.stage(job, partition_by=["day"])
+
+    assert world.watermarks.latest(JOB).plan is None
+
+
+def test_next_run_is_refused_when_a_later_version_staged_what_it_does_not_know(world: World) -> None:
+    run = world.watermarks.begin(JOB, "jr_1")
+    run.freeze({"rows": {}}, {"rows": {}})
+    later = Output("teleporter", "nowhere", "", "", "0", run.batch_id.epoch, run.batch_id.version, run.fence)
+    run.commit((later.record(),))
+
+    with pytest.raises(InvalidValueError, match="kind 'teleporter'"):
+        world.begin("jr_2")
 
 
 def test_version_tells_what_it_left_at_the_target_when_it_is_looked_up(world: World) -> None:

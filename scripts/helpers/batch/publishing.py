@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import StagedFilesLostError, TargetError, UnpublishedError, WatermarkError
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.choice import opened
 from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -39,10 +40,10 @@ class Publication:
 
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
         self.run, self._spark, self._s3_client = run, spark, s3_client
-        self.staged: list[tuple[FileSink, Output]] = []
+        self.staged: list[tuple[Sink, Output]] = []
         self.is_tried = False
 
-    def add(self, sink: FileSink, output: Output) -> None:
+    def add(self, sink: Sink, output: Output) -> None:
         """Take up what was staged for one target."""
         self.staged.append((sink, output))
 
@@ -58,10 +59,30 @@ class Publication:
             return
         for record in self.run.unpublished:
             output = Output.from_record(record)
-            logger.warning(
-                "event=publication_resumed job=%s version=%d target=%s", self.run.job_id, output.version, output.target
-            )
-            self._publish(FileSink.of(output, self._spark, self._s3_client), output, record)
+            sink = opened(output, self._spark, self._s3_client)
+            if sink is None:
+                # Only the script knows how to log in there. Its first write to that target finishes it.
+                logger.warning(
+                    "event=publication_waits job=%s version=%d target=%s: the next write to it publishes this first",
+                    self.run.job_id, output.version, output.target,
+                )  # fmt: skip
+                continue
+            self._resume(sink, output, record)
+
+    def finish(self, sink: Sink) -> None:
+        """Publish what earlier runs committed for a target that could not be reached before it was given.
+
+        Raises
+        ------
+        UnpublishedError
+            It cannot be published.
+        """
+        if isinstance(self.run, UnsavedRun):
+            return
+        for record in self.run.unpublished:
+            output = Output.from_record(record)
+            if output.target == sink.name:
+                self._resume(sink, output, record)
 
     def commit(self, metrics: Mapping[str, Any]) -> str:
         """Commit the run together with what is staged; return its outcome. Nothing is published by that."""
@@ -89,10 +110,14 @@ class Publication:
                 self._sweep(sink, output)
             else:
                 self._clear(sink.drop, output)
-        # Of the attempt that won, where this one did not, and of nobody else: earlier output was published before.
+        # Of the attempt that won, where this one did not. Earlier output was published before, or waits for a script
+        # that writes to its target.
+        given = {sink.name: sink for sink, _ in self.staged}
         for record in self.run.unpublished:
             output = Output.from_record(record)
-            self._publish(FileSink.of(output, self._spark, self._s3_client), output, record)
+            winner = opened(output, self._spark, self._s3_client) or given.get(output.target)
+            if winner is not None:
+                self._publish(winner, output, record)
 
     def drop(self) -> None:
         """Delete what was staged, as the run ends without a commit. A failure is logged: nobody ever sees it."""
@@ -101,7 +126,14 @@ class Publication:
         for sink, output in self.staged:
             self._clear(sink.drop, output)
 
-    def _publish(self, sink: FileSink, output: Output, record: Mapping[str, Any]) -> None:
+    def _resume(self, sink: Sink, output: Output, record: Mapping[str, Any]) -> None:
+        assert isinstance(self.run, Run)
+        logger.warning(
+            "event=publication_resumed job=%s version=%d target=%s", self.run.job_id, output.version, output.target
+        )
+        self._publish(sink, output, record)
+
+    def _publish(self, sink: Sink, output: Output, record: Mapping[str, Any]) -> None:
         assert isinstance(self.run, Run)
         try:
             sink.publish(output)
@@ -122,7 +154,7 @@ class Publication:
         self._clear(sink.clear, output)
         self.run.published((record,))
 
-    def _sweep(self, sink: FileSink, output: Output) -> None:
+    def _sweep(self, sink: Sink, output: Output) -> None:
         assert isinstance(self.run, Run)
         kept = [Output.from_record(record).folder for record in self.run.unpublished]
         self._clear(lambda output: sink.sweep(output, kept), output)

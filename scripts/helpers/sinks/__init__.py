@@ -8,23 +8,31 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    from scripts.helpers.sinks.choice import Layout, opened, sink_for
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
+    from scripts.helpers.sinks.sink import Sink
     from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 __all__ = [
     "FileSink",
+    "Layout",
     "Output",
+    "Sink",
+    "opened",
+    "sink_for",
     "timestamps_with_statistics",
     "write_pandas",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "choice": ["Layout", "opened", "sink_for"],
         "files": ["FileSink"],
         "outputs": ["Output"],
         "pandas_files": ["write_pandas"],
+        "sink": ["Sink"],
         "spark_files": ["timestamps_with_statistics"],
     },
 )

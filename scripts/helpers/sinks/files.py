@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import (
@@ -23,22 +23,17 @@ from scripts.helpers.errors import (
     TargetTakenError,
 )
 from scripts.helpers.listing.paths import is_hidden
-from scripts.helpers.protocol.names import BatchId, new_token
-from scripts.helpers.sinks.outputs import (
-    BATCH_COLUMN,
-    MANIFEST,
-    Output,
-    batch_of,
-    folder_of,
-    job_hash,
-    staging_beside,
-    version_of,
-)
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, batch_of, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
+from scripts.helpers.sinks.spark_files import write_spark
+from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +53,10 @@ class FileSink:
     ----------
     target
         The folder that readers read.
+    format, options
+        Of Spark's writer; of pandas' `to_parquet` where its frames are written, which is always as Parquet.
+    partition_by
+        Columns whose values become folders.
     batch_folders
         Whether each batch gets a folder ``batch_id=…/``. None: as the target is laid out already, without for
         a new one.
@@ -78,9 +77,12 @@ class FileSink:
         *,
         spark: SparkSession | None = None,
         s3_client: S3Client | None = None,
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
         batch_folders: bool | None = None,
         staging: str | None = None,
         beside_others: bool = False,
+        **options: Any,
     ) -> None:
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
@@ -88,16 +90,50 @@ class FileSink:
             raise InvalidValueError(
                 f"{target!r} is a whole bucket, so nothing lies beside it. Say where to stage: staging='s3://…/_staging/'."
             )
-        self.staging: Place = place_of(chosen, spark, s3_client)
-        _check_apart(self.target, self.staging)
+        self.staging = Staging(place_of(chosen, spark, s3_client))
+        check_apart(self.target, self.staging.place)
         self._batch_folders, self._beside_others = batch_folders, beside_others
+        self._format, self._partition_by, self._options = format, list(partition_by), options
 
     @classmethod
     def of(cls, output: Output, spark: SparkSession | None = None, s3_client: S3Client | None = None) -> FileSink:
         """Return the sink that something was staged for."""
         return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
 
-    def stage(
+    @property
+    def name(self) -> str:
+        """The URI of the target."""
+        return self.target.uri("")
+
+    def check(self, df: DataFrame | pd.DataFrame) -> None:
+        """Raise InvalidValueError for a missing column of `partition_by`, or a format that pandas does not write."""
+        missing = [name for name in self._partition_by if name not in df.columns]
+        # A frame without columns is that of a source where nothing is new.
+        if missing and len(df.columns):
+            raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
+        if is_pandas(df):
+            from scripts.helpers.sinks.pandas_files import check_format
+
+            check_format(self._format)
+
+    def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
+        """Write rows to a folder of this attempt alone. Nobody sees them yet.
+
+        Rows of Spark are counted while they are written (Spark's Observation), without a second pass.
+
+        Raises
+        ------
+        InvalidValueError
+            See `check`.
+        TargetTakenError, TargetLayoutError, ReservedNameError
+            Before anything is written.
+        TargetError
+            A folder or file that cannot be listed or written.
+        """
+        self.check(df)
+        return self.stage_files(batch, fence, partial(self._write, df), columns=df.columns, replaces=replaces)
+
+    def stage_files(
         self,
         batch: BatchId,
         fence: int,
@@ -106,48 +142,32 @@ class FileSink:
         columns: Collection[str] = (),
         replaces: bool = False,
     ) -> Output:
-        """Let `write` fill a folder of this attempt alone, and return what it left there. Nobody sees it yet.
+        """Let `write` fill a folder of this attempt alone, and return what it left there; see `stage`.
 
         Parameters
         ----------
         write
-            Called with a place and an empty folder there.
+            Called with a place and an empty folder there. It may return how many rows it wrote.
         columns
             Of the rows.
-        replaces
-            See `Output`.
-
-        Raises
-        ------
-        TargetTakenError, TargetLayoutError, ReservedNameError
-            Before anything is written.
-        TargetError
-            A folder or file that cannot be listed or written.
         """
         batch_folders = self._layout()
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
         if batch_folders and BATCH_COLUMN in (str(name).lower() for name in columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
-        folder = folder_of(batch, fence, new_token()[:8])
-        write(self.staging, folder)
-        staged = self.staging.files(folder)
-        # What Spark hides from readers it keeps for itself: markers, checksums, tasks that have not ended.
-        names = sorted(name for name in staged if not is_hidden(name.removeprefix(f"{folder}/")))
-        manifest = {name.removeprefix(f"{folder}/"): staged[name] for name in names}
-        # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
-        # driver that is dead may still add a file, whose rows are in another one already.
-        self.staging.write(f"{folder}/{MANIFEST}", json.dumps(manifest).encode())
+        staged = self.staging.stage(batch, fence, write)
         return Output(
             sink="files",
-            target=self.target.uri(""),
-            staging=self.staging.uri(""),
-            folder=folder,
+            target=self.name,
+            staging=self.staging.place.uri(""),
+            folder=staged.folder,
             job=job_hash(batch.job_id),
             epoch=batch.epoch,
             version=batch.version,
             fence=fence,
-            files=len(manifest),
-            bytes=sum(manifest.values()),
+            files=len(staged.sizes),
+            bytes=sum(staged.sizes.values()),
+            rows=staged.rows,
             batch_folders=batch_folders,
             replaces=replaces,
         )
@@ -165,7 +185,7 @@ class FileSink:
         TargetError
             Files that cannot be moved. Call again.
         """
-        manifest = self._manifest(output)
+        manifest = self.staging.manifest(output.folder)
         if manifest is None:
             # Deleted after all files were moved, or by a person's order to drop them. Then the head has forgotten
             # the output, which the caller knows. What is left is that somebody else emptied the place.
@@ -183,33 +203,15 @@ class FileSink:
 
     def clear(self, output: Output) -> None:
         """Delete what is left of an attempt's staged folder when all of it is published."""
-        # The manifest last: as long as it is there, anybody can go on from where this process may die.
-        self.staging.delete_folder(output.folder, f"{output.folder}/{MANIFEST}")
+        self.staging.clear(output.folder)
 
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
-        self._drop(output.folder)
+        self.staging.drop(output.folder)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losers staged for batches up to this one, once it is published; return how many they were.
-
-        Parameters
-        ----------
-        kept
-            Folders of committed attempts that are not published yet.
-        """
-        # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
-        # here for a day and goes on then must not touch them.
-        folders = {name.split("/")[1] for name in self.staging.files(output.job) if name.count("/") >= 2}
-        left = []
-        for folder in sorted(folders):
-            version = version_of(folder, output.epoch)
-            if version is not None and version <= output.version and f"{output.job}/{folder}" not in kept:
-                left.append(f"{output.job}/{folder}")
-        for path in left:
-            self._drop(path)
-            logger.info("event=staging_swept target=%s folder=%s", output.target, path)
-        return len(left)
+        """Delete what losers staged for batches up to this one, once it is published; see `Sink`."""
+        return self.staging.sweep(output, kept)
 
     def published(self, output: Output) -> list[str]:
         """Return the names at the target that are of a batch."""
@@ -227,32 +229,29 @@ class FileSink:
         self.target.delete(found)
         return len(found)
 
+    def _write(self, df: Any, place: Place, folder: str) -> int:
+        if is_pandas(df):
+            from scripts.helpers.sinks.pandas_files import write_pandas
+
+            write_pandas(df, place, folder, self._options, self._partition_by)
+            return len(df)
+        return write_spark(df, place.uri(folder), self._format, self._options, self._partition_by)
+
     def _there(self, output: Output) -> list[str]:
         """Return the names at the target that are of a batch, or lie in its folder."""
         if output.batch_folders:
             return list(self.target.files(f"{BATCH_COLUMN}={output.batch}"))
         return [name for name in self.target.files() if output.is_published_name(name)]
 
-    def _drop(self, folder: str) -> None:
-        # The manifest first: without it nobody takes the missing files for lost ones.
-        self.staging.delete([f"{folder}/{MANIFEST}"])
-        self.staging.delete_folder(folder, f"{folder}/{MANIFEST}")
-
-    def _manifest(self, output: Output) -> dict[str, int] | None:
-        data = self.staging.read(f"{output.folder}/{MANIFEST}")
-        if data is None:
-            return None
-        return {str(name): int(size) for name, size in json.loads(data).items()}
-
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""
-        gone = self.staging.move(moves, sizes, self.target)
+        gone = self.staging.place.move(moves, sizes, self.target)
         if not gone:
             return
         # Another publisher was here. What it has moved is at the target.
         there = set(self.published(output))
         lost = [name for name in gone if moves[name] not in there]
-        if lost and self._manifest(output) is not None:
+        if lost and self.staging.manifest(output.folder) is not None:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _layout(self) -> bool:
@@ -260,7 +259,7 @@ class FileSink:
         found = [name for name in self.target.files(most=LOOKED_AT) if not is_hidden(name)]
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
-        target = self.target.uri("")
+        target = self.name
         if found and not in_folders and not flat and not self._beside_others:
             raise TargetTakenError(target, found[0])
         if self._batch_folders is None:
@@ -281,7 +280,7 @@ class FileSink:
         return self._batch_folders
 
 
-def _check_apart(target: Place, staging: Place) -> None:
+def check_apart(target: Place, staging: Place) -> None:
     """Raise InvalidValueError for a staging place that readers see, or that files cannot be moved from."""
     if isinstance(target, S3Place) != isinstance(staging, S3Place) or type(target) is not type(staging):
         raise InvalidValueError(

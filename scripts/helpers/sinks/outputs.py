@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from scripts.helpers.protocol.names import BatchId
@@ -30,7 +30,7 @@ class Output:
     sink
         Which kind of sink: ``files``.
     target
-        The URI of the target, without a slash at its end.
+        The `Sink.name`: for files the URI of the target, without a slash at its end.
     staging, folder
         The URI below which attempts stage, and the folder of this one there.
     job
@@ -38,12 +38,16 @@ class Output:
     epoch, version, fence
         Of the batch, and of the attempt.
     files, bytes
-        How many, and how large they are together.
+        How many files, and how large they are together.
+    rows
+        How many rows, as far as the writer counted them.
     batch_folders
         Whether they go below ``batch_id=…/``.
     replaces
         Whether what an earlier attempt published under the same batch id goes: of a run that saves nothing, whose
         attempts no commit tells apart.
+    options
+        What else this kind of sink needs to publish it, such as the keys of a merge. Nothing secret.
     """
 
     sink: str
@@ -54,19 +58,22 @@ class Output:
     epoch: str
     version: int
     fence: int
-    files: int
-    bytes: int
+    files: int = 0
+    bytes: int = 0
+    rows: int | None = None
     batch_folders: bool = False
     replaces: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Output:
         """Read what `record` made; fields of later versions of this package are passed over."""
-        return cls(**{field.name: record[field.name] for field in fields(cls) if field.name in record})
+        return cls(**{known.name: record[known.name] for known in fields(cls) if known.name in record})
 
     def record(self) -> dict[str, Any]:
         """Return it as texts and whole numbers, for the head and the log."""
-        return asdict(self)
+        record = asdict(self)
+        return {name: value for name, value in record.items() if value is not None and value != {}}
 
     @property
     def batch(self) -> str:

@@ -1,0 +1,64 @@
+"""Which sink a target needs: when it is written to, and when a later run finds what a dead one had staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a batch lies at a target; see `IncrementalJob.write` and `FileSink`."""
+
+    format: str = "parquet"
+    partition_by: Sequence[str] = ()
+    batch_folders: bool | None = None
+    staging: str | None = None
+    beside_others: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.partition_by, str):
+            raise InvalidValueError(f"partition_by is a list of columns, not {self.partition_by!r}. Write [...].")
+
+
+def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
+    """Return the sink for a path, by the format."""
+    return FileSink(
+        target,
+        spark=None if is_pandas(df) else df.sparkSession,
+        s3_client=s3_client,
+        format=layout.format,
+        partition_by=layout.partition_by,
+        batch_folders=layout.batch_folders,
+        staging=layout.staging,
+        beside_others=layout.beside_others,
+        **layout.options,
+    )
+
+
+def opened(output: Output, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
+    """Return the sink that something was staged for; None where only the job's own script can reach it.
+
+    Raises
+    ------
+    InvalidValueError
+        A later version of this package staged it.
+    """
+    if output.sink == "files":
+        return FileSink.of(output, spark, s3_client)
+    raise InvalidValueError(
+        f"version {output.version} was staged for a sink of kind {output.sink!r}, which this version does not know. "
+        "Run the job with the version of the package that wrote it, or a later one."
+    )

@@ -1,0 +1,65 @@
+"""`Sink`: what a target of a batch has to be able to do, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.outputs import Output
+
+
+class Sink(Protocol):
+    """One target, and how a batch gets there once.
+
+    ::
+
+        stage     each attempt leaves its rows where no reader looks, apart from all others
+        commit    the head names one attempt: not here, and nothing else does
+        publish   that attempt's rows reach the readers, in a way that can be repeated
+        clear     what it staged is deleted; `drop` and `sweep` delete what losers staged
+
+    Attributes
+    ----------
+    name
+        Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it.
+    """
+
+    @property
+    def name(self) -> str:
+        """See above."""
+
+    def check(self, df: Any) -> None:
+        """Raise what speaks against these rows at this target, as far as it is told without a request.
+
+        Called before the plan is frozen: a mistake in the script leaves nothing behind.
+        """
+
+    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
+        """Leave the rows of an attempt where nobody sees them; whatever speaks against the target is raised first.
+
+        Parameters
+        ----------
+        df
+            A DataFrame of Spark or of pandas.
+        replaces
+            Whether what an earlier attempt published under this batch goes: see `Output`.
+        """
+
+    def publish(self, output: Output) -> None:
+        """Show readers what a committed attempt staged. May be called again, late, and by two at once."""
+
+    def clear(self, output: Output) -> None:
+        """Delete what is left of a published attempt."""
+
+    def drop(self, output: Output) -> None:
+        """Delete what an attempt staged that is never to be published."""
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Delete what losers staged for batches up to this one; return how many they were.
+
+        Parameters
+        ----------
+        kept
+            The `Output.folder` of committed attempts that are not published yet.
+        """

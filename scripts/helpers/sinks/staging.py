@@ -1,0 +1,91 @@
+"""`Staging`: the hidden folders in which attempts leave files until the head has named one of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.helpers.listing.paths import is_hidden
+from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.sinks.outputs import MANIFEST, Output, folder_of, version_of
+from scripts.helpers.sinks.places import Place
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What an attempt left in its folder.
+
+    Attributes
+    ----------
+    folder
+        Relative to the staging place.
+    sizes
+        The bytes of each file, by its name in the folder.
+    rows
+        As many as the writer counted; None if it did not.
+    """
+
+    folder: str
+    sizes: dict[str, int]
+    rows: int | None
+
+
+class Staging:
+    """A place where each attempt has a folder of its own, ``<job>/<batch>-f<fence>-<token>/``, with a manifest."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def stage(self, batch: BatchId, fence: int, write: Callable[[Place, str], Any]) -> Staged:
+        """Let `write` fill a folder of this attempt alone; it may return how many rows it wrote."""
+        folder = folder_of(batch, fence, new_token()[:8])
+        rows = write(self.place, folder)
+        staged = self.place.files(folder)
+        # What Spark hides from readers it keeps for itself: markers, checksums, tasks that have not ended.
+        names = sorted(name for name in staged if not is_hidden(name.removeprefix(f"{folder}/")))
+        sizes = {name.removeprefix(f"{folder}/"): staged[name] for name in names}
+        # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
+        # driver that is dead may still add a file, whose rows are in another one already.
+        self.place.write(f"{folder}/{MANIFEST}", json.dumps(sizes).encode())
+        return Staged(folder, sizes, rows if isinstance(rows, int) else None)
+
+    def manifest(self, folder: str) -> dict[str, int] | None:
+        """Return the bytes of each file of an attempt, by name; None where the list is gone."""
+        data = self.place.read(f"{folder}/{MANIFEST}")
+        if data is None:
+            return None
+        return {str(name): int(size) for name, size in json.loads(data).items()}
+
+    def clear(self, folder: str) -> None:
+        """Delete what is left of a folder when all of it is published."""
+        # The manifest last: as long as it is there, anybody can go on from where this process may die.
+        self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
+
+    def drop(self, folder: str) -> None:
+        """Delete what an attempt staged that is never to be published."""
+        # The manifest first: without it nobody takes the missing files for lost ones.
+        self.place.delete([f"{folder}/{MANIFEST}"])
+        self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
+
+    def left(self, job: str) -> list[str]:
+        """Return the folders that attempts of a job have left, as `job_hash` writes it."""
+        return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Delete what losers staged for batches up to this one; return how many they were."""
+        # Versions above this one may be at work, or have won and wait to be published: a process that sleeps
+        # here for a day and goes on then must not touch them.
+        losers = []
+        for folder in self.left(output.job):
+            version = version_of(folder.split("/")[1], output.epoch)
+            if version is not None and version <= output.version and folder not in kept:
+                losers.append(folder)
+        for folder in losers:
+            self.drop(folder)
+            logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
+        return len(losers)
