@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.retracting import retract_now, retract_option, show_outputs
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import InvalidValueError
 
@@ -11,18 +12,29 @@ from scripts.helpers.errors import InvalidValueError
 @command("reset")
 @job_argument
 @context_option
+@retract_option
 @deciding()
-def reset(around: Surroundings, job: str, context: str | None, why: str, who: str | None, yes: bool) -> None:
-    """Forget the watermarks: the next run takes everything."""
+def reset(
+    around: Surroundings, job: str, context: str | None, retract: bool, why: str, who: str | None, yes: bool
+) -> None:
+    """Forget the watermarks: the next run takes everything.
+
+    Nothing is deleted at the target but with --retract.
+    """
     before = read_job(around, job)
     # To forget what is not there would succeed, and hide that the name is mistyped.
     if context is not None and context not in before.watermarks:
         raise InvalidValueError(f"Job {job!r} has no context {context!r}. It has: {', '.join(before.watermarks)}.")
     after = before.reset(previewed(around, why, who), context)
+    show_outputs(around, around.watermarks.decisions.outputs_after(before, 0) if context is None else (), retract)
     decide(
         around,
         before,
         after,
-        lambda: around.watermarks.reset(job, transformation_ctx=context, why=why, who=who, expected=before),
+        lambda: around.watermarks.reset(
+            job, transformation_ctx=context, retract=retract, why=why, who=who, expected=before
+        ),
         yes=yes,
     )
+    if retract:
+        retract_now(around, job)

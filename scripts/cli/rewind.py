@@ -8,6 +8,7 @@ from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.deciding import decide, deciding, previewed
 from scripts.cli.diff import entry_of
 from scripts.cli.progress import progress
+from scripts.cli.retracting import retract_now, retract_option, show_outputs
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 
@@ -17,6 +18,7 @@ from scripts.helpers.display.units import printable
 @click.option("--to-version", type=click.IntRange(1), metavar="N", help="A version that history shows.")
 @click.option("--to-run", metavar="RUN", help="Instead of it, a run that committed.")
 @context_option
+@retract_option
 @deciding()
 def rewind(
     around: Surroundings,
@@ -24,13 +26,14 @@ def rewind(
     to_version: int | None,
     to_run: str | None,
     context: str | None,
+    retract: bool,
     why: str,
     who: str | None,
     yes: bool,
 ) -> None:
     """Go back to the watermarks of an earlier version.
 
-    What came after is taken again. Nothing is deleted at the target.
+    What came after is taken again. Nothing is deleted at the target but with --retract.
     """
     if (to_version is None) == (to_run is None):
         raise click.UsageError("Give one of --to-version and --to-run.")
@@ -40,10 +43,16 @@ def rewind(
         version = to_version if to_run is None else marks.lookups.version_of(before, to_run)
         assert version is not None
         after = before.rewound(entry_of(around, job, version, before), previewed(around, why, who), context)
+        outputs = marks.decisions.outputs_after(before, version) if context is None else ()
+    show_outputs(around, outputs, retract)
     decide(
         around,
         before,
         after,
-        lambda: marks.rewind(job, to_version=version, transformation_ctx=context, why=why, who=who, expected=before),
+        lambda: marks.rewind(
+            job, to_version=version, transformation_ctx=context, retract=retract, why=why, who=who, expected=before
+        ),
         yes=yes,
     )
+    if retract:
+        retract_now(around, job)

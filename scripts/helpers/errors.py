@@ -401,6 +401,29 @@ class UnpublishedError(WatermarkError):
         )
 
 
+class RetractionError(WatermarkError):
+    """What a decision took back is still at its target. No run may plan before it is gone."""
+
+    def __init__(self, job_id: str, first: int, last: int, target: str) -> None:
+        self.job_id, self.first, self.last, self.target = job_id, first, last, target
+        super().__init__(
+            f"Job {job_id!r}: what versions {first} to {last} left at {target!r} could not be deleted, as was decided. "
+            "Their rows come again, so they would be there twice. Mend the cause named above; each run tries again."
+        )
+
+
+class RetractedError(WatermarkError):
+    """A version to which nobody can go back: what it stands for is at no target any more."""
+
+    def __init__(self, job_id: str, version: int, first: int, last: int) -> None:
+        self.job_id, self.version, self.first, self.last = job_id, version, first, last
+        remedy = f"Rewind to version {first - 1} or before" if first > 1 else "Reset the job"
+        super().__init__(
+            f"Version {version} of job {job_id!r} counts on rows of versions {first} to {last}, whose output was taken "
+            f"back. {remedy}, and let the job read them again."
+        )
+
+
 class StagedFilesLostError(TargetError):
     """Files that a committed batch had staged are gone, and are not at the target either."""
 

@@ -224,7 +224,7 @@ class IncrementalJob:
         strategy.run.__enter__()
         # A run that saves nothing is no sign that the job is up to date, so it is told to nobody.
         end = EndOfRun(strategy.run, self._reporters if strategy.saves else (), self._clock)
-        publication = Publication(strategy.run, self.spark, self._s3_client)
+        publication = Publication(strategy.run, self.spark, self._s3_client, self._watermarks.clock)
         try:
             # Before anything is planned: else a batch that is committed could wait for its readers for ever.
             publication.finish_earlier()

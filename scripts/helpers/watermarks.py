@@ -333,7 +333,7 @@ class Watermarks:
 
     # --- decisions of people --------------------------------------------------------------------
     # Each is one conditional write that is legal from any state. It makes a new version, fences the run that is
-    # at work and drops its plan. Nothing is deleted at targets.
+    # at work and drops its plan. Nothing is deleted at targets but where `retract` says so.
 
     def rewind(
         self,
@@ -342,6 +342,7 @@ class Watermarks:
         to_version: int | None = None,
         to_run: str | None = None,
         transformation_ctx: str | None = None,
+        retract: bool = False,
         why: str,
         who: str | None = None,
         expected: Head | None = None,
@@ -357,6 +358,10 @@ class Watermarks:
             One of the two: a version of the history, or a run that committed.
         transformation_ctx
             Only this transformation context; by default the whole job.
+        retract
+            Whether the files that later versions left at their targets go. The next run deletes them before it
+            plans, ``watermarks rewind --retract`` at once. Without it they stay, with a WARNING that names the
+            targets: their rows come again, in other batches.
         why, who
             Kept in the history.
         expected
@@ -369,12 +374,22 @@ class Watermarks:
             There is no such version or run, it never committed, or its log entry expired.
         StaleError
             The job is not as expected.
+        RetractedError
+            The output of that version was taken back.
         InvalidValueError
-            Both or neither of the two are given, or `why` is empty.
+            Both or neither of the two are given, or `why` is empty; `retract` for one context, or where a
+            target cannot give back what it has.
         """
         name = optional_context(transformation_ctx, context)
         after = self.decisions.rewind(
-            job_id, to_version=to_version, to_run=to_run, context=name, why=why, who=who, expected=expected
+            job_id,
+            to_version=to_version,
+            to_run=to_run,
+            context=name,
+            retract=retract,
+            why=why,
+            who=who,
+            expected=expected,
         )
         # The decision is made, and the warning is help only: a look-up that fails now must not look like a
         # rewind that failed.
@@ -387,6 +402,7 @@ class Watermarks:
         job_id: str,
         *,
         transformation_ctx: str | None = None,
+        retract: bool = False,
         why: str,
         who: str | None = None,
         expected: Head | None = None,
@@ -395,10 +411,11 @@ class Watermarks:
         """Forget a job's watermarks, or those of one context: the next run takes everything there.
 
         Versions go on growing, so an idempotent sink takes the coming batches as new ones. With
-        `expected`, StaleError if the job is not any more what `latest` returned.
+        `retract` the files that the job has left at its targets go, as of `rewind`. With `expected`, StaleError if
+        the job is not any more what `latest` returned.
         """
         name = optional_context(transformation_ctx, context)
-        return self.decisions.reset(job_id, context=name, why=why, who=who, expected=expected)
+        return self.decisions.reset(job_id, context=name, retract=retract, why=why, who=who, expected=expected)
 
     def set_watermark(
         self,
@@ -442,7 +459,8 @@ class Watermarks:
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.
 
-        What a dead run wrote under the plan's batch id stays at the sink: the next batch has another id.
+        What a dead run staged for it is never seen. What it wrote to a sink of your own stays there: the next batch
+        has another id.
         With `expected`, StaleError if the job is not any more what `latest` returned.
         """
         return self.decisions.discard_plan(job_id, why=why, who=who, expected=expected)

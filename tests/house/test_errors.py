@@ -46,6 +46,14 @@ BUILT = [
         errors.StagedFilesLostError("s3://raw/repairs", 5, ["a", "b", "c", "d"]),
         ["'s3://raw/repairs'", "4 staged files of version 5", "a, b, c …", "Rewind the job"],
     ),
+    (
+        errors.RetractionError("parking", 2, 5, "s3://raw/repairs"),
+        ["'parking'", "versions 2 to 5", "'s3://raw/repairs'", "each run tries again"],
+    ),
+    (
+        errors.RetractedError("parking", 4, 2, 5),
+        ["'parking'", "Version 4", "versions 2 to 5", "Rewind to version 1 or before"],
+    ),
     (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
     (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
     (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),

@@ -63,7 +63,7 @@ REQUESTS = {
     "rewind-to-version": (5, 13),
     "rewind-to-run": (6, 14),
     "rewind-context": (5, 13),
-    "reset": (4, 8),
+    "reset": (5, 9),
     "set": (4, 10),
     "set-context": (4, 12),
     "set-for-a-new-job": (4, 4),

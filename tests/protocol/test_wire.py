@@ -137,7 +137,7 @@ CALLS: dict[str, tuple[Step, Step, list[str]]] = {
         lambda w: w.watermarks.rewind(JOB, to_version=1, **WHY),
         [READ, "GetItem log", "GetItem log", WRITE, LOG],
     ),
-    "reset": (nothing, lambda w: w.watermarks.reset(JOB, **WHY), DECIDE),
+    "reset": (nothing, lambda w: w.watermarks.reset(JOB, **WHY), [*DECIDE[:2], "Query", *DECIDE[2:]]),
     "set": (nothing, lambda w: w.watermarks.set_watermark(JOB, {"n": 9}, **WHY), DECIDE),
     "discard": (MeteredJob.freeze, lambda w: w.watermarks.discard_plan(JOB, **WHY), DECIDE),
     "adopt": (

@@ -23,7 +23,7 @@ from scripts.helpers.batch.strategies import Saving
 from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
 from scripts.helpers.protocol import items
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import batch_of
+from scripts.helpers.sinks.outputs import Retraction, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
@@ -77,20 +77,25 @@ class MemoryPlace:
         self.storage.change("write", lambda: self.storage.held.update({self.uri(name): data}))
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: MemoryPlace) -> list[str]:
-        def move(old: str, new: str) -> bool:
-            data = self.storage.held.get(old)
-            if data is None:
-                return False
-            self.storage.held[new] = data
-            if self.storage.renames:
-                del self.storage.held[old]
-            return True
+        move = self._rename if self.storage.renames else self._copy
+        return [old for old, new in names.items() if not move(self.uri(old), to.uri(new))]
 
-        return [
-            old
-            for old, new in names.items()
-            if not self.storage.change("move", partial(move, self.uri(old), to.uri(new)))
-        ]
+    def _rename(self, old: str, new: str) -> bool:
+        def rename() -> bool:
+            data = self.storage.held.pop(old, None)
+            if data is not None:
+                self.storage.held[new] = data
+            return data is not None
+
+        return bool(self.storage.change("rename", rename))
+
+    def _copy(self, old: str, new: str) -> bool:
+        # S3 reads the source at one moment, and shows the copy at a later one.
+        self.storage.point("copy")
+        data = self.storage.held.get(old)
+        if data is not None:
+            self.storage.change("copied", lambda: self.storage.held.update({new: data}))
+        return data is not None
 
     def delete(self, names: Collection[str]) -> None:
         for name in sorted(names):
@@ -110,7 +115,7 @@ class Actor:
         self._go, self._stopped = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._stopped.acquire()
-        self.is_over = self.is_killed = False
+        self.is_over = self.is_killed = self.is_asleep = False
         self.cut_off = 0
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -165,7 +170,7 @@ class Interleaving:
     def attempt(self, run_id: str) -> bool:
         """Run the job once, as `IncrementalJob` does; tell whether it took anything."""
         run = self.watermarks.begin(JOB, run_id, lease=LEASE)
-        publication = Publication(run, None, None)
+        publication = Publication(run, None, None, lambda: self.now)
         batch = Batch(Saving(run), EndOfRun(run, (), lambda: self.now), publication)
         try:
             publication.finish_earlier()
@@ -191,6 +196,19 @@ class Interleaving:
         """A person drops the open plan, if there is one."""
         self.watermarks.discard_plan(JOB, why="it was wrong", who="somebody")
 
+    def retract(self) -> None:
+        """A person goes back to any version there is, and takes back what came after it."""
+        version = self.random.randint(0, self.watermarks.latest(JOB).version)
+        if version:
+            self.watermarks.rewind(JOB, to_version=version, retract=True, why="it was wrong", who="somebody")
+        else:
+            self.watermarks.reset(JOB, retract=True, why="it was wrong", who="somebody")
+
+    def retract_twice(self) -> None:
+        """A person changes their mind."""
+        self.retract()
+        self.retract()
+
     def _write(self, rows: range, place: Place, folder: str) -> None:
         # Two files, so that a publication can end half-way.
         place.write(f"{folder}/part-00000-x-c000.json", json.dumps(list(rows[::2])).encode())
@@ -203,14 +221,31 @@ class Interleaving:
         same_id = self.random.random() < 0.5
         ids = ["jr_1" if same_id else f"jr_{number}" for number in range(self.random.randint(2, 3))]
         work = [(f"run {number}", self._refusable(partial(self.attempt, run_id))) for number, run_id in enumerate(ids)]
-        if self.random.random() < 0.4:
-            work.append(("person", self._refusable(self.discard)))
         actors = [self._actor(name, do) for name, do in work]
+        decision = self.random.choice((None, None, None, self.discard, self.retract, self.retract_twice))
+        if decision is None:
+            following = []
+        else:
+            # A decision finds little to decide on before something is published, and only a run that begins after it
+            # deletes what it took back.
+            person = self._actor("person", self._refusable(decision))
+            after = self._actor("after", self._refusable(partial(self.attempt, ids[0])))
+            is_early = self.random.random() < 0.3
+            following = [(person, lambda: is_early or bool(self.rows())), (after, lambda: person.is_over)]
         stays = self.random.choice([0.0, 0.5, 0.8, 0.95])
         current: Actor | None = None
-        while left := [actor for actor in actors if not actor.is_over]:
-            if current not in left or self.random.random() > stays:
-                current = self.random.choice(left)
+        while True:
+            left = [actor for actor in actors if not actor.is_over]
+            # Who waits for something that does not happen any more comes when all others have gone.
+            if following and (following[0][1]() or not left):
+                actors.append(following.pop(0)[0])
+                continue
+            if not left:
+                break
+            if current not in left or current.is_asleep or self.random.random() > stays:
+                # One that sleeps is woken when nobody else is left to move.
+                current = self.random.choice([actor for actor in left if not actor.is_asleep] or left)
+                current.is_asleep = False
             self._chance(current)
             current.step()
             if current.error is not None:
@@ -262,6 +297,9 @@ class Interleaving:
             self.source += 1
         elif chance < 0.12:
             actor.cut_off = self.random.choice((1, 1, 12))
+        elif chance < 0.15:
+            # Stopped, suspended, or behind a network that holds its packets back: from after the step it takes now.
+            actor.is_asleep = True
 
     def _point(self, what: str) -> None:
         actor = getattr(self._by_thread, "actor", None)
@@ -282,21 +320,24 @@ class Interleaving:
 
     # --- what readers see -----------------------------------------------------------------------
 
-    def rows(self) -> Counter[int]:
+    def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
         """Return the rows that a reader of the target sees, and how often."""
         seen: Counter[int] = Counter()
         for uri, data in self.storage.held.items():
-            if uri.startswith(f"{TARGET}/"):
+            if uri.startswith(f"{TARGET}/") and not any(one.is_of_published_name(uri) for one in without):
                 seen.update(json.loads(data))
         return seen
 
     def look(self) -> None:
         """Raise WrongTarget if a row is there twice, or before its batch is committed."""
-        doubled = [row for row, count in self.rows().items() if count > 1]
+        found = self.database.item(JOB, items.HEAD_KEY)
+        head = items.head_from_item(found) if found else None
+        version = head.version if head else 0
+        # What was taken back may be there until a run has deleted it, and on S3 once more after a late copy.
+        going = [Retraction.from_record(record) for record in head.retracting] if head else []
+        doubled = [row for row, count in self.rows(going).items() if count > 1]
         if doubled:
             raise WrongTarget(f"rows {doubled} are there twice")
-        found = self.database.item(JOB, items.HEAD_KEY)
-        version = int(found["version"]["N"]) if found else 0
         for uri in self.storage.held:
             batch = batch_of(uri) if uri.startswith(f"{TARGET}/") else None
             if batch is not None and batch[2] > version:

@@ -17,7 +17,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import MANIFEST, Output, staging_beside
+from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, staging_beside
 from scripts.helpers.sinks.places import Place
 
 BATCH = BatchId("repairs", "e1", 3)
@@ -154,8 +154,11 @@ def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileS
     for output in (kept, gone):
         sink.publish(output)
 
-    assert (sink.retract(gone), sink.retract(waiting)) == (2, 0)
+    retracted = sink.retract(Retraction("files", gone.target, gone.staging, gone.job, "e1", 2, 3, "2026-11-23"))
+
+    assert retracted == 2
     assert len(sink.published(kept)) == len(seen(sink)) == 2
+    assert not any(name.startswith((gone.folder, waiting.folder)) for name in sink.staging.place.files())
 
 
 def test_batch_has_a_folder_when_asked_for(make: Callable[..., FileSink]) -> None:

@@ -6,10 +6,12 @@ import random
 import secrets
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from scripts.helpers.batch import publishing
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.run import Run
@@ -48,8 +50,9 @@ def test_target_equals_the_source_when_attempts_and_a_person_interleave(part: in
     for number in range(part * COUNT, (part + 1) * COUNT):
         refused += play(number).refused
 
-    # It happened: one attempt met another's lease, one was overtaken, and one never heard of its commit.
-    assert {"RunInProgressError", "FencedError", "CommitUnknownError"} <= refused.keys()
+    # It happened: one attempt met another's lease, one was overtaken, one never heard of its commit, and a
+    # person was told that a version is gone.
+    assert {"RunInProgressError", "FencedError", "CommitUnknownError", "RetractedError"} <= refused.keys()
 
 
 # --- faults that the scheduler must find ---------------------------------------------------------------
@@ -150,6 +153,22 @@ def sweep_of_all_versions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(staging, "version_of", lambda _folder, _epoch: 0)
 
 
+def retraction_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A person's process is the only one that deletes what was taken back, and it dies."""
+    patch.setattr(Run, "retracting", property(lambda _run: ()))
+
+
+def retraction_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
+    """What was deleted once is believed to stay away, whatever is still being copied."""
+    patch.setattr(publishing, "COPY_LASTS", timedelta(seconds=-1))
+
+
+def every_version_is_as_good(patch: pytest.MonkeyPatch) -> None:
+    """A person may go back to a version whose rows are at the target no more."""
+    rewound = Head.rewound
+    patch.setattr(Head, "rewound", lambda head, *given: replace(rewound(replace(head, retracted=()), *given)))
+
+
 FAULTS = [
     shared_folder,
     straight_to_target,
@@ -160,6 +179,9 @@ FAULTS = [
     drop_after_unknown_commit,
     winner_drops,
     sweep_of_all_versions,
+    retraction_is_forgotten,
+    retraction_is_over_at_once,
+    every_version_is_as_good,
 ]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.unsaved_run import UnsavedRun
-from scripts.helpers.errors import StagedFilesLostError, TargetError, UnpublishedError, WatermarkError
+from scripts.helpers.errors import RetractionError, StagedFilesLostError, TargetError, UnpublishedError, WatermarkError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+COPY_LASTS = timedelta(days=1)
+"""A copy within S3 that has begun may end after the files of its batch were deleted, and put one back. One request
+takes minutes; one of many parts that sleeps with its process, as long as that does. So the runs of a day delete them
+again."""
 
 
 class Publication:
@@ -29,6 +35,8 @@ class Publication:
         The run, begun.
     spark, s3_client
         What output of earlier runs is reached by.
+    clock
+        Returns the time, with its zone.
 
     Attributes
     ----------
@@ -38,8 +46,14 @@ class Publication:
         Whether a commit was sent, of which only the head knows whether it took effect.
     """
 
-    def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
-        self.run, self._spark, self._s3_client = run, spark, s3_client
+    def __init__(
+        self,
+        run: Run | UnsavedRun,
+        spark: SparkSession | None,
+        s3_client: S3Client | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.run, self._spark, self._s3_client, self._clock = run, spark, s3_client, clock
         self.staged: list[tuple[Sink, Output]] = []
         self.is_tried = False
 
@@ -48,15 +62,27 @@ class Publication:
         self.staged.append((sink, output))
 
     def finish_earlier(self) -> None:
-        """Publish what a run committed that died before its readers saw all of it.
+        """Delete what decisions took back, and publish what a run committed that died before readers saw all of it.
 
         Raises
         ------
+        RetractionError
+            Rows are still at a target that come again.
         UnpublishedError
             It cannot be published. It would be in nobody's sight if this run went on.
         """
         if isinstance(self.run, UnsavedRun):
             return
+        for record in self.run.retracting:
+            retraction = Retraction.from_record(record)
+            sink = opened(retraction, self._spark, self._s3_client)
+            if sink is None:
+                logger.warning(
+                    "event=retraction_waits job=%s versions=%d-%d target=%s: the next write to it does it first",
+                    self.run.job_id, retraction.first, retraction.last, retraction.target,
+                )  # fmt: skip
+                continue
+            self._retract(sink, retraction, record)
         for record in self.run.unpublished:
             output = Output.from_record(record)
             sink = opened(output, self._spark, self._s3_client)
@@ -70,15 +96,20 @@ class Publication:
             self._resume(sink, output, record)
 
     def finish(self, sink: Sink) -> None:
-        """Publish what earlier runs committed for a target that could not be reached before it was given.
+        """Take back and publish what is due at a target that could not be reached before it was given.
 
         Raises
         ------
-        UnpublishedError
-            It cannot be published.
+        RetractionError, UnpublishedError
+            It cannot be done.
         """
         if isinstance(self.run, UnsavedRun):
             return
+        for record in self.run.retracting:
+            retraction = Retraction.from_record(record)
+            # What could be reached without the script was deleted at the start.
+            if retraction.target == sink.name and opened(retraction, self._spark, self._s3_client) is None:
+                self._retract(sink, retraction, record)
         for record in self.run.unpublished:
             output = Output.from_record(record)
             if output.target == sink.name:
@@ -126,6 +157,12 @@ class Publication:
         for sink, output in self.staged:
             self._clear(sink.drop, output)
 
+    def _retract(self, sink: Sink, retraction: Retraction, record: Mapping[str, Any]) -> None:
+        assert isinstance(self.run, Run)
+        take_back(sink, retraction, self.run.job_id)
+        if self._clock() - datetime.fromisoformat(retraction.since) > COPY_LASTS:
+            self.run.taken_back((record,))
+
     def _resume(self, sink: Sink, output: Output, record: Mapping[str, Any]) -> None:
         assert isinstance(self.run, Run)
         logger.warning(
@@ -165,3 +202,23 @@ class Publication:
             delete(output)
         except TargetError as error:
             logger.warning("event=staging_left job=%s target=%s error=%s", self.run.job_id, output.target, error)
+
+
+def take_back(sink: Sink, retraction: Retraction, job_id: str) -> int:
+    """Delete what a decision took back from a target; return how many files, or rows, were there.
+
+    Raises
+    ------
+    RetractionError
+        They cannot be deleted.
+    """
+    try:
+        count = sink.retract(retraction)
+    except WatermarkError as error:
+        raise RetractionError(job_id, retraction.first, retraction.last, retraction.target) from error
+    if count:
+        logger.warning(
+            "event=retracted job=%s versions=%d-%d count=%d target=%s",
+            job_id, retraction.first, retraction.last, count, retraction.target,
+        )  # fmt: skip
+    return count

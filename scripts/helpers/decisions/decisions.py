@@ -25,7 +25,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
-from scripts.helpers.protocol.head import Head, LogEntry, Order
+from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs
 from scripts.helpers.protocol.names import check_context, check_run_id, new_token
 from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
@@ -33,6 +33,8 @@ from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
+LOOKED_AT = 100
+"""Versions that are looked at to warn of what they leave at targets: one request."""
 
 ADOPTED = "it has a committed state already; there is nothing to adopt."
 ADOPTED_BY_HAND = "adopted by hand"
@@ -64,6 +66,7 @@ class Decisions:
         to_version: int | None = None,
         to_run: str | None = None,
         context: str | None = None,
+        retract: bool = False,
         why: str,
         who: str | None = None,
         expected: Head | None = None,
@@ -77,6 +80,7 @@ class Decisions:
             )
         order = self._order(who, why)
         _check_context(context)
+        _check_retract(retract, context)
 
         def change(head: Head) -> Head:
             version = to_version if to_run is None else self._lookups.version_of(head, to_run)
@@ -84,7 +88,8 @@ class Decisions:
             entry = self._entry(head, version)
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
-            return head.rewound(self._copied(head, entry, context), order, context)
+            outputs = self._retracted(head, version, retract) if context is None else ()
+            return head.rewound(self._copied(head, entry, context), order, context, outputs)
 
         return self._decide(job_id, change, expected=expected)
 
@@ -93,6 +98,7 @@ class Decisions:
         job_id: str,
         *,
         context: str | None = None,
+        retract: bool = False,
         why: str,
         who: str | None = None,
         expected: Head | None = None,
@@ -100,11 +106,12 @@ class Decisions:
         """Forget a job's watermarks, or those of one context; see `Watermarks.reset`."""
         order = self._order(who, why)
         _check_context(context)
+        _check_retract(retract, context)
 
         def change(head: Head) -> Head:
             if context is not None and context not in head.watermarks:
                 raise InvalidValueError(f"Job {job_id!r} has no context {context!r} to reset.")
-            return head.reset(order, context)
+            return head.reset(order, context, self._retracted(head, 0, retract) if context is None else ())
 
         return self._decide(job_id, change, expected=expected)
 
@@ -265,6 +272,39 @@ class Decisions:
 
     # --- within ---------------------------------------------------------------------------------
 
+    def outputs_after(self, head: Head, version: int, most: int | None = None) -> Outputs:
+        """Return what the versions above one have left at targets, newest first, as far as the history goes.
+
+        `most` is how many versions are looked at.
+        """
+        if head.version <= version:
+            return ()
+        later = head.version - version
+        entries = self._lookups.history_of(head, later if most is None else min(most, later))
+        return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
+
+    def _retracted(self, head: Head, version: int, retract: bool) -> Outputs:
+        """Return the output that a decision takes back; warn of what it leaves, where it takes back none."""
+        outputs = self.outputs_after(head, version, None if retract else LOOKED_AT)
+        if retract:
+            for output in outputs:
+                # Only files carry the name of their batch, so only they can be told from those of others.
+                if output["sink"] != "files" and output not in head.unpublished:
+                    raise InvalidValueError(
+                        f"{output['target']!r} is no folder of files, so what version {output['version']} left there "
+                        "cannot be taken back. Decide without retract, and delete those rows by hand, or let the "
+                        "target merge by key."
+                    )
+            return outputs
+        seen = [output for output in outputs if output not in head.unpublished]
+        if seen:
+            logger.warning(
+                "event=output_kept job=%s versions=%d-%d targets=%s: their rows come again, under other batch ids. "
+                "Decide with retract to have them deleted first, unless the target merges by key",
+                head.job_id, version + 1, head.version, ", ".join(sorted({output["target"] for output in seen})),
+            )  # fmt: skip
+        return ()
+
     def _order(self, who: str | None, why: str) -> Order:
         return make_order(who, why, self._lookups.clock())
 
@@ -381,6 +421,14 @@ class Decisions:
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)
+
+
+def _check_retract(retract: bool, context: str | None) -> None:
+    if retract and context is not None:
+        raise InvalidValueError(
+            f"A batch holds the rows of all contexts, so nothing of it can be taken back for {context!r} alone. "
+            "Leave out retract, or transformation_ctx."
+        )
 
 
 def _check_context(context: str | None) -> None:

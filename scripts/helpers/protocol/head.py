@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.display.units import printable
-from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
+from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RetractedError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
 
 SUCCESS = ("COMMIT", "IMPORT")
@@ -135,7 +135,9 @@ class Head:
 
     `version` grows by one at every commit and never goes down; `fence` grows at every `claimed`.
     `unpublished` is committed output that readers of its target may not see yet. Every transition
-    carries it along, decisions as well: it is what a publisher that died left to the next one.
+    carries it along, decisions as well: it is what a publisher that died left to the next one. `retracting`
+    is output that a decision took back and that may be at its target still; each run that begins deletes it
+    before it plans. `retracted` are the versions, from and to, whose output is gone: none can be gone back to.
     """
 
     job_id: str
@@ -147,6 +149,8 @@ class Head:
     claim: Claim | None = None
     plan: Plan | None = None
     unpublished: Outputs = ()
+    retracting: Outputs = ()
+    retracted: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -296,29 +300,41 @@ class Head:
         """Take output that is published off the list; nothing else changes."""
         return replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
 
+    def taken_back(self, retractions: Outputs) -> Head:
+        """Take retractions off the list that nobody can undo any more; nothing else changes."""
+        return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
+
     def released(self) -> Head:
         """Abort: let go of the job; the plan stays for the next run."""
         return replace(self, claim=None)
 
     # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
 
-    def rewound(self, entry: LogEntry, order: Order, context: str | None = None) -> Head:
-        """Go back to the watermarks of an earlier version, all of them or those of one context."""
+    def rewound(self, entry: LogEntry, order: Order, context: str | None = None, retract: Outputs = ()) -> Head:
+        """Go back to the watermarks of an earlier version, all of them or those of one context.
+
+        `retract` is output of later versions that goes from its targets. RetractedError for a version whose
+        output is gone: its watermarks stand for rows that are at no target any more.
+        """
+        for first, last in self.retracted:
+            if first <= entry.version <= last:
+                raise RetractedError(self.job_id, entry.version, first, last)
         if context is None:
-            # What later versions have not published yet comes again under new batch ids. So it goes from the list, and
-            # with it the only thing that could stop the next run, where its staged files are lost.
-            kept = tuple(output for output in self.unpublished if output["version"] <= entry.version)
-            return replace(self._decided("REWIND", entry.watermarks, order, entry.change.run_id), unpublished=kept)
+            after = self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
+            return self._without_output(after, entry.version, retract, order)
         watermarks = dict(self.watermarks)
         watermarks.pop(context, None)
         if context in entry.watermarks:
             watermarks[context] = entry.watermarks[context]
         return self._decided("REWIND", watermarks, order, self._run_in_force)
 
-    def reset(self, order: Order, context: str | None = None) -> Head:
-        """Forget everything, or one context: the next run starts there as on a first run."""
+    def reset(self, order: Order, context: str | None = None, retract: Outputs = ()) -> Head:
+        """Forget everything, or one context: the next run starts there as on a first run.
+
+        `retract` is output that goes from its targets.
+        """
         if context is None:
-            return replace(self._decided("RESET", {}, order, None), unpublished=())
+            return self._without_output(self._decided("RESET", {}, order, None), 0, retract, order)
         watermarks = {name: value for name, value in self.watermarks.items() if name != context}
         return self._decided("RESET", watermarks, order, self._run_in_force)
 
@@ -349,6 +365,41 @@ class Head:
             last = replace(last, fence=last.fence + 1)
         return replace(self, fence=self.fence + 1, last=last)
 
+    def _without_output(self, after: Head, version: int, retract: Outputs, order: Order) -> Head:
+        """Take back output of versions above `version`: what is given, and what readers do not wholly see yet.
+
+        The latter comes again under new batch ids, and a part of it may be at its target already.
+        """
+        unseen = tuple(output for output in self.unpublished if output["version"] > version)
+        if not retract and not unseen:
+            return after
+        firsts: dict[tuple[str, ...], int] = {}
+        # From the first of them on: at one target versions are published in their order, so none above it is seen.
+        for output in unseen:
+            firsts.setdefault(_place(output), output["version"])
+        # From the version gone back to: log entries in between may have expired, and what they left goes as well.
+        for output in retract:
+            firsts[_place(output)] = version + 1
+        retractions = tuple(
+            {
+                "sink": sink,
+                "target": target,
+                "staging": staging,
+                "job": job,
+                "epoch": epoch,
+                "first": first,
+                "last": self.version,
+                "since": order.at.astimezone(timezone.utc).isoformat(),
+            }
+            for (sink, target, staging, job, epoch), first in firsts.items()
+        )
+        return replace(
+            after,
+            unpublished=tuple(output for output in self.unpublished if output not in unseen),
+            retracting=self.retracting + retractions,
+            retracted=(*self.retracted, (min(firsts.values()), self.version)),
+        )
+
     @property
     def _run_in_force(self) -> str | None:
         return self.last.run_id if self.last else None
@@ -375,3 +426,8 @@ class Head:
             claim=None,
             plan=None,
         )
+
+
+def _place(output: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """Return where an output is, and by which names its job knows it there."""
+    return output["sink"], output["target"], output["staging"], output["job"], output["epoch"]

@@ -95,6 +95,10 @@ def head_to_item(head: Head) -> Item:
         item["plan"] = {"M": _plan_to_map(head.plan)}
     if head.unpublished:
         item["unpublished"] = _outputs(head.unpublished)
+    if head.retracting:
+        item["retracting"] = _outputs(head.retracting)
+    if head.retracted:
+        item["retracted"] = {"S": json.dumps(head.retracted)}
     return item
 
 
@@ -252,6 +256,8 @@ def _head(item: Item) -> Head:
         claim=claim,
         plan=plan,
         unpublished=_outputs_in(item, "unpublished"),
+        retracting=_outputs_in(item, "retracting"),
+        retracted=_versions_in(item, "retracted"),
     )
 
 
@@ -307,6 +313,11 @@ def _outputs_in(item: Item, name: str) -> Outputs:
     if not isinstance(found, list) or not all(isinstance(output, dict) for output in found):
         raise ValueError("outputs are a list of maps")
     return tuple(found)
+
+
+def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
+    found = json.loads(item[name]["S"]) if name in item else []
+    return tuple((int(first), int(last)) for first, last in found)
 
 
 def _count(item: Item, name: str) -> int | None:

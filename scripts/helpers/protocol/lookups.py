@@ -78,9 +78,12 @@ class Lookups:
         """Return the versions of a job, newest first; see `Watermarks.history`."""
         if limit is not None and (type(limit) is not int or limit < 1):
             raise InvalidValueError(f"The limit of a history is {limit!r}; it must be a whole number above 0.")
-        head = self.latest(job_id)
+        return self.history_of(self.latest(job_id), limit, before)
+
+    def history_of(self, head: Head, limit: int | None = None, before: int | None = None) -> History:
+        """Return the versions up to that of a head, newest first."""
         # The newest version is taken from the head: its log entry may not be written yet.
-        below = head.version
+        job_id, below = head.job_id, head.version
         entries: list[LogEntry] = []
         if before is not None and before <= head.version:
             below = before

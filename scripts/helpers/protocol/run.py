@@ -226,7 +226,7 @@ class Run:
                 said = "already"
                 # The output that counts is that of the attempt that won. It may be this one, whose answer was lost.
                 self.outputs = made.outputs
-                after = replace(after, unpublished=outcome.to.unpublished)
+                after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:
                 self.outputs = outputs
             self._head, self._closed = after, "committed"
@@ -240,6 +240,16 @@ class Run:
     def unpublished(self) -> Outputs:
         """Committed output that readers of its target may not see yet, as this run knows of it."""
         return self._head.unpublished
+
+    @property
+    def retracting(self) -> Outputs:
+        """Output that decisions took back, and that may be at its target still, as this run knows of it."""
+        return self._head.retracting
+
+    def taken_back(self, retractions: Outputs) -> None:
+        """Note that nothing can bring some output back to its target; the note goes with this run's next write."""
+        with self._lock:
+            self._head = self._head.taken_back(retractions)
 
     def is_unpublished(self, output: Mapping[str, Any]) -> bool:
         """Ask the table whether some output still waits for somebody to publish it."""

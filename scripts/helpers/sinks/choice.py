@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
     )
 
 
-def opened(output: Output, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
-    """Return the sink that something was staged for; None where only the job's own script can reach it.
+def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
+    """Return the sink that an output, or a retraction, is of; None where only the job's own script can reach it.
 
     Raises
     ------
@@ -59,6 +59,6 @@ def opened(output: Output, spark: SparkSession | None, s3_client: S3Client | Non
     if output.sink == "files":
         return FileSink.of(output, spark, s3_client)
     raise InvalidValueError(
-        f"version {output.version} was staged for a sink of kind {output.sink!r}, which this version does not know. "
-        "Run the job with the version of the package that wrote it, or a later one."
+        f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
+        "Run the job with the version that wrote there, or a later one."
     )

@@ -25,7 +25,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, batch_of, job_hash, staging_beside
+from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, Retraction, batch_of, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staging import Staging
@@ -96,7 +96,9 @@ class FileSink:
         self._format, self._partition_by, self._options = format, list(partition_by), options
 
     @classmethod
-    def of(cls, output: Output, spark: SparkSession | None = None, s3_client: S3Client | None = None) -> FileSink:
+    def of(
+        cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
+    ) -> FileSink:
         """Return the sink that something was staged for."""
         return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
 
@@ -217,15 +219,16 @@ class FileSink:
         """Return the names at the target that are of a batch."""
         return [name for name in self._there(output) if output.is_published_name(name)]
 
-    def retract(self, output: Output) -> int:
-        """Delete the files of a committed batch, staged or published; return how many were published.
+    def retract(self, retraction: Retraction) -> int:
+        """Delete the files of some versions, staged and published; return how many were published.
 
-        The head must have forgotten the output before, or the next run publishes it again.
+        The head must have forgotten the output before, or the next run publishes it again. On S3 it is to be
+        called once more when no copy can be under way that began before.
         """
         # In this order: a publisher that sleeps between two files finds nothing to move when it wakes. The other way
         # round it would put a file back that was deleted here.
-        self.drop(output)
-        found = self.published(output)
+        self.staging.retract(retraction)
+        found = [name for name in self.target.files() if retraction.is_of_published_name(name)]
         self.target.delete(found)
         return len(found)
 

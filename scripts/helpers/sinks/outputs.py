@@ -97,6 +97,42 @@ class Output:
         return batch_of(name) == (self.job, self.epoch, self.version)
 
 
+@dataclass(frozen=True)
+class Retraction:
+    """What a decision takes back from one target: the output of some versions, both ends included.
+
+    Attributes
+    ----------
+    sink, target, staging, job, epoch
+        As of `Output`.
+    since
+        When it was decided, as ISO 8601 in UTC.
+    """
+
+    sink: str
+    target: str
+    staging: str
+    job: str
+    epoch: str
+    first: int
+    last: int
+    since: str
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Retraction:
+        """Read what a head lists as `retracting`."""
+        return cls(**{known.name: record[known.name] for known in fields(cls)})
+
+    def covers(self, version: int | None) -> bool:
+        """Tell whether a version of the job and epoch is one of those."""
+        return version is not None and self.first <= version <= self.last
+
+    def is_of_published_name(self, name: str) -> bool:
+        """Tell whether a name at the target is one of theirs."""
+        found = batch_of(name)
+        return found is not None and found[:2] == (self.job, self.epoch) and self.covers(found[2])
+
+
 def job_hash(job_id: str) -> str:
     """Return a job as it stands in names of files."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:8]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.outputs import Output, Retraction
 
 
 class Sink(Protocol):
@@ -18,16 +18,11 @@ class Sink(Protocol):
         commit    the head names one attempt: not here, and nothing else does
         publish   that attempt's rows reach the readers, in a way that can be repeated
         clear     what it staged is deleted; `drop` and `sweep` delete what losers staged
-
-    Attributes
-    ----------
-    name
-        Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it.
     """
 
     @property
     def name(self) -> str:
-        """See above."""
+        """Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it."""
 
     def check(self, df: Any) -> None:
         """Raise what speaks against these rows at this target, as far as it is told without a request.
@@ -62,4 +57,11 @@ class Sink(Protocol):
         ----------
         kept
             The `Output.folder` of committed attempts that are not published yet.
+        """
+
+    def retract(self, retraction: Retraction) -> int:
+        """Take back what some versions left here, staged and published; return how many files, or rows, were published.
+
+        Called when the head has forgotten them, and again by each run for a while. A target that cannot give back
+        what readers have seen, keeps it with a WARNING.
         """

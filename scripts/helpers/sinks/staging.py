@@ -10,7 +10,7 @@ from typing import Any
 
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId, new_token
-from scripts.helpers.sinks.outputs import MANIFEST, Output, folder_of, version_of
+from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, version_of
 from scripts.helpers.sinks.places import Place
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,17 @@ class Staging:
     def left(self, job: str) -> list[str]:
         """Return the folders that attempts of a job have left, as `job_hash` writes it."""
         return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
+
+    def retract(self, retraction: Retraction) -> int:
+        """Delete what attempts staged for the versions of a retraction; return how many they were."""
+        folders = [
+            folder
+            for folder in self.left(retraction.job)
+            if retraction.covers(version_of(folder.split("/")[1], retraction.epoch))
+        ]
+        for folder in folders:
+            self.drop(folder)
+        return len(folders)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losers staged for batches up to this one; return how many they were."""

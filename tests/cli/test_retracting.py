@@ -1,0 +1,87 @@
+"""What `rewind` and `reset` show of a job's targets, and delete there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.cli.stories import Command
+
+WHY = ("--why", "rows of a test were among them", "--yes")
+
+
+@pytest.fixture
+def target(watermarks: Watermarks, tmp_path: Path) -> Path:
+    """Return a folder to which a job has written three batches of one row."""
+    folder = tmp_path / "raw"
+    for last in (1, 2, 3):
+        with IncrementalJob(watermarks, "repairs", f"jr_{last}") as job:
+            job.write(job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id"), str(folder))
+    return folder
+
+
+def rows(target: Path) -> list[int]:
+    return sorted(row for path in target.rglob("*.parquet") for row in pd.read_parquet(path)["id"])
+
+
+def test_files_are_named_and_deleted_when_a_rewind_retracts(run: Command, watermarks: Watermarks, target: Path) -> None:
+    done = run(watermarks, "rewind", "repairs", "--to-version", "1", "--retract", *WHY)
+
+    assert done.exit_code == 0, done.output
+    assert f"file://{target}" in done.stdout
+    assert "2 to 3" in done.stdout
+    assert "deleted" in done.stdout
+    assert f"Deleted 2 files at file://{target}." in done.stdout
+    assert rows(target) == [1]
+
+
+def test_files_are_named_and_stay_when_a_reset_does_not_retract(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    done = run(watermarks, "reset", "repairs", *WHY)
+
+    assert done.exit_code == 0, done.output
+    assert "stays; its rows come again" in done.stdout
+    assert rows(target) == [1, 2, 3]
+
+
+def test_standard_output_is_one_document_when_it_is_json(run: Command, watermarks: Watermarks, target: Path) -> None:
+    done = run(watermarks, "reset", "repairs", "--retract", *WHY, "--output", "json")
+
+    assert json.loads(done.stdout)["after"]["version"] == 4
+    assert (rows(target), f"Deleted 3 files at file://{target}." in done.stderr) == ([], True)
+
+
+def test_next_run_is_said_to_delete_when_only_spark_gets_there(run: Command, watermarks: Watermarks) -> None:
+    begun = watermarks.begin("repairs", "jr_1")
+    begun.freeze({"rows": {}}, {"rows": {}})
+    batch = begun.batch_id
+    begun.commit(({"sink": "files", "target": "hdfs://lake/raw", "staging": "hdfs://lake/_raw.staging", "folder": "x",
+                   "job": "0", "epoch": batch.epoch, "version": batch.version, "fence": begun.fence},))  # fmt: skip
+
+    done = run(watermarks, "reset", "repairs", "--retract", *WHY)
+
+    assert "The next run deletes what is at hdfs://lake/raw." in done.stdout
+    assert [one["target"] for one in watermarks.latest("repairs").retracting] == ["hdfs://lake/raw"]
+
+
+def test_decision_holds_and_the_cause_is_told_when_files_cannot_be_deleted(
+    run: Command, watermarks: Watermarks, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "not allowed", path)
+
+    monkeypatch.setattr("scripts.helpers.sinks.places.os.remove", refuse)
+
+    done = run(watermarks, "reset", "repairs", "--retract", *WHY)
+
+    assert done.exit_code == 1
+    assert "what versions 1 to 3 left" in done.stderr
+    assert "each run tries again" in done.stderr
+    assert watermarks.latest("repairs").version == 4
+    assert rows(target) == [1, 2, 3]

@@ -1,0 +1,211 @@
+"""Decisions that take back what a job has left at its targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.batch.publishing import COPY_LASTS
+from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import Clock
+from tests.support.steps import KilledError
+
+JOB = "repairs"
+WHY: Any = {"why": "rows of a test were among them"}
+
+
+class World:
+    """A job that copies numbers to a directory, one more in each run."""
+
+    def __init__(self, watermarks: Watermarks, folder: Path) -> None:
+        self.watermarks, self.target = watermarks, folder / "raw"
+        self.source: list[int] = []
+
+    def job(self) -> IncrementalJob:
+        return IncrementalJob(self.watermarks, JOB, f"jr_{len(self.source)}")
+
+    def run(self, *new: int) -> None:
+        self.source += new
+        with self.job() as job:
+            job.write(job.rows_since(pd.DataFrame({"id": self.source}), "id"), str(self.target))
+
+    @property
+    def seen(self) -> list[int]:
+        files = [path for path in self.target.rglob("*") if path.is_file()]
+        return sorted(row for path in files for row in pd.read_parquet(path)["id"])
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, tmp_path: Path) -> World:
+    world = World(watermarks, tmp_path)
+    for row in (1, 2, 3):
+        world.run(row)
+    return world
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["rewind", "reset"])
+def test_rows_are_at_the_target_once_when_a_decision_took_them_back(world: World, whole: bool) -> None:
+    if whole:
+        world.watermarks.reset(JOB, retract=True, **WHY)
+    else:
+        world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+    decided = world.seen
+
+    with world.job():
+        begun = world.seen
+    world.run(4)
+
+    assert (decided, begun, world.seen) == ([1, 2, 3], [] if whole else [1], [1, 2, 3, 4])
+
+
+def test_rows_stay_and_their_target_is_named_when_nothing_is_taken_back(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.watermarks.rewind(JOB, to_version=1, **WHY)
+    world.run(4)
+
+    assert world.seen == [1, 2, 2, 3, 3, 4]
+    assert f"event=output_kept job=repairs versions=2-3 targets=file://{world.target}" in caplog.text
+
+
+def test_next_run_takes_back_when_the_process_died_after_the_decision(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(FileSink, "retract", die)
+    with pytest.raises(KilledError), world.job():
+        raise AssertionError("it has begun")
+    monkeypatch.undo()
+    world.run()
+
+    assert world.seen == [1, 2, 3]
+
+
+def test_no_run_plans_when_what_was_taken_back_cannot_be_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+
+    def refuse(sink: FileSink, *_: Any) -> None:
+        raise TargetError(sink.name, "s3:DeleteObject is not allowed.")
+
+    monkeypatch.setattr(FileSink, "retract", refuse)
+    with pytest.raises(RetractionError, match="versions 2 to 3 left at") as raised, world.job():
+        raise AssertionError("it has begun")
+    monkeypatch.undo()
+    head = world.watermarks.latest(JOB)
+
+    assert isinstance(raised.value.__cause__, TargetError)
+    assert (head.claim, head.plan, world.seen) == (None, None, [1, 2, 3])
+
+
+def test_file_is_deleted_again_when_a_late_copy_brought_it_back(world: World, clock: Clock) -> None:
+    late = {path.name: path.read_bytes() for path in world.target.iterdir()}
+    world.watermarks.reset(JOB, retract=True, **WHY)
+    world.run()
+    for name, data in late.items():
+        (world.target / name).write_bytes(data)
+
+    world.run(4)
+    again, listed = world.seen, len(world.watermarks.latest(JOB).retracting)
+    clock.move(seconds=COPY_LASTS.total_seconds() + 1)
+    world.run(5)
+
+    assert (again, listed) == ([1, 2, 3, 4], 1)
+    assert (world.seen, world.watermarks.latest(JOB).retracting) == ([1, 2, 3, 4, 5], ())
+
+
+def test_nobody_goes_back_to_a_version_when_its_output_was_taken_back(world: World) -> None:
+    world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+    world.run()
+
+    for version in (2, 3):
+        with pytest.raises(RetractedError, match="Rewind to version 1 or before"):
+            world.watermarks.rewind(JOB, to_version=version, **WHY)
+    world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+    world.run(4)
+
+    assert world.seen == [1, 2, 3, 4]
+
+
+def test_versions_are_refused_for_one_context_as_well_when_their_output_is_gone(world: World) -> None:
+    world.watermarks.reset(JOB, retract=True, **WHY)
+
+    with pytest.raises(RetractedError, match="Reset the job"):
+        world.watermarks.rewind(JOB, to_version=2, transformation_ctx="rows", **WHY)
+
+
+def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without retract, too: its rows come again, and nobody can tell which of them are there."""
+    publish = FileSink.publish
+
+    def published_and_died(sink: FileSink, output: Output) -> None:
+        publish(sink, output)
+        raise KilledError
+
+    monkeypatch.setattr(FileSink, "publish", published_and_died)
+    with pytest.raises(KilledError):
+        world.run(4)
+    monkeypatch.undo()
+
+    world.watermarks.rewind(JOB, to_version=3, **WHY)
+    world.run()
+
+    assert world.seen == [1, 2, 3, 4]
+    with pytest.raises(RetractedError):
+        world.watermarks.rewind(JOB, to_version=4, **WHY)
+
+
+def test_other_jobs_and_other_files_stay_when_one_job_takes_back(world: World) -> None:
+    with IncrementalJob(world.watermarks, "parking", "jr_1") as other:
+        other.write(other.rows_since(pd.DataFrame({"id": [70]}), "id"), str(world.target))
+    pd.DataFrame({"id": [80]}).to_parquet(world.target / "by-hand.parquet")
+
+    world.watermarks.reset(JOB, retract=True, **WHY)
+    with world.job():
+        pass
+
+    assert world.seen == [70, 80]
+
+
+def test_retraction_is_refused_when_it_is_of_one_context(world: World) -> None:
+    for decide in (
+        lambda **given: world.watermarks.reset(JOB, **given),
+        lambda **given: world.watermarks.rewind(JOB, to_version=1, **given),
+    ):
+        with pytest.raises(InvalidValueError, match="rows of all contexts"):
+            decide(transformation_ctx="rows", retract=True, **WHY)
+
+    assert world.watermarks.latest(JOB).version == 3
+
+
+def test_retraction_is_refused_when_a_target_cannot_give_back_what_it_has(world: World) -> None:
+    run = world.watermarks.begin(JOB, "jr_4")
+    run.freeze({"rows": {}}, {"rows": {}})
+    table = Output("delta", "file:///lake/repairs", "", "", "0", run.batch_id.epoch, run.batch_id.version, run.fence)
+    run.commit((table.record(),))
+    run.published((table.record(),))
+
+    with pytest.raises(InvalidValueError, match="'file:///lake/repairs' is no folder of files"):
+        world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
+
+    world.watermarks.rewind(JOB, to_version=4, retract=True, **WHY)
+
+
+def test_nothing_is_logged_when_nothing_was_taken_back(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.watermarks.rewind(JOB, to_version=3, retract=True, **WHY)
+
+    world.run(4)
+
+    assert (caplog.text, world.watermarks.latest(JOB).retracting) == ("", ())
