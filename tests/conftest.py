@@ -115,6 +115,12 @@ def find_jdbc_jars() -> list[tuple[str, Path]]:
     return [(name, folder / name) for name in JDBC_JARS if (folder / name).exists()]
 
 
+TABLE_EXTENSIONS = (
+    "io.delta.sql.DeltaSparkSessionExtension",
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+)
+
+
 class Clock:
     """A clock that stands still until a test moves it."""
 
@@ -262,12 +268,40 @@ def spark(endpoint: str) -> Iterator[Any]:
         "spark.sql.session.timeZone": "Europe/London",
         "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-"),
     }
+    settings |= table_conf()
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def table_conf() -> dict[str, str]:
+    """Return what a Spark session needs from its start for Delta Lake and Iceberg; nothing without their jars."""
+    names = [jar.name for jar in maven_jars.jars().paths]
+    if not any(name.startswith("delta-") for name in names):
+        return {}
+    return {"spark.sql.extensions": ",".join(TABLE_EXTENSIONS)}
+
+
+@pytest.fixture(scope="session")
+def spark_with_tables(spark_with_packages: Any) -> Any:
+    """Return another session of that Spark, with the connectors of Delta Lake and of a catalog `lake` of Iceberg."""
+    if not table_conf():
+        pytest.skip(f"{maven_jars.UNREACHABLE}: no connectors for Spark {version('pyspark')}")
+    session = spark_with_packages.newSession()
+    settings = {
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # By default 50 tasks read the log of each table.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": tempfile.mkdtemp(prefix="lake-"),
+    }
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ values of watermarks, credentials or connection strings. The facts are attribute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 
@@ -388,6 +388,42 @@ class TargetTakenError(TargetError):
 
 class TargetLayoutError(TargetError):
     """A target whose folders are laid out in another way than this write asks for."""
+
+
+class TargetSchemaError(TargetError):
+    """Rows whose columns are not those of the table that they go to."""
+
+    def __init__(
+        self, target: str, missing: Sequence[str], unknown: Sequence[str], changed: Mapping[str, tuple[str, str]]
+    ) -> None:
+        self.missing, self.unknown, self.changed = tuple(missing), tuple(unknown), dict(changed)
+        found = [f"the rows lack {_shown(missing)}"] if missing else []
+        found += [f"the table lacks {_shown(unknown)}"] if unknown else []
+        found += [f"{name!r} is {rows} in the rows and {table} in the table" for name, (rows, table) in changed.items()]
+        super().__init__(
+            target,
+            f"the rows do not fit the table: {'; '.join(found)}. Select and cast what the table has, or alter the "
+            "table first. Nothing is written.",
+        )
+
+
+class NotATableError(TargetError):
+    """A target that holds something, but is no table of the format that is asked for."""
+
+    def __init__(self, target: str, format: str, found: str) -> None:
+        self.format, self.found = format, found
+        super().__init__(
+            target,
+            f"it holds {found!r} and is no {format} table. Name an empty folder, or convert it first.",
+        )
+
+
+class MissingConnectorError(ConfigurationError):
+    """A format of tables whose package or jar is not there."""
+
+    def __init__(self, format: str, remedy: str) -> None:
+        self.format = format
+        super().__init__(f"What writes format={format!r} is not there. {remedy}")
 
 
 class UnpublishedError(WatermarkError):

@@ -47,6 +47,15 @@ BUILT = [
         ["'s3://raw/repairs'", "4 staged files of version 5", "a, b, c …", "Rewind the job"],
     ),
     (
+        errors.TargetSchemaError("s3://raw/repairs", ["day"], ["x"], {"id": ("string", "bigint")}),
+        ["'s3://raw/repairs'", "lack 'day'", "lacks 'x'", "'id' is string in the rows and bigint", "alter the table"],
+    ),
+    (
+        errors.NotATableError("s3://raw/repairs", "Delta", "a.csv"),
+        ["'s3://raw/repairs'", "'a.csv'", "no Delta table", "Name an empty folder"],
+    ),
+    (errors.MissingConnectorError("delta", "pip install deltalake."), ["format='delta'", "pip install deltalake"]),
+    (
         errors.RetractionError("parking", 2, 5, "s3://raw/repairs"),
         ["'parking'", "versions 2 to 5", "'s3://raw/repairs'", "each run tries again"],
     ),
@@ -138,6 +147,7 @@ FAMILIES = [
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "BookmarkImportError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
+            "TargetSchemaError", "NotATableError", "MissingConnectorError",
             "StagedFilesLostError",
         ],
     ),

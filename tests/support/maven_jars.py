@@ -1,4 +1,4 @@
-"""Spark's packages for Avro and XML, copied by Maven once and kept with the Python environment.
+"""Spark's packages for Avro, XML, Delta Lake and Iceberg, copied by Maven once and kept with the Python environment.
 
 `python -m tests.support.maven_jars` copies them ahead of the tests.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -25,6 +26,13 @@ SECONDS = 120
 FORGET_SECONDS = 600
 """So long one failure stands for all processes of a run: each would wait as long for nothing."""
 SPARK_XML = "com.databricks:spark-xml_2.12:0.18.0"
+TABLES = {
+    "3.3": ["io.delta:delta-core_2.12:2.3.0", "org.apache.iceberg:iceberg-spark-runtime-3.3_2.12:1.8.1"],
+    "3.4": ["io.delta:delta-core_2.12:2.4.0", "org.apache.iceberg:iceberg-spark-runtime-3.4_2.12:1.10.0"],
+    "3.5": ["io.delta:delta-spark_2.12:3.3.2", "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0"],
+    "4.0": ["io.delta:delta-spark_2.13:4.0.0", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"],
+}
+"""The connectors for tables, each of which is made for one version of Spark."""
 DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 POM = (
     "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>jars</artifactId>"
@@ -51,15 +59,18 @@ class Jars:
 
 def packages(spark: str) -> list[str]:
     """Return Maven's coordinates for a version of Spark; Spark 4 reads XML by itself."""
+    tables = TABLES.get(".".join(spark.split(".")[:2]), [])
     if int(spark.split(".")[0]) >= 4:
-        return [f"org.apache.spark:spark-avro_2.13:{spark}"]
-    return [f"org.apache.spark:spark-avro_2.12:{spark}", SPARK_XML]
+        return [f"org.apache.spark:spark-avro_2.13:{spark}", *tables]
+    return [f"org.apache.spark:spark-avro_2.12:{spark}", SPARK_XML, *tables]
 
 
 def jars(folder: Path = FOLDER) -> Jars:
     """Return the jars of the installed Spark's packages, copied by one process while others wait."""
     spark = version("pyspark")
-    copied, failed = folder / spark, folder / f"{spark}.failed"
+    # Other packages have another name, so that an environment gets those that were added since it was made.
+    name = f"{spark}-{hashlib.sha256(' '.join(packages(spark)).encode()).hexdigest()[:8]}"
+    copied, failed = folder / name, folder / f"{name}.failed"
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

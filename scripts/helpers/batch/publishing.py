@@ -11,7 +11,7 @@ from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import RetractionError, StagedFilesLostError, TargetError, UnpublishedError, WatermarkError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.outputs import Output, Retraction, place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -108,11 +108,15 @@ class Publication:
         for record in self.run.retracting:
             retraction = Retraction.from_record(record)
             # What could be reached without the script was deleted at the start.
-            if retraction.target == sink.name and opened(retraction, self._spark, self._s3_client) is None:
+            if (
+                place_of_name(retraction.target) == place_of_name(sink.name)
+                and opened(retraction, self._spark, self._s3_client) is None
+            ):
                 self._retract(sink, retraction, record)
         for record in self.run.unpublished:
             output = Output.from_record(record)
-            if output.target == sink.name:
+            # However the path is written now: a table that has recorded this batch takes no earlier one.
+            if place_of_name(output.target) == place_of_name(sink.name):
                 self._resume(sink, output, record)
 
     def commit(self, metrics: Mapping[str, Any]) -> str:
@@ -143,10 +147,10 @@ class Publication:
                 self._clear(sink.drop, output)
         # Of the attempt that won, where this one did not. Earlier output was published before, or waits for a script
         # that writes to its target.
-        given = {sink.name: sink for sink, _ in self.staged}
+        given = {place_of_name(sink.name): sink for sink, _ in self.staged}
         for record in self.run.unpublished:
             output = Output.from_record(record)
-            winner = opened(output, self._spark, self._s3_client) or given.get(output.target)
+            winner = opened(output, self._spark, self._s3_client) or given.get(place_of_name(output.target))
             if winner is not None:
                 self._publish(winner, output, record)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, TargetError
 from scripts.helpers.sinks.choice import Layout, sink_for
-from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.outputs import Output, place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ class BatchWriter:
             sink = target
         else:
             raise InvalidValueError(f"{layout} is given with a sink, which has its own. Give it to the sink.")
-        # Spark writes s3a:// and pandas s3:// to the same folder.
-        place = sink.name.partition("://")[2]
+        place = place_of_name(sink.name)
         if place in self._written:
             raise PlanConflictError(
                 batch.run.job_id,
@@ -58,9 +57,11 @@ class BatchWriter:
 
     def _check_apart_from_sources(self, target: str) -> None:
         """Raise TargetError for a target below a source of files: the next run would take what this one writes."""
-        place = target.partition("://")[2] + "/"
+        if "://" not in target:
+            return  # A table in a catalog or a database, which no source of files lists.
+        place = f"{place_of_name(target)}/"
         for source in self._batch.file_sources:
-            if place.startswith(source.partition("://")[2]):
+            if place.startswith(place_of_name(source)):
                 raise TargetError(
                     target, f"it lies below the source {source!r}, whose next run would read it. Write elsewhere."
                 )

@@ -9,6 +9,7 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.sinks.choice import Layout, opened, sink_for
+    from scripts.helpers.sinks.delta import DeltaSink
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 __all__ = [
+    "DeltaSink",
     "FileSink",
     "Layout",
     "Output",
@@ -29,6 +31,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "choice": ["Layout", "opened", "sink_for"],
+        "delta": ["DeltaSink"],
         "files": ["FileSink"],
         "outputs": ["Output"],
         "pandas_files": ["write_pandas"],

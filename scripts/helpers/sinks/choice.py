@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.sinks.staged_rows import spark_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -32,9 +34,30 @@ class Layout:
         if isinstance(self.partition_by, str):
             raise InvalidValueError(f"partition_by is a list of columns, not {self.partition_by!r}. Write [...].")
 
+    def check_table(self) -> None:
+        """Raise InvalidValueError for an option that files have and tables have not."""
+        given = [*self.options]
+        given += ["batch_folders"] if self.batch_folders is not None else []
+        given += ["beside_others"] if self.beside_others else []
+        if given:
+            raise InvalidValueError(
+                f"format={self.format!r} takes no option {given[0]!r}. Leave it out, or alter the table."
+            )
+
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
-    """Return the sink for a path, by the format."""
+    """Return the sink for a path, or a name of a table, by the format.
+
+    Raises
+    ------
+    InvalidValueError
+        An option that is not one of the format.
+    """
+    if layout.format.lower() == "delta":
+        layout.check_table()
+        return DeltaSink(
+            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging
+        )
     return FileSink(
         target,
         spark=None if is_pandas(df) else df.sparkSession,
@@ -58,6 +81,8 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
     """
     if output.sink == "files":
         return FileSink.of(output, spark, s3_client)
+    if output.sink == "delta":
+        return DeltaSink.of(output, spark, s3_client)
     raise InvalidValueError(
         f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
         "Run the job with the version that wrote there, or a later one."

@@ -28,7 +28,7 @@ class Output:
     Attributes
     ----------
     sink
-        Which kind of sink: ``files``.
+        Which kind of sink: ``files``, ``delta``, ``iceberg``.
     target
         The `Sink.name`: for files the URI of the target, without a slash at its end.
     staging, folder
@@ -131,6 +131,12 @@ class Retraction:
         """Tell whether a name at the target is one of theirs."""
         found = batch_of(name)
         return found is not None and found[:2] == (self.job, self.epoch) and self.covers(found[2])
+
+
+def place_of_name(name: str) -> str:
+    """Return what a `Sink.name` stands for whatever its scheme: Spark writes s3a:// and pandas s3:// to one folder."""
+    _, separator, rest = name.partition("://")
+    return rest if separator else name
 
 
 def job_hash(job_id: str) -> str:

@@ -171,6 +171,22 @@ class S3Place:
         """Return the URI of a file or folder, in the scheme of the root."""
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
+    def login(self) -> dict[str, str]:
+        """Return login, region and endpoint as object stores written in Rust take them; what is not set is left out."""
+        credentials: Any = self._client._request_signer._credentials  # type: ignore[attr-defined]
+        frozen = credentials.get_frozen_credentials() if credentials is not None else None
+        endpoint = self._client.meta.endpoint_url
+        found = {
+            "AWS_ACCESS_KEY_ID": frozen.access_key if frozen else None,
+            "AWS_SECRET_ACCESS_KEY": frozen.secret_key if frozen else None,
+            "AWS_SESSION_TOKEN": frozen.token if frozen else None,
+            "AWS_REGION": self._client.meta.region_name,
+            # Those of AWS are theirs to choose, by the region.
+            "AWS_ENDPOINT_URL": None if "amazonaws.com" in endpoint else endpoint,
+            "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else None,
+        }
+        return {name: value for name, value in found.items() if value}
+
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
         """Return the bytes of each object below a prefix, by name."""
         prefix = self._prefix + (f"{folder.rstrip('/')}/" if folder else "")

@@ -1,0 +1,481 @@
+"""`DeltaSink`: a batch as one transaction of a Delta table, with Spark or without.
+
+::
+
+    stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest      nobody sees it
+    commit    the head names this attempt: not here, and nothing else does
+    publish   one transaction that appends these rows and records the batch, unless it is recorded already
+    sweep     the staged folder is deleted, its manifest last; those of losers too
+
+The record is Delta's own: a transaction id of an application, here job and epoch, with a version, here the batch's.
+It is in the same entry of Delta's log as the rows. Two writers of one application's transaction conflict, whatever
+they append: the later one fails, looks again, and finds that the batch is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scripts.helpers.errors import (
+    InvalidValueError,
+    MissingConnectorError,
+    NotATableError,
+    StagedFilesLostError,
+    TargetError,
+    TargetLayoutError,
+    WatermarkError,
+)
+from scripts.helpers.listing.paths import is_hidden
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.files import check_apart
+from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, job_hash, staging_beside
+from scripts.helpers.sinks.places import Place, S3Place, place_of
+from scripts.helpers.sinks.staged_rows import (
+    arrow_rows,
+    arrow_types,
+    check_fits,
+    check_partition_columns,
+    check_required,
+    check_typed,
+    columns_of,
+    read_rows,
+    spark_of,
+    spark_types,
+    write_rows,
+)
+from scripts.helpers.sinks.staging import Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+LOG = "_delta_log"
+TRIES = 10
+"""Transactions of others may come between look and append so often. Each try appends anew, so more would only cost."""
+SPARK_REMEDY = (
+    "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; see Delta's releases for others) and "
+    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension; on Glue with --datalake-formats delta."
+)
+ARROW_REMEDY = "Install it: pip install 'glue-watermarks[delta]'; or write a DataFrame of Spark."
+
+
+class DeltaSink:
+    """A Delta table at a path, to which each batch is appended in one transaction.
+
+    Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
+    write, sleep or die. Readers see no row before the commit, all rows of the batch after the publication, and never a
+    part. It holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if two
+    clusters may write to the table at once. Without Spark, conditional writes of S3 do it.
+
+    The rows are written twice, staged and appended, and read once in between. The first batch makes the table.
+
+    Parameters
+    ----------
+    target
+        The path of the table: ``s3://bucket/prefix/`` or a directory.
+    spark
+        Without it, `deltalake` writes.
+    s3_client
+        Its login and endpoint are those of `deltalake`, too.
+    partition_by
+        Columns that the table is partitioned by. Empty: as the table is; a new one is not.
+    staging
+        Where attempts stage, in the same bucket or file system; by default beside the target.
+
+    Raises
+    ------
+    InvalidValueError
+        The target is no path, or the paths do not go together.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        spark: SparkSession | None = None,
+        s3_client: S3Client | None = None,
+        partition_by: Sequence[str] = (),
+        staging: str | None = None,
+    ) -> None:
+        if "/" not in target:
+            raise InvalidValueError(
+                f"{target!r} is no path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
+            )
+        if isinstance(partition_by, str):
+            raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        self.target: Place = place_of(target, spark, s3_client)
+        chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
+        if not chosen:
+            raise InvalidValueError(f"{target!r} is a whole bucket. Name a folder of it for the Delta table.")
+        self.staging = Staging(place_of(chosen, spark, s3_client))
+        check_apart(self.target, self.staging.place)
+        self._partition_by = list(partition_by)
+        self._engine: _Engine = _SparkEngine(self.target, spark) if spark is not None else _ArrowEngine(self.target)
+
+    @classmethod
+    def of(
+        cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
+    ) -> DeltaSink | None:
+        """Return the sink that something was staged for; None if Spark staged it, and there is none here."""
+        staged = output.options if isinstance(output, Output) else {}
+        if staged.get("engine") == _SparkEngine.name and spark is None:
+            return None
+        with_spark = None if staged.get("engine") == _ArrowEngine.name else spark
+        return cls(output.target, spark=with_spark, s3_client=s3_client, staging=output.staging)
+
+    @property
+    def name(self) -> str:
+        """The URI of the table."""
+        return self.target.uri("")
+
+    def check(self, df: Any) -> None:
+        """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
+        check_partition_columns(self._partition_by, columns_of(df))
+        if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
+            raise InvalidValueError(
+                f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
+                f"{self._engine.name}. Give spark= to the sink for rows of Spark, and leave it out for others."
+            )
+        self._engine.check()
+
+    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
+        """Write the rows as Parquet to a folder of this attempt alone. No reader of the table sees it.
+
+        Parameters
+        ----------
+        df
+            A DataFrame of Spark or pandas, or a table of pyarrow.
+        replaces
+            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays.
+
+        Raises
+        ------
+        TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
+            Before anything is written.
+        TargetError
+            What cannot be listed, read or written.
+        """
+        self.check(df)
+        rows = self._engine.rows(df)
+        self._check_table(rows)
+        staged = self.staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
+        return Output(
+            sink="delta",
+            target=self.name,
+            staging=self.staging.place.uri(""),
+            folder=staged.folder,
+            job=job_hash(batch.job_id),
+            epoch=batch.epoch,
+            version=batch.version,
+            fence=fence,
+            files=len(staged.sizes),
+            bytes=sum(staged.sizes.values()),
+            rows=staged.rows,
+            replaces=replaces,
+            options={"engine": self._engine.name, "partition_by": self._partition_by},
+        )
+
+    def publish(self, output: Output) -> None:
+        """Append the staged rows in one transaction that records the batch; nothing if it is recorded already.
+
+        To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
+
+        Raises
+        ------
+        StagedFilesLostError
+            The batch is not in the table, and its files are not staged.
+        TargetError
+            The transaction failed, for a reason that stays, or because others kept coming between. Call again.
+        """
+        if not output.rows:
+            return
+        if output.replaces and self._engine.has(output):
+            logger.warning(
+                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
+                self.name, output.batch,
+            )  # fmt: skip
+            return
+        failed: Exception
+        for _ in range(TRIES):
+            try:
+                staged = self._staged(output)
+                if staged is not None:
+                    self._engine.append(output, staged)
+                return
+            except WatermarkError:
+                raise
+            except Exception as error:
+                if not self._engine.may_pass(error):
+                    raise TargetError(self.name, f"{reason_of(error)} Publishing again is safe.") from error
+                # Another publisher of this batch, or one who made the table first. Or the files went while they were
+                # read, as the batch was published elsewhere. Whatever it is, look again.
+                logger.info("event=delta_retried target=%s version=%d: %s", self.name, output.version, reason_of(error))
+                failed = error
+        raise TargetError(
+            self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
+        ) from failed
+
+    def clear(self, output: Output) -> None:
+        """Delete what is left of a published attempt's staged folder."""
+        self.staging.clear(output.folder)
+
+    def drop(self, output: Output) -> None:
+        """Delete what an attempt staged that is never to be published."""
+        self.staging.drop(output.folder)
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Delete what losers staged for batches up to this one; see `Sink`."""
+        return self.staging.sweep(output, kept)
+
+    def retract(self, retraction: Retraction) -> int:
+        """Delete what attempts staged; what is in the table stays there, with a WARNING.
+
+        Delta does not tell which rows a transaction has added once files were compacted. Go back with ``RESTORE``, or
+        delete by key.
+        """
+        self.staging.retract(retraction)
+        logger.warning(
+            "event=retraction_left target=%s: a Delta table keeps the rows that versions %d to %d have published. Go "
+            "back with RESTORE TABLE, or delete them by key", self.name, retraction.first, retraction.last,
+        )  # fmt: skip
+        return 0
+
+    def _staged(self, output: Output) -> _Staged | None:
+        """Return the files of the manifest; None if they are gone as the batch is published.
+
+        Raises
+        ------
+        StagedFilesLostError
+            Files are gone, and the batch is not in the table.
+        """
+        manifest = self.staging.manifest(output.folder)
+        there = self.staging.place.files(output.folder) if manifest is not None else {}
+        lost = [name for name in manifest or [MANIFEST] if f"{output.folder}/{name}" not in there]
+        if not lost:
+            return _Staged(self.staging.place, output.folder, sorted(manifest or []))
+        if not self._engine.has(output):
+            raise StagedFilesLostError(output.target, output.version, lost)
+        return None
+
+    def _check_table(self, rows: Any) -> None:
+        """Raise what speaks against the rows at the table, or against the target where there is no table."""
+        if not columns_of(rows):
+            return
+        table = self._engine.table() if self.target.files(LOG, most=1) else None
+        if table is None:
+            found = [name for name in self.target.files(most=100) if not is_hidden(name)]
+            if found:
+                raise NotATableError(self.name, "Delta", found[0])
+            self._engine.check_new(rows)
+            return
+        check_fits(self.name, self._engine.types(rows), table.types)
+        check_required(self.name, rows, table.required)
+        if self._partition_by and self._partition_by != table.partition_by:
+            raise TargetLayoutError(
+                self.name,
+                f"it is partitioned by {table.partition_by}, not by {self._partition_by}. Leave partition_by out.",
+            )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What a Delta table is."""
+
+    types: dict[str, str]
+    required: list[str]
+    partition_by: list[str]
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """The files of an attempt."""
+
+    place: Place
+    folder: str
+    names: list[str]
+
+
+def _app(output: Output) -> str:
+    """Return the application whose transaction versions are those of a job's batches.
+
+    With the epoch: after a restore versions begin again lower, and would be passed over. A new epoch is random, so no
+    two jobs share one.
+    """
+    return f"{output.job}/{output.epoch}"
+
+
+class _Engine(Protocol):
+    """What writes Delta's log."""
+
+    name: str
+
+    def check(self) -> None:
+        """Raise MissingConnectorError if it is not there."""
+
+    def rows(self, df: Any) -> Any:
+        """Return a frame in the form that is staged."""
+
+    def types(self, rows: Any) -> dict[str, str]:
+        """Return the types of rows, by column."""
+
+    def check_new(self, rows: Any) -> None:
+        """Raise InvalidValueError for rows that no table can be made of."""
+
+    def table(self) -> _Table:
+        """Return what the table is."""
+
+    def has(self, output: Output) -> bool:
+        """Tell whether the table has recorded a batch."""
+
+    def append(self, output: Output, staged: _Staged) -> None:
+        """Append staged rows, and record the batch, in one transaction; nothing if it is recorded."""
+
+    def may_pass(self, error: Exception) -> bool:
+        """Tell whether to look again after an error."""
+
+
+class _SparkEngine:
+    """Delta's connector for Spark."""
+
+    name = "spark"
+
+    def __init__(self, target: Place, spark: SparkSession) -> None:
+        self._uri, self._spark = target.uri(""), spark
+
+    def check(self) -> None:
+        # The rule of Spark itself would be an error of its own in the middle of the publication.
+        if "io.delta.sql.DeltaSparkSessionExtension" not in str(self._spark.conf.get("spark.sql.extensions", "")):
+            raise MissingConnectorError("delta", SPARK_REMEDY)
+
+    def rows(self, df: DataFrame) -> DataFrame:
+        return df
+
+    def types(self, rows: DataFrame) -> dict[str, str]:
+        return spark_types(rows.schema)
+
+    def check_new(self, rows: DataFrame) -> None:
+        untyped = [field.name for field in rows.schema.fields if field.dataType.simpleString() == "void"]
+        if untyped:
+            raise InvalidValueError(f"Column {untyped[0]!r} is NULL in every row and has no type. Cast it.")
+
+    def table(self) -> _Table:
+        schema = self._spark.read.format("delta").load(self._uri).schema
+        found = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._uri}`").select("partitionColumns").collect()
+        required = [field.name for field in schema.fields if not field.nullable]
+        return _Table(spark_types(schema), required, list(found[0][0]))
+
+    def has(self, output: Output) -> bool:
+        # Not asked before each append: Delta looks by itself, within the transaction.
+        jvm: Any = self._spark._jvm
+        found = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self._spark._jsparkSession, self._uri)
+        done = found._2().transactions().get(_app(output))
+        return bool(done.isDefined()) and int(done.get()) >= output.version
+
+    def append(self, output: Output, staged: _Staged) -> None:
+        rows = self._spark.read.parquet(*[staged.place.uri(f"{staged.folder}/{name}") for name in staged.names])
+        writer = rows.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", _app(output)).option("txnVersion", output.version)
+        partition_by = output.options["partition_by"]
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(self._uri)
+
+    def may_pass(self, error: Exception) -> bool:
+        # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
+        return is_of_java(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND")
+
+
+class _ArrowEngine:
+    """The package `deltalake`."""
+
+    name = "deltalake"
+
+    def __init__(self, target: Place) -> None:
+        uri = target.uri("")
+        self._uri = f"s3://{uri.partition('://')[2]}" if isinstance(target, S3Place) else uri
+        self._options = _storage_options(target)
+
+    def check(self) -> None:
+        try:
+            import deltalake  # noqa: F401
+        except ImportError as error:
+            raise MissingConnectorError("delta", ARROW_REMEDY) from error
+
+    def rows(self, df: Any) -> pa.Table:
+        return arrow_rows(df, self._uri)
+
+    def types(self, rows: pa.Table) -> dict[str, str]:
+        return arrow_types(rows.schema)
+
+    def check_new(self, rows: pa.Table) -> None:
+        check_typed(rows, self._uri)
+
+    def table(self) -> _Table:
+        import pyarrow as pa
+
+        table = self._table()
+        assert table is not None
+        schema = pa.schema(table.schema().to_arrow())
+        required = [field.name for field in schema if not field.nullable]
+        return _Table(arrow_types(schema), required, list(table.metadata().partition_columns))
+
+    def has(self, output: Output) -> bool:
+        table = self._table()
+        return table is not None and _is_done(table, output)
+
+    def append(self, output: Output, staged: _Staged) -> None:
+        from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        once = CommitProperties(app_transactions=[Transaction(_app(output), output.version)])
+        table = self._table()
+        rows: Any = read_rows(staged.place, staged.folder, staged.names)
+        if table is None:
+            # Empty, and only then appended to. One call for both, with mode="error", lets two publishers that make the
+            # table at once append the batch twice: the later one goes on to the next version without a look at the
+            # first. Made twice, it is still one table without rows.
+            try:
+                DeltaTable.create(
+                    self._uri, schema=Schema.from_arrow(rows.schema), mode="error",
+                    partition_by=output.options["partition_by"] or None, storage_options=self._options,
+                )  # fmt: skip
+            except DeltaError:
+                if self._table() is None:
+                    raise
+            raise _MovedError
+        if not _is_done(table, output):
+            # To the table as it was looked at, not to the path: else another publisher's append in between, which
+            # conflicts with this one, goes unnoticed, and the batch is there twice.
+            write_deltalake(table, rows, mode="append", commit_properties=once)
+
+    def may_pass(self, error: Exception) -> bool:
+        from deltalake.exceptions import CommitFailedError
+
+        # The reader of staged files is called from Rust, whose error has theirs as text.
+        return isinstance(error, CommitFailedError | _MovedError) or "FileNotFoundError" in str(error)
+
+    def _table(self) -> Any:
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(self._uri, self._options):
+            return None
+        return DeltaTable(self._uri, storage_options=self._options)
+
+
+class _MovedError(Exception):
+    """The table is not what it was when it was looked at."""
+
+
+def _is_done(table: Any, output: Output) -> bool:
+    done = table.transaction_version(_app(output))
+    return done is not None and output.version <= done
+
+
+def _storage_options(target: Place) -> dict[str, str] | None:
+    """Return the login, region and endpoint of the client of S3, as deltalake takes them."""
+    return target.login() if isinstance(target, S3Place) else None

@@ -1,0 +1,20 @@
+"""What an error of a connector says, which Spark hands over from its JVM in several ways. Pure."""
+
+from __future__ import annotations
+
+MOST = 300
+"""Characters of a reason. Delta and Spark append whole documents to it."""
+
+
+def is_of_java(error: BaseException, *names: str) -> bool:
+    """Tell whether one of these names of Java classes, or of Spark's error classes, is in an error or its causes."""
+    # Py4J's error has the trace as its text, causes included; those that PySpark has converted have the message.
+    text = str(error)
+    return any(name in text for name in names)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of what went wrong, with a full stop."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.toString() if java is not None else error) or type(error).__name__
+    return f"{text.splitlines()[0][:MOST].rstrip('. ')}."

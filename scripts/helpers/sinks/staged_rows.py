@@ -1,0 +1,179 @@
+"""Rows that an attempt staged as Parquet, for tables that take them up when the head has named the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetSchemaError
+from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.spark_files import write_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME = "part-00000.parquet"
+
+
+def spark_of(df: Any) -> Any:
+    """Return the session that a frame belongs to; None for one of pandas or pyarrow."""
+    return None if is_pandas(df) else getattr(df, "sparkSession", None)
+
+
+def check_partition_columns(partition_by: Collection[str], columns: Collection[str]) -> None:
+    """Raise InvalidValueError for a column of `partition_by` that the rows do not have."""
+    missing = [name for name in partition_by if name not in columns]
+    # A frame without columns is that of a source where nothing is new.
+    if missing and len(columns):
+        raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
+
+
+def columns_of(df: Any) -> list[str]:
+    """Return the names of the columns of a frame of Spark, pandas or pyarrow."""
+    return [str(name) for name in getattr(df, "column_names", None) or getattr(df, "columns", [])]
+
+
+def write_rows(rows: Any, place: Place, folder: str) -> int:
+    """Write a DataFrame of Spark, or a table of pyarrow, as Parquet into a folder; return how many rows."""
+    if spark_of(rows) is not None:
+        return write_spark(rows, place.uri(folder), "parquet", {})
+    import pyarrow.parquet as pq
+
+    if rows.num_columns:
+        packed = BytesIO()
+        pq.write_table(rows, packed)
+        place.write(f"{folder}/{NAME}", packed.getvalue())
+    return int(rows.num_rows)
+
+
+def read_rows(place: Place, folder: str, names: Collection[str]) -> pa.RecordBatchReader:
+    """Return the rows of staged files, one file in memory at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def opened(name: str) -> Any:
+        data = place.read(f"{folder}/{name}")
+        if data is None:
+            raise FileNotFoundError(place.uri(f"{folder}/{name}"))
+        return pq.ParquetFile(BytesIO(data))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for name in files:
+            yield from opened(name).iter_batches()
+
+    files = sorted(names)
+    return pa.RecordBatchReader.from_batches(opened(files[0]).schema_arrow.remove_metadata(), batches())
+
+
+def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -> None:
+    """Raise TargetSchemaError unless rows have the columns of a table, each of its type, in any order.
+
+    Parameters
+    ----------
+    rows, table
+        Types by column, as texts that compare.
+    """
+    missing = [name for name in table if name not in rows]
+    unknown = [name for name in rows if name not in table]
+    changed = {
+        name: (kind, table[name]) for name, kind in rows.items() if name in table and kind not in (table[name], "null")
+    }
+    if missing or unknown or changed:
+        raise TargetSchemaError(target, missing, unknown, changed)
+
+
+def check_required(target: str, rows: Any, required: Collection[str]) -> None:
+    """Raise InvalidValueError if a column that must have a value lacks one in some row; of Spark one that may lack it.
+
+    After the commit it would be too late: the table would refuse the batch for ever.
+    """
+    if not required:
+        return
+    if spark_of(rows) is not None:
+        from functools import reduce
+
+        lacking = reduce(lambda left, right: left | right, (rows[name].isNull() for name in required))
+        found = rows.where(lacking).select(*required).limit(1).collect()
+        empty = [name for name in required if found and found[0][name] is None]
+    else:
+        empty = [name for name in required if rows[name].null_count]
+    if empty:
+        raise InvalidValueError(
+            f"Column {empty[0]!r} is NULL in some rows, and the table {target!r} has it as NOT NULL. Filter or fill "
+            "those rows. Nothing is written."
+        )
+
+
+def spark_types(schema: Any) -> dict[str, str]:
+    """Return the types of Spark's columns; whether they take NULL, and comments, are left out."""
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+# --- pyarrow ------------------------------------------------------------------------------------
+
+
+def arrow_rows(df: Any, target: str) -> pa.Table:
+    """Return a frame of pandas or pyarrow with the types that tables have: times in microseconds, plain texts.
+
+    The index is left out. Nanoseconds are cut off.
+
+    Raises
+    ------
+    InvalidValueError
+        Neither pandas nor pyarrow, or a column that holds several kinds of values.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingConnectorError("parquet", "Install it: pip install pyarrow.") from error
+    try:
+        table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {error}.") from error
+    except (AttributeError, TypeError) as error:
+        kind = type(df).__name__
+        raise InvalidValueError(
+            f"The rows for {target!r} are a {kind}, not a DataFrame of Spark or pandas, or a table of pyarrow."
+        ) from error
+    schema = pa.schema([pa.field(field.name, plain(field.type)) for field in table.schema])
+    return table.replace_schema_metadata(None).cast(schema, safe=False)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type that stands for all that tables do not tell apart, such as texts with 32 and 64 bit offsets."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain(kind.value_type)
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(plain(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, plain(field.type)) for field in kind])
+    return kind
+
+
+def arrow_types(schema: pa.Schema) -> dict[str, str]:
+    """Return the types of pyarrow's columns."""
+    return {field.name: str(plain(field.type)) for field in schema}
+
+
+def check_typed(rows: pa.Table, target: str) -> None:
+    """Raise InvalidValueError for a column of a new table of which no row has a value: it has no type."""
+    import pyarrow as pa
+
+    untyped = [field.name for field in rows.schema if pa.types.is_null(field.type)]
+    if untyped:
+        raise InvalidValueError(
+            f"Column {untyped[0]!r} has no value in any row, so the new table {target!r} has no type for it. Cast it."
+        )

@@ -1,0 +1,418 @@
+"""Delta Lake as a target: each committed batch is in the table once, with Spark and without."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pandas as pd
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from scripts.helpers.errors import (
+    FencedError,
+    InvalidValueError,
+    MissingConnectorError,
+    NotATableError,
+    StagedFilesLostError,
+    TargetLayoutError,
+    TargetSchemaError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.delta import DeltaSink
+from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REGION
+from tests.support.blocked_packages import run_without
+from tests.support.steps import KilledError
+
+JOB = "repairs"
+ENGINES = ["spark", "deltalake"]
+
+
+class Table:
+    """A Delta table, a way to write it, and what its readers see."""
+
+    def __init__(self, path: str, spark: Any = None) -> None:
+        self.path, self.spark = path, spark
+
+    def sink(self, **options: Any) -> DeltaSink:
+        return DeltaSink(self.path, spark=self.spark, **options)
+
+    def frame(self, rows: list[int], **columns: Any) -> Any:
+        frame = pd.DataFrame({"id": rows, "kind": [f"k{row % 2}" for row in rows], **columns})
+        if self.spark is None:
+            return frame
+        return self.spark.createDataFrame(pa.Table.from_pandas(frame).to_pylist(), "id long, kind string")
+
+    def stage(self, version: int, rows: list[int], fence: int = 7, epoch: str = "e1", **options: Any) -> Output:
+        return self.sink(**options).stage(BatchId(JOB, epoch, version), fence, self.frame(rows))
+
+    @property
+    def seen(self) -> list[int]:
+        """The rows that readers see, by a reader that is neither Spark nor this package."""
+        if not DeltaTable.is_deltatable(self.path):
+            return []
+        return sorted(DeltaTable(self.path).to_pyarrow_table()["id"].to_pylist())
+
+    @property
+    def staged(self) -> list[str]:
+        place = self.sink().staging.place
+        return sorted(name.rpartition("/")[2] for name in place.files() if "part-" in name or MANIFEST in name)
+
+
+@pytest.fixture(params=ENGINES)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    spark = request.getfixturevalue("spark_with_tables") if request.param == "spark" else None
+    return Table(f"{tmp_path}/repairs", spark)
+
+
+@pytest.fixture
+def arrow(tmp_path: Path) -> Table:
+    return Table(f"{tmp_path}/repairs")
+
+
+def die(*_: Any) -> None:
+    raise KilledError
+
+
+def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -> None:
+    sink, output = table.sink(), table.stage(1, [1, 2, 3])
+    before = table.seen
+    sink.publish(output)
+    sink.publish(output)
+    first = table.seen
+    second = table.stage(2, [4], partition_by=[])
+    sink.publish(second)
+    sink.publish(output)
+    sink.clear(second)
+    sink.clear(output)
+    sink.publish(output)
+
+    assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
+    assert (output.rows, output.sink, second.rows) == (3, "delta", 1)
+    assert Output.from_record(output.record()) == output
+
+
+def test_rows_are_seen_once_when_many_publish_at_once(table: Table) -> None:
+    for version in (1, 2):  # The first makes the table.
+        output = table.stage(version, [version])
+        threads = [threading.Thread(target=table.sink().publish, args=(output,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert table.seen == list(range(1, version + 1))
+
+
+def test_batch_of_another_attempt_is_not_taken_up_when_one_is_published(table: Table) -> None:
+    winner, loser = table.stage(1, [1], fence=2), table.stage(1, [1], fence=1)
+    later = table.stage(2, [2])
+
+    table.sink().publish(winner)
+    table.sink().clear(winner)
+    swept = table.sink().sweep(winner, [])
+
+    assert (table.seen, swept) == ([1], 1)
+    assert table.sink().staging.left(winner.job) == [later.folder]
+    assert loser.folder != winner.folder
+
+
+def test_lower_version_is_taken_when_the_epoch_is_new(table: Table) -> None:
+    for version, epoch in ((2, "e1"), (1, "e2")):
+        table.sink().publish(table.stage(version, [version], epoch=epoch))
+
+    assert table.seen == [1, 2]
+
+
+def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1, 2], partition_by=["kind"]))
+    table.sink().publish(table.stage(2, [3, 4]))
+
+    assert DeltaTable(table.path).metadata().partition_columns == ["kind"]
+    assert table.seen == [1, 2, 3, 4]
+    with pytest.raises(TargetLayoutError, match=r"partitioned by \['kind'\]"):
+        table.stage(3, [5], partition_by=["id"])
+    assert len(table.sink().staging.left(table.stage(3, [5]).job)) == 3
+
+
+def test_nothing_is_written_when_the_rows_are_none(table: Table) -> None:
+    output = table.stage(1, [])
+    table.sink().publish(output)
+
+    assert (output.rows, table.seen, DeltaTable.is_deltatable(table.path)) == (0, [], False)
+
+
+def test_loss_is_told_when_the_staged_files_are_gone_before_they_are_published(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    output = table.stage(2, [2])
+    table.sink().drop(output)
+
+    with pytest.raises(StagedFilesLostError):
+        table.sink().publish(output)
+
+    assert table.seen == [1]
+
+
+def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
+    schema = pa.schema([("id", pa.int64()), ("kind", pa.int32()), ("since", pa.date32())])
+    write_deltalake(table.path, schema.empty_table())
+
+    with pytest.raises(TargetSchemaError) as refused:
+        table.stage(1, [1])
+
+    assert refused.value.missing == ("since",)
+    assert list(refused.value.changed) == ["kind"]
+    assert table.staged == []
+
+
+def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string(), nullable=False)])
+    write_deltalake(table.path, schema.empty_table())
+    frame: Any = pd.DataFrame({"id": [1], "kind": [None]})
+    if table.spark is not None:
+        frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
+
+    with pytest.raises(InvalidValueError, match="'kind' is NULL in some rows"):
+        table.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
+    table.sink().publish(table.stage(1, [1]))
+
+    assert table.seen == [1]
+
+
+def test_write_is_refused_when_the_target_is_no_table(table: Table) -> None:
+    Path(table.path).mkdir()
+    Path(table.path, "part-00000.parquet").write_bytes(b"x")
+
+    with pytest.raises(NotATableError, match=r"'part-00000\.parquet' and is no Delta table"):
+        table.stage(1, [1])
+
+    assert table.staged == []
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "why"),
+    [
+        ("raw.repairs", {}, "is no path"),
+        ("s3://lake", {}, "whole bucket"),
+        ("/lake/repairs", {"partition_by": "day"}, "list of columns"),
+        ("/lake/repairs", {"staging": "/lake/repairs/staging"}, "within each other"),
+    ],
+)
+def test_sink_is_refused_when_its_paths_make_no_sense(target: str, options: Any, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        DeltaSink(target, **options)
+
+
+def test_connector_is_named_when_spark_was_started_without(arrow: Table) -> None:
+    conf: dict[str, str] = {}
+    session: Any = SimpleNamespace(conf=conf, _jvm=None)  # Extensions of a session in use cannot be taken away.
+
+    with pytest.raises(MissingConnectorError, match="delta-spark_2"):
+        DeltaSink(arrow.path, spark=session).check(SimpleNamespace(sparkSession=session, columns=["id"]))
+
+
+def test_package_is_named_when_it_is_not_installed(arrow: Table) -> None:
+    code = """
+import pandas as pd, sys
+from scripts.helpers.sinks.delta import DeltaSink
+DeltaSink(sys.argv[1]).check(pd.DataFrame({"id": [1]}))
+"""
+    done = run_without(["deltalake"], code, arrow.path)
+
+    assert "MissingConnectorError" in done.stderr
+    assert "glue-watermarks[delta]" in done.stderr
+
+
+def test_sink_without_spark_is_refused_rows_of_spark(spark: Any, arrow: Table) -> None:
+    with pytest.raises(InvalidValueError, match="was made for deltalake"):
+        arrow.sink().check(spark.range(1))
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (pd.DataFrame({"id": [1], "kind": [None]}), "Column 'kind' has no value"),
+        (pd.DataFrame({"id": [1, "x"]}), "no one type"),
+        ([1, 2], "are a list"),
+    ],
+)
+def test_rows_are_refused_when_they_make_no_table(arrow: Table, frame: Any, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        arrow.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
+
+    assert arrow.staged == []
+
+
+def test_types_are_those_of_the_table_when_pandas_has_others(arrow: Table) -> None:
+    frame = pd.DataFrame(
+        {
+            "id": [1],
+            "at": pd.to_datetime(["2026-11-23T10:00:00.123456789Z"]).tz_convert("Europe/London"),
+            "kind": pd.Categorical(["a"]),
+            "tags": [["a", "b"]],
+        }
+    )  # fmt: skip
+    for version in (1, 2):
+        arrow.sink().publish(arrow.sink().stage(BatchId(JOB, "e1", version), 1, frame))
+
+    found = DeltaTable(arrow.path).to_pyarrow_table()
+    assert [str(found.schema.field(name).type) for name in ("id", "at", "kind")] == [
+        "int64",
+        "timestamp[us, tz=UTC]",
+        "string",
+    ]
+    assert found["at"].to_pylist() == [pd.Timestamp("2026-11-23T10:00:00.123456Z")] * 2
+
+
+def test_batch_is_there_once_when_another_publishes_between_look_and_append(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in (1, 2):
+        output = arrow.stage(version, [version])
+        overtaken: list[str] = []
+
+        def overtake(found: Any, output: Output = output, overtaken: list[str] = overtaken) -> Any:
+            if not overtaken:
+                overtaken.append("once")
+                arrow.sink().publish(output)
+            return found
+
+        look = "is_deltatable" if version == 1 else "transaction_version"
+        original: Callable[..., Any] = getattr(DeltaTable, look)
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaTable, look, lambda *given, original=original: overtake(original(*given)))
+            arrow.sink().publish(output)
+
+        assert overtaken
+        assert arrow.seen == list(range(1, version + 1))
+
+
+def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
+    arrow: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    arrow.sink().publish(arrow.stage(1, [1]))
+    waiting = arrow.stage(2, [2])
+
+    count = arrow.sink().retract(
+        Retraction("delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, "2026-11-23T00:00:00+00:00")
+    )
+
+    assert (count, arrow.seen, arrow.staged) == (0, [1], [])
+    assert "event=retraction_left" in caplog.text
+
+
+def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str) -> None:
+    # In a process of its own: deltalake keeps Python's lock while it waits for S3.
+    s3 = boto3.client("s3", endpoint_url=moto_process)
+    s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": REGION})
+    path = "s3://lake/repairs"
+    for version in (1, 1, 2):
+        sink = DeltaSink(path, s3_client=s3)
+        output = sink.stage(BatchId(JOB, "e1", version), 1, pd.DataFrame({"id": [version]}))
+        sink.publish(output)
+        sink.clear(output)
+
+    found = DeltaTable(path, storage_options=sink.target.login()).to_pyarrow_table()  # type: ignore[attr-defined]
+    assert sorted(found["id"].to_pylist()) == [1, 2]
+    assert s3.list_objects_v2(Bucket="lake", Prefix="_repairs.staging/").get("Contents", []) == []
+
+
+# --- in a job -------------------------------------------------------------------------------------
+
+
+def run(watermarks: Watermarks, table: Table, rows: list[int], run_id: str) -> IncrementalJob:
+    job = IncrementalJob(watermarks, JOB, run_id, spark=table.spark).__enter__()
+    job.write(job.rows_since(table.frame(rows), "id"), table.path, format="delta")
+    return job
+
+
+def test_rows_are_seen_after_the_commit_when_a_job_writes(watermarks: Watermarks, table: Table) -> None:
+    job = run(watermarks, table, [1, 2, 3], "jr_1")
+    before = table.seen
+    job.__exit__(None, None, None)
+    run(watermarks, table, [1, 2, 3, 4], "jr_2").__exit__(None, None, None)
+
+    assert (before, table.seen, table.staged) == ([], [1, 2, 3, 4], [])
+    assert watermarks.latest(JOB).unpublished == ()
+    assert job.metrics["rows_written"] == 3
+
+
+@pytest.mark.parametrize("step", ["publish", "clear"])
+def test_rows_are_there_once_when_a_run_dies_after_its_commit(
+    watermarks: Watermarks, table: Table, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    job = run(watermarks, table, [1, 2], "jr_1")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaSink, step, die)
+        with pytest.raises(KilledError):
+            job.commit()
+    run(watermarks, table, [1, 2, 3], "jr_2").__exit__(None, None, None)
+
+    assert (table.seen, table.staged) == ([1, 2, 3], [])
+    assert watermarks.latest(JOB).unpublished == ()
+
+
+def test_rows_are_there_once_when_both_attempts_have_staged(watermarks: Watermarks, table: Table) -> None:
+    older = run(watermarks, table, [1, 2], "jr_1")
+    newer = run(watermarks, table, [1, 2], "jr_1")
+
+    assert (newer.commit(), older.commit()) == ("done", "already")
+    assert (table.seen, table.staged) == ([1, 2], [])
+
+
+def test_no_row_is_left_when_the_plan_is_discarded_and_the_attempt_fenced(watermarks: Watermarks, arrow: Table) -> None:
+    job = run(watermarks, arrow, [1, 2], "jr_1")
+    watermarks.discard_plan(JOB, why="2 was wrong")
+
+    with pytest.raises(FencedError):
+        job.__exit__(None, None, None)
+    assert arrow.seen == []
+    run(watermarks, arrow, [1, 22], "jr_2").__exit__(None, None, None)
+
+    assert (arrow.seen, arrow.staged) == ([1, 22], [])
+
+
+def test_output_of_spark_waits_for_it_when_the_next_run_begins_without(
+    watermarks: Watermarks, spark_with_tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    table = Table(f"{tmp_path}/repairs", spark_with_tables)
+    job = run(watermarks, table, [1], "jr_1")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaSink, "publish", die)
+        with pytest.raises(KilledError):
+            job.commit()
+
+    with IncrementalJob(watermarks, JOB, "jr_2") as later:  # As many scripts do: the frames have the session.
+        later.write(later.rows_since(table.frame([1, 2]), "id"), table.path, format="delta")
+
+    assert "event=publication_waits" in caplog.text
+    assert (table.seen, table.staged) == ([1, 2], [])
+
+
+def test_retry_keeps_what_was_published_when_the_run_saves_nothing(
+    watermarks: Watermarks, arrow: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    for rows in ([1, 2], [1, 2, 3]):
+        with IncrementalJob(watermarks, JOB, "jr_1", mode="disable") as job:
+            job.write(job.rows_since(arrow.frame(rows), "id"), arrow.path, format="delta")
+
+    assert (arrow.seen, arrow.staged) == ([1, 2], [])
+    assert "event=kept" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"batch_folders": True}, {"beside_others": True}, {"compression": "gzip"}])
+def test_option_is_refused_when_it_is_one_of_files(watermarks: Watermarks, arrow: Table, options: Any) -> None:
+    with pytest.raises(InvalidValueError, match="takes no option"), IncrementalJob(watermarks, JOB) as job:
+        job.write(job.rows_since(arrow.frame([1]), "id"), arrow.path, format="delta", **options)
+
+    assert not Path(arrow.path).exists()
+    assert watermarks.latest(JOB).plan is None
