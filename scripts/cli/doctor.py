@@ -13,17 +13,30 @@ from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.display.units import printable
 from scripts.jobs.exit_codes import FAILED
 
 
 @command("doctor")
 @job_argument
-@click.option("--repair", is_flag=True, help="Write log entries that are missing, delete chunks that nothing needs.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Write missing log entries, delete chunks and staged files that nobody needs.",
+)
+@click.option("--targets/--no-targets", default=True, help="Whether to look at the job's folders of files, too.")
 @click.option("--after-restore", is_flag=True, help="Start a new epoch: no batch id of before the restore comes again.")
 @deciding(why_needed=False, why="The reason; --after-restore needs it and keeps it in the history.")
 def doctor(
-    around: Surroundings, job: str, repair: bool, after_restore: bool, why: str | None, who: str | None, yes: bool
+    around: Surroundings,
+    job: str,
+    repair: bool,
+    targets: bool,
+    after_restore: bool,
+    why: str | None,
+    who: str | None,
+    yes: bool,
 ) -> None:
     """Look for what is wrong with a job. Exit code 1 if something is.
 
@@ -39,7 +52,7 @@ def doctor(
         if after_restore:
             lines.append("A new epoch is started; an open plan is dropped.")
         if repair:
-            lines.append("Missing log entries are written, chunks that nothing refers to are deleted.")
+            lines.append("Missing log entries are written; chunks and staged files that nobody needs are deleted.")
         asked(around, f"{'Repair' if repair else 'Change'} job {printable(job)}?", lines, yes)
     with progress(around, f"examining {printable(job)}"):
         # Without a reason, `Watermarks.doctor` has a default of its own, which None would not be.
@@ -47,6 +60,8 @@ def doctor(
         findings = around.watermarks.doctor(
             job, repair=repair, after_restore=after_restore, who=who, expected=before, **given
         )
+        if targets:
+            findings += examine_targets(around.watermarks, job, repair=repair)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:

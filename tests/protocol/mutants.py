@@ -12,7 +12,7 @@ import pytest
 from scripts.helpers.protocol import items, requests, retention, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
-from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Plan
+from scripts.helpers.protocol.head import Change, Head, LogEntry, Plan
 from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store
@@ -61,8 +61,8 @@ def versionback(patch: pytest.MonkeyPatch) -> None:
     """A rewind takes the version of what it goes back to."""
     rewound = Head.rewound
 
-    def back(self: Head, entry: LogEntry, order: Order, context: str | None = None) -> Head:
-        return replace(rewound(self, entry, order, context), version=entry.version)
+    def back(self: Head, entry: LogEntry, *given: Any) -> Head:
+        return replace(rewound(self, entry, *given), version=entry.version)
 
     patch.setattr(Head, "rewound", back)
 

@@ -132,7 +132,7 @@ def test_next_run_publishes_before_it_reads_when_a_run_died_after_its_commit(
 
     assert (died, resumed) == (([], 1), [1, 2, 3])
     assert [(finding.kind, finding.detail) for finding in found] == [
-        ("unpublished", f"1 files of version 1 for file://{world.target}")
+        ("unpublished", f"version 1 for file://{world.target}")
     ]
     assert "event=publication_resumed job=repairs version=1" in caplog.text
     world.source = [4]

@@ -90,7 +90,7 @@ def _unpublished(head: Head) -> Iterable[Finding]:
     for output in head.unpublished:
         yield Finding(
             "unpublished",
-            f"{output['files']} files of version {output['version']} for {output['target']}",
+            f"version {output['version']} for {output['target']}",
             "They are committed and wait in staging. Run the job: it publishes them before it reads anything.",
         )
 

@@ -234,6 +234,10 @@ class DeltaSink:
         """Delete what losers staged for batches up to this one; see `Sink`."""
         return self.staging.sweep(output, kept)
 
+    def staged(self, job: str) -> list[str]:
+        """Return the folders that attempts of a job have left."""
+        return self.staging.left(job)
+
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged; what is in the table stays there, with a WARNING.
 

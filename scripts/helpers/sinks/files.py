@@ -172,6 +172,7 @@ class FileSink:
             rows=staged.rows,
             batch_folders=batch_folders,
             replaces=replaces,
+            options={"beside_others": True} if self._beside_others else {},
         )
 
     def publish(self, output: Output) -> None:
@@ -214,6 +215,14 @@ class FileSink:
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losers staged for batches up to this one, once it is published; see `Sink`."""
         return self.staging.sweep(output, kept)
+
+    def staged(self, job: str) -> list[str]:
+        """Return the folders that attempts of a job have left."""
+        return self.staging.left(job)
+
+    def visible(self) -> list[str]:
+        """Return the names of all files that readers of the target see."""
+        return [name for name in self.target.files() if not is_hidden(name)]
 
     def published(self, output: Output) -> list[str]:
         """Return the names at the target that are of a batch."""

@@ -18,6 +18,7 @@ MANIFEST = "_manifest"
 """The list of an attempt's files, written last. Its name is hidden from readers, as Spark's `_SUCCESS` is."""
 BATCH_COLUMN = "batch_id"
 _FINAL = re.compile(r"part-[0-9]{5,}-([0-9a-f]{8})-(.+)-([0-9]{10})(?:\..*)?")
+_BATCH_FOLDER = re.compile(rf"{BATCH_COLUMN}=([^/]+)-([0-9]{{10}})/")
 _STAGED = re.compile(r"(.+)-([0-9]{10})-f[0-9]+-[0-9a-f]+")
 
 
@@ -153,16 +154,28 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
     return f"{job_hash(batch.job_id)}/{batch}-f{fence}-{token}"
 
 
+def attempt_of(folder: str) -> tuple[str, int]:
+    """Return epoch and version that an attempt's folder is of; an empty epoch and 0 where it is none of ours."""
+    found = _STAGED.fullmatch(folder.rpartition("/")[2])
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
 def version_of(folder: str, epoch: str) -> int | None:
-    """Return the version that an attempt's folder is of, without its path; None if it is of another epoch."""
-    found = _STAGED.fullmatch(folder)
-    return int(found[2]) if found and found[1] == epoch else None
+    """Return the version that an attempt's folder is of; None if it is of another epoch."""
+    of_epoch, version = attempt_of(folder)
+    return version if of_epoch == epoch else None
 
 
 def batch_of(name: str) -> tuple[str, str, int] | None:
     """Return job, epoch and version that a published name is of; None if it is not one of ours."""
     found = _FINAL.fullmatch(name.rpartition("/")[2])
     return (found[1], found[2], int(found[3])) if found else None
+
+
+def batch_folder_of(name: str) -> tuple[str, int] | None:
+    """Return epoch and version of the folder ``batch_id=…/`` that a name at a target lies in; None if in none."""
+    found = _BATCH_FOLDER.match(name)
+    return (found[1], int(found[2])) if found else None
 
 
 def staging_beside(target: str) -> str:

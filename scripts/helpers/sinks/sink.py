@@ -59,6 +59,9 @@ class Sink(Protocol):
             The `Output.folder` of committed attempts that are not published yet.
         """
 
+    def staged(self, job: str) -> list[str]:
+        """Return what attempts of a job, as `job_hash` writes it, have staged and not cleared: each `Output.folder`."""
+
     def retract(self, retraction: Retraction) -> int:
         """Take back what some versions left here, staged and published; return how many files, or rows, were published.
 

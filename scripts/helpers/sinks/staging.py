@@ -79,9 +79,7 @@ class Staging:
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged for the versions of a retraction; return how many they were."""
         folders = [
-            folder
-            for folder in self.left(retraction.job)
-            if retraction.covers(version_of(folder.split("/")[1], retraction.epoch))
+            folder for folder in self.left(retraction.job) if retraction.covers(version_of(folder, retraction.epoch))
         ]
         for folder in folders:
             self.drop(folder)
@@ -93,7 +91,7 @@ class Staging:
         # here for a day and goes on then must not touch them.
         losers = []
         for folder in self.left(output.job):
-            version = version_of(folder.split("/")[1], output.epoch)
+            version = version_of(folder, output.epoch)
             if version is not None and version <= output.version and folder not in kept:
                 losers.append(folder)
         for folder in losers:

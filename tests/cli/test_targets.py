@@ -1,4 +1,4 @@
-"""What `rewind` and `reset` show of a job's targets, and delete there."""
+"""What `rewind`, `reset` and `doctor` show of a job's targets, and delete there."""
 
 from __future__ import annotations
 
@@ -85,3 +85,19 @@ def test_decision_holds_and_the_cause_is_told_when_files_cannot_be_deleted(
     assert "each run tries again" in done.stderr
     assert watermarks.latest("repairs").version == 4
     assert rows(target) == [1, 2, 3]
+
+
+def test_doctor_names_what_a_dead_attempt_staged_and_deletes_it_when_told_to(
+    run: Command, watermarks: Watermarks, target: Path
+) -> None:
+    dead = IncrementalJob(watermarks, "repairs", "jr_4").__enter__()
+    dead.write(dead.rows_since(pd.DataFrame({"id": [4]}), "id"), str(target))
+    dead.run.abort()
+
+    found, left_out = run(watermarks, "doctor", "repairs"), run(watermarks, "doctor", "repairs", "--no-targets")
+    repaired = run(watermarks, "doctor", "repairs", "--repair", "--yes")
+
+    assert (found.exit_code, repaired.exit_code) == (1, 1)
+    assert "staged leftover" in found.stdout
+    assert "staged leftover" not in left_out.stdout
+    assert not list(target.parent.glob("_raw.staging/**/*.parquet"))

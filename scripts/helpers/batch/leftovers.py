@@ -1,0 +1,149 @@
+"""What lies at the targets of a job that no committed version stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scripts.helpers.decisions.doctor import Finding
+from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.protocol.head import Head, LogEntry
+from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import Output, Retraction, attempt_of, batch_folder_of, batch_of
+from scripts.helpers.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import SparkSession
+
+    from scripts.helpers.watermarks import Watermarks
+
+NAMED = 3
+"""Files that a finding names; it counts the others."""
+
+
+def examine_targets(
+    watermarks: Watermarks,
+    job_id: str,
+    *,
+    spark: SparkSession | None = None,
+    s3_client: S3Client | None = None,
+    repair: bool = False,
+) -> list[Finding]:
+    """Compare what is staged and published for a job with what its history says.
+
+    Found are targets that the history names, so not those of versions that have expired, and not what paused and
+    disabled runs wrote. Kinds: ``staged leftover``, ``abandoned folder``, ``unexplained files``, ``retraction`` and,
+    where a target cannot be reached from here, ``target not seen``.
+
+    Parameters
+    ----------
+    spark, s3_client
+        What targets are reached by; without `spark` those in S3 and in local directories.
+    repair
+        Delete staged leftovers, if no run is at work. Files that readers see are never deleted.
+    """
+    head = watermarks.lookups.head(job_id)
+    if head is None:
+        return []
+    history = watermarks.lookups.history_of(head)
+    newest: dict[str, Output] = {}
+    for entry in reversed(history):
+        newest |= {output["target"]: Output.from_record(output) for output in entry.change.outputs}
+    findings = [_retraction(Retraction.from_record(record)) for record in head.retracting]
+    for target, output in newest.items():
+        try:
+            sink = opened(output, spark, s3_client)
+            if sink is None:
+                raise InvalidValueError("only the script of the job can log in there")
+            looked = _Look(watermarks, head, history, sink, output)
+            findings += looked.staged(repair)
+            if isinstance(sink, FileSink):
+                findings += looked.seen(sink)
+        except (InvalidValueError, TargetError) as error:
+            findings.append(Finding("target not seen", f"{target}: {error}", "Look from where it can be reached."))
+    return findings
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One target, and what is known of the job that writes there."""
+
+    watermarks: Watermarks
+    head: Head
+    history: Sequence[LogEntry]
+    sink: Sink
+    output: Output
+
+    def staged(self, repair: bool) -> Iterator[Finding]:
+        """Find what attempts have staged that will never be published."""
+        waiting = {output["folder"] for output in self.head.unpublished}
+        left = [folder for folder in self.sink.staged(self.output.job) if folder not in waiting]
+        leftovers = [folder for folder in left if not self._may_be_at_work(folder)]
+        # A commit since then may have made a winner of one of them.
+        repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
+        for folder in leftovers:
+            if repair:
+                self.sink.drop(replace(self.output, folder=folder))
+            yield Finding(
+                "staged leftover",
+                f"{folder} for {self.sink.name}",
+                "Nobody sees it. The next run that publishes there deletes it, or the doctor with repair.",
+                repaired=repair,
+            )
+
+    def seen(self, sink: FileSink) -> Iterator[Finding]:
+        """Find what readers see and no version explains."""
+        committed = {entry.version for entry in self.history if entry.change.op == "COMMIT"}
+        known = {(output["epoch"], output["version"]) for entry in self.history for output in entry.change.outputs}
+        # Of earlier epochs, too: nobody knows any more what was committed after the backup that a table came back from.
+        epochs = {self.head.epoch, *(epoch for epoch, _ in known)}
+        oldest = min(entry.version for entry in self.history)
+        going = [Retraction.from_record(record) for record in self.head.retracting]
+        unexplained, abandoned = [], set()
+        for name in sink.visible():
+            batch, folder = batch_of(name), batch_folder_of(name)
+            if any(one.is_of_published_name(name) for one in going):
+                continue
+            if batch is not None:
+                # What another job, a run that saves nothing, or a version that has expired left, is not for us to tell.
+                job, epoch, version = batch
+                is_ours = job == self.output.job and epoch in epochs and version >= oldest
+                if is_ours and (epoch, version) not in known:
+                    unexplained.append(name)
+            elif folder is not None:
+                # Written by a version of this package that did not stage.
+                epoch, version = folder
+                if epoch == self.head.epoch and version >= oldest and version not in committed:
+                    abandoned.add(name.partition("/")[0])
+            elif not self.output.options.get("beside_others"):
+                unexplained.append(name)
+        for path in sorted(abandoned):
+            yield Finding(
+                "abandoned folder",
+                f"{path} at {sink.name}",
+                "Its batch was never committed, and readers see it. Delete it by hand.",
+            )
+        if unexplained:
+            more = f" and {len(unexplained) - NAMED:,} more" if len(unexplained) > NAMED else ""
+            yield Finding(
+                "unexplained files",
+                f"{', '.join(sorted(unexplained)[:NAMED])}{more} at {sink.name}",
+                "No version of the job has written them, and readers see them. Delete them, or move them elsewhere.",
+            )
+
+    def _may_be_at_work(self, folder: str) -> bool:
+        """Tell whether the attempt that staged a folder may still commit it."""
+        epoch, version = attempt_of(folder)
+        is_next = epoch == self.head.epoch and version == self.head.next_batch.version
+        return is_next and self.head.claim is not None
+
+
+def _retraction(retraction: Retraction) -> Finding:
+    return Finding(
+        "retraction",
+        f"output of versions {retraction.first} to {retraction.last} at {retraction.target}",
+        "Each run deletes it before it plans, until a day after it was decided. Run the job.",
+    )

@@ -1,0 +1,188 @@
+"""What the doctor finds at the targets of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
+
+JOB = "repairs"
+WHY: Any = {"why": "a test"}
+
+
+class World:
+    """A job that copies numbers to a directory, one more in each run."""
+
+    def __init__(self, watermarks: Watermarks, folder: Path) -> None:
+        self.watermarks, self.target = watermarks, folder / "raw"
+        self.staging = folder / "_raw.staging"
+
+    def write(self, job: IncrementalJob, row: int, **options: Any) -> None:
+        job.write(job.rows_since(pd.DataFrame({"id": [row]}), "id"), str(self.target), **options)
+
+    def run(self, row: int, **options: Any) -> None:
+        with IncrementalJob(self.watermarks, JOB, f"jr_{row}") as job:
+            self.write(job, row, **options)
+
+    def found(self, **options: Any) -> list[tuple[str, str, bool]]:
+        findings = examine_targets(self.watermarks, JOB, **options)
+        return [(one.kind, one.detail.replace(str(self.target.parent), ""), one.repaired) for one in findings]
+
+    def staged(self) -> list[str]:
+        return [path.name for path in self.staging.rglob("*.parquet")]
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, tmp_path: Path) -> World:
+    world = World(watermarks, tmp_path)
+    world.run(1)
+    return world
+
+
+def leave_staged(world: World, row: int, *, released: bool = False) -> None:
+    """Let an attempt end like a process that is killed when it has staged; its lease runs on, unless it is released."""
+    job = IncrementalJob(world.watermarks, JOB, f"jr_{row}").__enter__()
+    world.write(job, row)
+    if released:
+        job.run.abort()
+
+
+def test_nothing_is_found_when_all_is_published(world: World) -> None:
+    world.run(2)
+
+    assert world.found() == []
+
+
+def test_leftover_is_named_when_its_attempt_died_and_nobody_is_at_work(world: World) -> None:
+    leave_staged(world, 2, released=True)
+
+    ((kind, detail, repaired),) = world.found()
+
+    assert (kind, repaired, len(world.staged())) == ("staged leftover", False, 1)
+    assert detail.endswith(" for file:///raw")
+
+
+def test_leftover_is_deleted_when_a_repair_was_asked_for(world: World) -> None:
+    leave_staged(world, 2, released=True)
+
+    ((kind, _, repaired),) = world.found(repair=True)
+
+    assert (kind, repaired, world.staged(), world.found()) == ("staged leftover", True, [], [])
+
+
+def test_folder_of_an_attempt_at_work_is_left_alone_when_repaired(world: World) -> None:
+    leave_staged(world, 2)
+
+    assert (world.found(repair=True), len(world.staged())) == ([], 1)
+
+
+def test_leftover_stays_when_the_job_changes_while_it_is_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_staged(world, 2, released=True)
+    staged = FileSink.staged
+
+    def meanwhile(sink: FileSink, job: str) -> list[str]:
+        world.watermarks.begin(JOB, "jr_3")
+        return staged(sink, job)
+
+    monkeypatch.setattr(FileSink, "staged", meanwhile)
+
+    ((kind, _, repaired),) = world.found(repair=True)
+
+    assert (kind, repaired, len(world.staged())) == ("staged leftover", False, 1)
+
+
+def test_winner_is_no_leftover_when_it_waits_to_be_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(FileSink, "publish", die)
+    with pytest.raises(KilledError):
+        world.run(2)
+
+    assert (world.found(repair=True), len(world.staged())) == ([], 1)
+
+
+def test_files_are_named_when_no_version_has_written_them(world: World) -> None:
+    for number in range(4):
+        pd.DataFrame({"id": [80]}).to_parquet(world.target / f"by-hand-{number}.parquet")
+    (world.target / "_SUCCESS").touch()
+
+    assert world.found() == [
+        (
+            "unexplained files",
+            "by-hand-0.parquet, by-hand-1.parquet, by-hand-2.parquet and 1 more at file:///raw",
+            False,
+        )
+    ]
+
+
+def test_files_of_others_are_no_finding_when_the_job_writes_beside_them(world: World) -> None:
+    pd.DataFrame({"id": [80]}).to_parquet(world.target / "by-hand.parquet")
+    world.run(2, beside_others=True)
+
+    assert world.found() == []
+
+
+def test_files_of_another_job_are_no_finding_when_both_write_to_one_target(world: World) -> None:
+    with IncrementalJob(world.watermarks, "parking", "jr_1") as other:
+        other.write(other.rows_since(pd.DataFrame({"id": [70]}), "id"), str(world.target))
+
+    assert world.found() == []
+
+
+def test_files_are_named_when_the_table_came_back_from_before_they_were_committed(world: World) -> None:
+    (entry,) = world.watermarks.history(JOB)
+    later = Output.from_record({**entry.change.outputs[0], "version": 7}).final_name(0, "part.parquet")
+    pd.DataFrame({"id": [7]}).to_parquet(world.target / later)
+    world.watermarks.doctor(JOB, after_restore=True, **WHY)
+
+    assert world.found() == [("unexplained files", f"{later} at file:///raw", False)]
+
+
+def test_folder_is_named_when_a_version_without_staging_left_it_uncommitted(
+    watermarks: Watermarks, tmp_path: Path
+) -> None:
+    world = World(watermarks, tmp_path)
+    world.run(1, batch_folders=True)
+    epoch = watermarks.latest(JOB).epoch
+    watermarks.begin(JOB, "jr_2").freeze({"rows": {}}, {"rows": {}})
+    watermarks.discard_plan(JOB, **WHY)
+    for version in (1, 2):
+        folder = world.target / f"batch_id={epoch}-{version:010d}"
+        folder.mkdir(exist_ok=True)
+        pd.DataFrame({"id": [2]}).to_parquet(folder / "part-00000-u.snappy.parquet")
+
+    assert world.found() == [("abandoned folder", f"batch_id={epoch}-0000000002 at file:///raw", False)]
+
+
+def test_retraction_is_told_while_a_run_has_to_look_after_it(world: World) -> None:
+    world.watermarks.reset(JOB, retract=True, **WHY)
+
+    assert world.found() == [("retraction", "output of versions 1 to 1 at file:///raw", False)]
+
+
+def test_target_is_named_when_it_cannot_be_looked_at_from_here(watermarks: Watermarks) -> None:
+    run = watermarks.begin(JOB, "jr_1")
+    run.freeze({"rows": {}}, {"rows": {}})
+    output = Output("files", "hdfs://lake/raw", "hdfs://lake/_raw.staging", "x", "0", "e", version=1, fence=1)
+    run.commit((output.record(),))
+
+    ((kind, detail, _),) = [(one.kind, one.detail, one.remedy) for one in examine_targets(watermarks, JOB)]
+
+    assert kind == "target not seen"
+    assert detail.startswith("hdfs://lake/raw: ")
+
+
+def test_nothing_is_found_when_the_job_has_no_head(watermarks: Watermarks) -> None:
+    assert examine_targets(watermarks, "never-run") == []
