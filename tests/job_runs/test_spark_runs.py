@@ -6,7 +6,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION, REPOSITORY, missing_component
 from tests.support.job_runs import Jobs, gone, is_alive
 from tests.support.patience import PATIENCE
-from tests.support.servers import free_port, served
+from tests.support.standalone import standalone_cluster
 
 ON_AN_EXECUTOR = """
 import os, time
@@ -87,24 +86,8 @@ def test_run_has_failed_with_the_error_of_python_when_spark_runs_a_broken_script
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """Return the URL of a standalone master with one worker, on loopback."""
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    command = [str(Path(spec.origin).parent / "bin" / "spark-class")]
-    port, folder = free_port(), tmp_path / "standalone"
-    url = f"spark://127.0.0.1:{port}"
-    variables = {"SPARK_WORKER_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-
-    def daemon(name: str, port: int, *options: str) -> list[str]:
-        where = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        return [*command, f"org.apache.spark.deploy.{name}", *where, *options]
-
-    (folder / "worker").mkdir(parents=True)
-    with served(daemon("master.Master", port), port, folder, variables):
-        own = free_port()
-        worker = daemon("worker.Worker", own, "--cores", "2", "--memory", "2g", url)
-        with served(worker, own, folder / "worker", variables):
-            yield url
+    with standalone_cluster(tmp_path / "standalone") as url:
+        yield url
 
 
 def test_executors_work_and_are_gone_when_a_run_is_stopped_on_a_standalone_master(

@@ -1,14 +1,18 @@
-"""One attempt at a batch in a process of its own: ``python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE``.
+"""One attempt at a batch in a process of its own.
+
+    python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER]
 
 It writes 100 rows with Spark. As long as the folder GATE exists its tasks wait in the middle of them, and say so by a
-file ``inside`` there.
+file ``inside`` there, which holds the process id of their executor.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,17 @@ ROWS = 100
 LEASE = timedelta(seconds=3)
 
 
+def say_inside(gate: Path) -> None:
+    """Write which executor this task is of: the parent of the daemon that all its Python workers come from."""
+    daemon = os.getppid()
+    executor = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1]
+    unfinished = gate.parent / f"inside-{os.getpid()}"
+    unfinished.write_text(executor)
+    # The gate may have opened meanwhile.
+    with suppress(FileNotFoundError):
+        unfinished.rename(gate / "inside")
+
+
 def held(gate: str) -> Any:
     """Return what passes rows on, and waits in the middle of them while the gate is there."""
 
@@ -31,7 +46,7 @@ def held(gate: str) -> Any:
         for batch in batches:
             yield batch
             if Path(gate).is_dir():
-                Path(gate, "inside").touch()
+                say_inside(Path(gate))
             end = time.monotonic() + PATIENCE
             while Path(gate).is_dir() and time.monotonic() < end:
                 time.sleep(0.05)
@@ -48,9 +63,12 @@ def attempt(spark: SparkSession, watermarks: Watermarks, target: str, run_id: st
 
 
 if __name__ == "__main__":
-    table, endpoint, target, run_id, gate = sys.argv[1:]
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    for name, value in spark_conf(endpoint).items():
+    table, endpoint, target, run_id, gate, master = [*sys.argv[1:], "local[2]"][:6]
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    # The tasks of a cluster import this module, and look for it where its driver does.
+    on_cluster = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
+                  "spark.executorEnv.PYTHONPATH": os.getcwd()}  # fmt: skip
+    for name, value in (spark_conf(endpoint) | on_cluster).items():
         builder = builder.config(name, value)
     outcome = attempt(builder.getOrCreate(), Watermarks(table, endpoint_url=endpoint), target, run_id, gate)
     sys.stdout.write(f"outcome={outcome}\n")

@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.sinks.attempt import ROWS, attempt
 from tests.support.patience import LONG, PATIENCE
+from tests.support.standalone import standalone_cluster
 
 
 @contextmanager
@@ -36,6 +38,13 @@ def older_attempt(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of a standalone cluster with two workers."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as url:
+        yield url
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
@@ -87,3 +96,40 @@ def test_every_row_is_at_the_target_once_when_a_stopped_attempt_goes_on(
     assert watermarks.latest("repairs").unpublished == ()
     left = s3.list_objects_v2(Bucket=bucket, Prefix="_raw.staging/").get("Contents", [])
     assert [found["Key"] for found in left] + list((tmp_path / "_raw.staging").rglob("part-*")) == []
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("last", ["goes-on", "is-killed"])
+def test_every_row_is_at_the_target_once_when_an_executor_and_the_driver_of_a_cluster_fail(
+    dynamodb: Any, endpoint: str, bucket: str, spark: Any, cluster: str, tmp_path: Path, last: str
+) -> None:
+    table = f"table-{tmp_path.name}-cluster"
+    watermarks = Watermarks(table, dynamodb)
+    watermarks.create_table()
+    target = f"s3a://{bucket}/raw"
+    gate = tmp_path / "gate"
+    gate.mkdir()
+
+    with older_attempt(table, endpoint, target, "jr_1", str(gate), cluster) as older:
+        wait_for(gate / "inside", older)
+        executor = int((gate / "inside").read_text())
+        os.kill(executor, signal.SIGKILL)
+        (gate / "inside").unlink()
+        # Its tasks come again, on the executor that is left or on a new one.
+        wait_for(gate / "inside", older)
+        os.kill(older.pid, signal.SIGSTOP)
+        outcome = run_when_free(spark, watermarks, target, "jr_1")
+        # The executors go on without their driver, and it without them, or not at all.
+        shutil.rmtree(gate)
+        if last == "is-killed":
+            os.killpg(older.pid, signal.SIGKILL)
+        else:
+            os.kill(older.pid, signal.SIGCONT)
+        said, errors = older.communicate(timeout=PATIENCE)
+
+    assert outcome == "done"
+    if last == "goes-on":
+        assert (older.returncode, said) == (0, "outcome=already\n"), errors
+    assert Counter(row.id for row in spark.read.parquet(target).collect()) == Counter(range(ROWS))
+    assert watermarks.latest("repairs").unpublished == ()
+    assert {finding.kind for finding in examine_targets(watermarks, "repairs", spark=spark)} <= {"staged leftover"}

@@ -1,0 +1,36 @@
+"""A standalone cluster of Spark on loopback: a master and workers, from PySpark's own package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.support.servers import free_port, served
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int = 1) -> Iterator[str]:
+    """Start a master and workers of two cores each; yield the master's URL."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    command = [str(Path(spec.origin).parent / "bin" / "spark-class")]
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    variables = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+
+    def daemon(name: str, port: int, *options: str) -> list[str]:
+        where = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        return [*command, f"org.apache.spark.deploy.{name}", *where, *options]
+
+    (folder / "master").mkdir(parents=True)
+    with ExitStack() as started:
+        started.enter_context(served(daemon("master.Master", port), port, folder / "master", variables))
+        for number in range(workers):
+            place, own = folder / f"worker-{number}", free_port()
+            place.mkdir()
+            worker = daemon("worker.Worker", own, "--cores", "2", "--memory", "1g", "--work-dir", str(place), url)
+            started.enter_context(served(worker, own, place, variables))
+        yield url
