@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.choice import Layout, opened, sink_for
     from scripts.helpers.sinks.delta import DeltaSink
     from scripts.helpers.sinks.files import FileSink
+    from scripts.helpers.sinks.iceberg import IcebergSink
     from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
     from scripts.helpers.sinks.sink import Sink
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DeltaSink",
     "FileSink",
+    "IcebergSink",
     "Layout",
     "Output",
     "Sink",
@@ -33,6 +35,7 @@ __getattr__, __dir__ = lazy(
         "choice": ["Layout", "opened", "sink_for"],
         "delta": ["DeltaSink"],
         "files": ["FileSink"],
+        "iceberg": ["IcebergSink"],
         "outputs": ["Output"],
         "pandas_files": ["write_pandas"],
         "sink": ["Sink"],

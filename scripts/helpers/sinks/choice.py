@@ -10,6 +10,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
+from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import spark_of
@@ -58,6 +59,11 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
         return DeltaSink(
             target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging
         )
+    if layout.format.lower() == "iceberg":
+        layout.check_table()
+        return IcebergSink(
+            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging
+        )
     return FileSink(
         target,
         spark=None if is_pandas(df) else df.sparkSession,
@@ -83,6 +89,8 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
         return FileSink.of(output, spark, s3_client)
     if output.sink == "delta":
         return DeltaSink.of(output, spark, s3_client)
+    if output.sink == "iceberg":
+        return IcebergSink.of(output, spark, s3_client)
     raise InvalidValueError(
         f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
         "Run the job with the version that wrote there, or a later one."

@@ -1,0 +1,655 @@
+"""`IcebergSink`: a batch as one snapshot of an Iceberg table, with Spark or without.
+
+With Spark nothing is written twice. The rows of an attempt are a snapshot on a hidden branch of the table::
+
+    stage     branch staged-<job>-<batch>-f<fence>-…, with one snapshot              readers of the table see `main`
+    commit    the head names this attempt: not here, and nothing else does
+    publish   cherry-pick that snapshot into `main`, and record the batch            one commit to the catalog
+    sweep     the branch is dropped; those of losers too
+
+Without Spark, where `pyiceberg` cannot cherry-pick, they are Parquet files in a folder beside the table, and the
+publication appends them and records the batch, in one commit that fails if `main` has moved since it was looked at.
+
+The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scripts.helpers.errors import (
+    InvalidValueError,
+    MissingConnectorError,
+    StagedFilesLostError,
+    TargetError,
+    TargetLayoutError,
+    WatermarkError,
+)
+from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, job_hash, staging_beside, version_of
+from scripts.helpers.sinks.places import place_of
+from scripts.helpers.sinks.staged_rows import (
+    arrow_rows,
+    arrow_types,
+    check_fits,
+    check_partition_columns,
+    check_required,
+    check_typed,
+    columns_of,
+    read_rows,
+    spark_of,
+    spark_types,
+    write_rows,
+)
+from scripts.helpers.sinks.staging import Staging
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+TRIES = 10
+"""Commits of others may come between look and commit so often. Iceberg itself tries 4 times more in each."""
+PROPERTY = "glue-watermarks"
+BRANCH = "staged-"
+SPARK_REMEDY = (
+    "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
+    "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
+)
+ARROW_REMEDY = "Install it: pip install 'glue-watermarks[iceberg]'; or write a DataFrame of Spark."
+
+
+class IcebergSink:
+    """An Iceberg table, to which each batch is added in one snapshot.
+
+    Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
+    write, sleep or die. Readers of `main` see no row before the commit, all rows of the batch after the publication,
+    and never a part. It holds where commits to the catalog are atomic, which is what makes it a catalog (Spark's
+    `hadoop` one is none on S3).
+
+    Before its first batch a table that is not there is made, without rows. It stays if the batch is discarded.
+
+    With Spark a loser's files stay, as those of any old snapshot, until ``expire_snapshots``. A branch keeps what is
+    committed and not published yet, however old. Without Spark the rows are written twice, staged and appended, and
+    read into memory in between.
+
+    Parameters
+    ----------
+    target
+        ``catalog.namespace.table``, as Spark and `pyiceberg` are configured.
+    spark
+        Without it, `pyiceberg` writes.
+    catalog
+        One of `pyiceberg`, for a script that configures it itself. Its name begins the target.
+    partition_by
+        Columns that the table is partitioned by, as they are. Empty: as the table is; a new one is not. For
+        ``days(ts)`` and the like make the table first.
+    staging
+        Where attempts stage without Spark; by default beside the table's location.
+
+    Raises
+    ------
+    InvalidValueError
+        The name is not one of a table in a catalog.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        spark: SparkSession | None = None,
+        s3_client: S3Client | None = None,
+        catalog: Any = None,
+        partition_by: Sequence[str] = (),
+        staging: str | None = None,
+    ) -> None:
+        parts = target.split(".")
+        if len(parts) < 3 or not all(parts) or "/" in target:
+            raise InvalidValueError(f"{target!r} is no name of an Iceberg table. Write catalog.namespace.table.")
+        if isinstance(partition_by, str):
+            raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        if catalog is not None and catalog.name != parts[0]:
+            raise InvalidValueError(
+                f"The catalog given is {catalog.name!r}, and {target!r} begins with {parts[0]!r}. Write "
+                f"{catalog.name}.{'.'.join(parts[1:])}."
+            )
+        self.name = target
+        self._partition_by = list(partition_by)
+        self._engine: _Engine = (
+            _SparkEngine(target, spark) if spark is not None else _ArrowEngine(target, catalog, s3_client, staging)
+        )
+
+    @classmethod
+    def of(
+        cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
+    ) -> IcebergSink | None:
+        """Return the sink that something was staged for; None where only the job's own script can reach it."""
+        if not output.staging:
+            return cls(output.target, spark=spark) if spark is not None else None
+        made = cls(output.target, s3_client=s3_client, staging=output.staging)
+        return made if made._engine.is_configured() else None
+
+    def check(self, df: Any) -> None:
+        """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
+        check_partition_columns(self._partition_by, columns_of(df))
+        if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
+            raise InvalidValueError(
+                f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
+                f"{self._engine.name}. Give spark= to the sink for rows of Spark, and leave it out for others."
+            )
+        self._engine.check()
+
+    def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
+        """Write the rows to a branch, or a folder, of this attempt alone. No reader of the table sees it.
+
+        Parameters
+        ----------
+        df
+            A DataFrame of Spark or pandas, or a table of pyarrow.
+        replaces
+            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays.
+
+        Raises
+        ------
+        TargetSchemaError, TargetLayoutError, InvalidValueError
+            Before any row is written.
+        TargetError
+            What cannot be listed, read or written.
+        """
+        self.check(df)
+        try:
+            rows = self._engine.rows(df)
+            columns = columns_of(rows)
+            if columns:
+                types, required, partition_by = self._engine.made_table(rows, self._partition_by)
+                check_fits(self.name, self._engine.types(rows), types)
+                check_required(self.name, rows, required)
+                if self._partition_by and self._partition_by != partition_by:
+                    raise TargetLayoutError(
+                        self.name,
+                        f"it is partitioned by {partition_by}, not by {self._partition_by}. Leave partition_by out.",
+                    )
+            return self._engine.stage(batch, fence, rows, replaces)
+        except WatermarkError:
+            raise
+        except Exception as error:
+            if self._engine.is_of_connector(error):
+                raise TargetError(self.name, f"{reason_of(error)} Check the name, and the rights there.") from error
+            raise
+
+    def publish(self, output: Output) -> None:
+        """Add the staged rows to `main` in one commit that records the batch; nothing if it is recorded already.
+
+        To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
+
+        Raises
+        ------
+        StagedFilesLostError
+            The batch is not in the table, and what was staged is gone.
+        TargetError
+            The commit failed, for a reason that stays, or because others kept coming between. Call again.
+        """
+        if not output.rows:
+            return
+        if bool(output.staging) != isinstance(self._engine, _ArrowEngine):
+            raise TargetError(
+                self.name,
+                f"version {output.version} was staged with {output.options.get('engine')}, and is published by it "
+                f"only, not by {self._engine.name}. Run the job once as before.",
+            )
+        for _ in range(TRIES):
+            try:
+                if self._engine.published(output) >= output.version:
+                    break
+                self._engine.publish(output)
+                return
+            except WatermarkError:
+                raise
+            except Exception as error:
+                if not self._engine.may_pass(error):
+                    raise TargetError(self.name, f"{reason_of(error)} Publishing again is safe.") from error
+                # Another publisher of this batch, or another writer of the table. Look again.
+                logger.info(
+                    "event=iceberg_retried target=%s version=%d: %s", self.name, output.version, reason_of(error)
+                )
+                failed: Exception = error
+        else:
+            raise TargetError(
+                self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
+            ) from failed
+        if output.replaces:
+            logger.warning(
+                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
+                self.name, output.batch,
+            )  # fmt: skip
+
+    def clear(self, output: Output) -> None:
+        """Delete what is left of a published attempt."""
+        self._typed(self._engine.clear, output)
+
+    def drop(self, output: Output) -> None:
+        """Delete what an attempt staged that is never to be published."""
+        self._typed(self._engine.drop, output)
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Delete what losers staged for batches up to this one; see `Sink`."""
+        found: list[int] = []
+        self._typed(lambda output: found.append(self._engine.sweep(output, kept)), output)
+        return found[0]
+
+    def staged(self, job: str) -> list[str]:
+        """Return the branches, or folders, that attempts of a job have left."""
+        found: list[str] = []
+        self._typed(lambda job: found.extend(self._engine.staged(job)), job)
+        return found
+
+    def retract(self, retraction: Retraction) -> int:
+        """Delete what attempts staged; what is in the table stays there, with a WARNING.
+
+        Snapshots of others may follow that of a batch. Go back with ``rollback_to_snapshot``, or delete by key.
+        """
+        self._typed(self._engine.retract, retraction)
+        logger.warning(
+            "event=retraction_left target=%s: an Iceberg table keeps the rows that versions %d to %d have published. "
+            "Go back with rollback_to_snapshot, or delete them by key", self.name, retraction.first, retraction.last,
+        )  # fmt: skip
+        return 0
+
+    def _typed(self, action: Callable[[Any], Any], of: Any) -> None:
+        """Do something, and raise TargetError for what the connector says against it."""
+        try:
+            action(of)
+        except WatermarkError:
+            raise
+        except Exception as error:
+            if self._engine.is_of_connector(error) or self._engine.may_pass(error):
+                raise TargetError(self.name, reason_of(error)) from error
+            raise
+
+
+def _property(output: Output) -> tuple[str, str]:
+    """Return the property of the table that records a batch, and its value.
+
+    With the epoch: after a restore versions begin again lower, and would be passed over.
+    """
+    return f"{PROPERTY}.{output.job}.{output.epoch}", str(output.version)
+
+
+class _Engine(Protocol):
+    """What commits to the catalog."""
+
+    name: str
+
+    def is_configured(self) -> bool:
+        """Tell whether the catalog can be reached without the script."""
+
+    def check(self) -> None:
+        """Raise MissingConnectorError, or InvalidValueError for a catalog that nobody has configured."""
+
+    def rows(self, df: Any) -> Any:
+        """Return a frame in the form that is staged."""
+
+    def types(self, rows: Any) -> dict[str, str]:
+        """Return the types of rows, by column."""
+
+    def made_table(self, rows: Any, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+        """Return types, required columns and partitions of the table, which is made if it is not there."""
+
+    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool) -> Output:
+        """Write the rows where no reader looks."""
+
+    def published(self, output: Output) -> int:
+        """Return the last version that the table has recorded for this job and epoch; 0 for none."""
+
+    def publish(self, output: Output) -> None:
+        """Add staged rows to `main` and record the batch, in one commit that fails if it is there."""
+
+    def staged(self, job: str) -> list[str]:
+        """Return what attempts of a job have left, each as `Output.folder`."""
+
+    def clear(self, output: Output) -> None: ...
+
+    def drop(self, output: Output) -> None: ...
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int: ...
+
+    def retract(self, retraction: Retraction) -> None: ...
+
+    def is_of_connector(self, error: Exception) -> bool:
+        """Tell whether it is the connector that complains."""
+
+    def may_pass(self, error: Exception) -> bool:
+        """Tell whether to look again after an error."""
+
+
+class _SparkEngine:
+    """Iceberg's connector for Spark, through its Java API: SQL has no commit of a cherry-pick with a property."""
+
+    name = "spark"
+
+    def __init__(self, target: str, spark: SparkSession) -> None:
+        self._target, self._spark = target, spark
+        self._quoted = ".".join(f"`{part}`" for part in target.split("."))
+
+    def is_configured(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        name = self._target.partition(".")[0]
+        if self._spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
+            raise InvalidValueError(
+                f"{self._target!r} begins with {name!r}, and Spark has no catalog of that name. Set "
+                f"spark.sql.catalog.{name}=org.apache.iceberg.spark.SparkCatalog with its type and warehouse."
+            )
+        try:
+            java: Any = self._spark._jvm
+            java.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, self._loader(java))
+        except Exception as error:
+            if is_of_java(error, "ClassNotFoundException"):
+                raise MissingConnectorError("iceberg", SPARK_REMEDY) from error
+            raise MissingConnectorError(
+                "iceberg", f"It needs a Spark session with a JVM, not Spark Connect ({reason_of(error)})"
+            ) from error
+
+    def rows(self, df: DataFrame) -> DataFrame:
+        return df
+
+    def types(self, rows: DataFrame) -> dict[str, str]:
+        return spark_types(rows.schema)
+
+    def made_table(self, rows: DataFrame, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        try:
+            table = self._table()
+        except Exception as error:
+            if not is_of_java(
+                error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found"
+            ):
+                raise
+            empty = self._spark.createDataFrame([], rows.schema)
+            writer = empty.writeTo(self._quoted).using("iceberg")
+            try:
+                (writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer).create()
+            except Exception as made:
+                if not is_of_java(made, "ALREADY_EXISTS", "AlreadyExists"):
+                    raise
+            table = self._table()
+        schema = self._spark.table(self._quoted).schema
+        required = [field.name for field in schema.fields if not field.nullable]
+        fields = table.spec().fields()
+        return spark_types(schema), required, [str(fields.get(at).name()) for at in range(fields.size())]
+
+    def stage(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool) -> Output:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        folder = folder_of(batch, fence, new_token()[:8])
+        branch = _branch(folder)
+        self._table().manageSnapshots().createBranch(branch).commit()
+        required = [field.name for field in self._spark.table(self._quoted).schema.fields if not field.nullable]
+        # Spark refuses a column that could be NULL, though none is: that was looked at before.
+        sure = reduce(lambda found, name: found.where(F.col(name).isNotNull()), required, rows)
+        # Iceberg refuses to add a second snapshot with this id to `main`, whichever attempt it is of.
+        (
+            sure.writeTo(f"{self._quoted}.`branch_{branch}`")
+            .option("snapshot-property.wap.id", f"{PROPERTY}.{job_hash(batch.job_id)}.{batch}")
+            .append()
+        )
+        snapshot = self._refs()[branch]
+        summary = snapshot.summary()
+        return Output(
+            sink="iceberg", target=self._target, staging="", folder=folder, job=job_hash(batch.job_id),
+            epoch=batch.epoch, version=batch.version, fence=fence,
+            files=int(summary.get("added-data-files") or 0), bytes=int(summary.get("added-files-size") or 0),
+            rows=int(summary.get("added-records") or 0), replaces=replaces,
+            options={"engine": self.name, "snapshot": str(snapshot.snapshotId())},
+        )  # fmt: skip
+
+    def published(self, output: Output) -> int:
+        return int(self._table().properties().get(_property(output)[0]) or 0)
+
+    def publish(self, output: Output) -> None:
+        transaction = self._table().newTransaction()
+        try:
+            transaction.manageSnapshots().cherrypick(int(output.options["snapshot"])).commit()
+            transaction.updateProperties().set(*_property(output)).commit()
+            transaction.commitTransaction()
+        except Exception as error:
+            # Iceberg looks at the snapshots of `main` again in each try of the commit.
+            if is_of_java(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
+                return
+            if is_of_java(error, "unknown snapshot"):
+                if self.published(output) >= output.version:
+                    return
+                raise StagedFilesLostError(output.target, output.version, [_branch(output.folder)]) from error
+            raise
+
+    def staged(self, job: str) -> list[str]:
+        start = f"{BRANCH}{job}-"
+        return sorted(f"{job}/{name.removeprefix(start)}" for name in self._refs() if name.startswith(start))
+
+    def clear(self, output: Output) -> None:
+        self.drop(output)
+
+    def drop(self, output: Output) -> None:
+        self._drop(_branch(output.folder))
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        # As in `Staging.sweep`: later versions may be at work.
+        losers = []
+        for folder in self.staged(output.job):
+            version = version_of(folder, output.epoch)
+            if version is not None and version <= output.version and folder not in kept:
+                losers.append(folder)
+        for folder in losers:
+            self._drop(_branch(folder))
+            logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
+        return len(losers)
+
+    def retract(self, retraction: Retraction) -> None:
+        for folder in self.staged(retraction.job):
+            if retraction.covers(version_of(folder, retraction.epoch)):
+                self._drop(_branch(folder))
+
+    def is_of_connector(self, error: Exception) -> bool:
+        return type(error).__name__ in ("AnalysisException", "Py4JJavaError", "IllegalArgumentException")
+
+    def may_pass(self, error: Exception) -> bool:
+        return is_of_java(error, "CommitFailedException", "CommitStateUnknownException")
+
+    def _drop(self, branch: str) -> None:
+        if branch not in self._refs():
+            return
+        try:
+            self._table().manageSnapshots().removeBranch(branch).commit()
+        except Exception as error:
+            if not is_of_java(error, "Branch does not exist"):
+                raise
+
+    def _refs(self) -> dict[str, Any]:
+        """Return the snapshots of the table's branches, by name."""
+        table = self._table()
+        return {str(name): table.snapshot(ref.snapshotId()) for name, ref in dict(table.refs()).items()}
+
+    def _table(self) -> Any:
+        """Return the table as it is now: Spark's catalog keeps what it has read for half a minute."""
+        java: Any = self._spark._jvm
+        # A catalog is looked up in the settings of the thread's own session.
+        java.org.apache.spark.sql.SparkSession.setActiveSession(self._spark._jsparkSession)
+        table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self._quoted)
+        table.refresh()
+        return table
+
+    def _loader(self, java: Any) -> Any:
+        return java.java.lang.Thread.currentThread().getContextClassLoader()
+
+
+def _branch(folder: str) -> str:
+    """Return the branch of an attempt."""
+    return f"{BRANCH}{folder.replace('/', '-')}"
+
+
+class _ArrowEngine:
+    """The package `pyiceberg`."""
+
+    name = "pyiceberg"
+
+    def __init__(self, target: str, catalog: Any, s3_client: S3Client | None, staging: str | None) -> None:
+        self._target, self._given, self._s3_client, self._chosen = target, catalog, s3_client, staging
+        self._catalog_name, _, self._identifier = target.partition(".")
+
+    def is_configured(self) -> bool:
+        try:
+            self.check()
+        except WatermarkError:
+            return False
+        return True
+
+    def check(self) -> None:
+        self._catalog()
+
+    def rows(self, df: Any) -> Any:
+        return arrow_rows(df, self._target)
+
+    def types(self, rows: Any) -> dict[str, str]:
+        return arrow_types(rows.schema)
+
+    def made_table(self, rows: Any, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+
+        try:
+            table = self._table()
+        except NoSuchTableError:
+            check_typed(rows, self._target)
+            try:
+                with (
+                    self._catalog().create_table_transaction(self._identifier, schema=rows.schema) as transaction,
+                    transaction.update_spec() as spec,
+                ):
+                    for column in partition_by:
+                        spec.add_identity(column)
+            except (TableAlreadyExistsError, CommitFailedException):
+                pass  # Another attempt at the batch has made it.
+            table = self._table()
+        schema = table.schema().as_arrow()
+        required = [field.name for field in schema if not field.nullable]
+        return arrow_types(schema), required, [field.name for field in table.spec().fields]
+
+    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool) -> Output:
+        staging = self._staging()
+        staged = staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
+        return Output(
+            sink="iceberg", target=self._target, staging=staging.place.uri(""), folder=staged.folder,
+            job=job_hash(batch.job_id), epoch=batch.epoch, version=batch.version, fence=fence,
+            files=len(staged.sizes), bytes=sum(staged.sizes.values()), rows=staged.rows, replaces=replaces,
+            options={"engine": self.name},
+        )  # fmt: skip
+
+    def published(self, output: Output) -> int:
+        return int(self._table().properties.get(_property(output)[0]) or 0)
+
+    def publish(self, output: Output) -> None:
+        table = self._table()
+        # Of this very look: what is committed below is refused if `main` has moved since.
+        if int(table.properties.get(_property(output)[0]) or 0) >= output.version:
+            return
+        staging = self._staging(output)
+        manifest = staging.manifest(output.folder)
+        try:
+            if manifest is None:
+                raise FileNotFoundError(MANIFEST)
+            rows = read_rows(staging.place, output.folder, manifest).read_all()
+        except FileNotFoundError as error:
+            if self.published(output) >= output.version:
+                return
+            raise StagedFilesLostError(output.target, output.version, [str(error)]) from error
+        schema = table.schema().as_arrow()
+        table.catalog = _OneTry(table.catalog)
+        with table.transaction() as transaction:
+            transaction.append(rows.select(schema.names).cast(schema), {f"{PROPERTY}.batch": output.batch})
+            transaction.set_properties(dict([_property(output)]))
+
+    def staged(self, job: str) -> list[str]:
+        return self._staging().left(job)
+
+    def clear(self, output: Output) -> None:
+        self._staging(output).clear(output.folder)
+
+    def drop(self, output: Output) -> None:
+        self._staging(output).drop(output.folder)
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        return self._staging(output).sweep(output, kept)
+
+    def retract(self, retraction: Retraction) -> None:
+        self._staging(retraction).retract(retraction)
+
+    def is_of_connector(self, error: Exception) -> bool:
+        return type(error).__module__.startswith("pyiceberg.")
+
+    def may_pass(self, error: Exception) -> bool:
+        from pyiceberg.exceptions import CommitStateUnknownException
+
+        return isinstance(error, _MovedError | CommitStateUnknownException)
+
+    def _staging(self, of: Output | Retraction | None = None) -> Staging:
+        chosen = of.staging if of else self._chosen
+        if not chosen:
+            location = self._table().location()
+            chosen = staging_beside(location.rstrip("/"))
+        if not chosen:
+            raise InvalidValueError(f"{self._target!r} is a whole bucket. Say where to stage: staging='s3://…/'.")
+        return Staging(place_of(chosen.rstrip("/"), None, self._s3_client))
+
+    def _table(self) -> Any:
+        return self._catalog().load_table(self._identifier)
+
+    def _catalog(self) -> Any:
+        if self._given is None:
+            try:
+                from pyiceberg.catalog import load_catalog
+            except ImportError as error:
+                raise MissingConnectorError("iceberg", ARROW_REMEDY) from error
+            try:
+                self._given = load_catalog(self._catalog_name)
+            except ValueError as error:
+                raise InvalidValueError(
+                    f"{self._target!r} begins with {self._catalog_name!r}, and pyiceberg has no catalog of that name. "
+                    "Describe it in ~/.pyiceberg.yaml, or make the sink with IcebergSink(…, catalog=…)."
+                ) from error
+            except Exception as error:
+                # What a catalog says when it is asked for its settings: of its HTTP client, its driver, its login.
+                raise TargetError(self._target, f"its catalog cannot be reached: {reason_of(error)}") from error
+        return self._given
+
+
+class _MovedError(Exception):
+    """The table is not what it was when it was looked at."""
+
+
+class _OneTry:
+    """A catalog that lets a commit be tried once.
+
+    From version 0.12 on pyiceberg tries a commit that was refused again, on top of what has come between. That may be
+    this very batch, published by another one: then it would be there twice.
+    """
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog = catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(self, *given: Any, **named: Any) -> Any:
+        """Commit, or raise an error of our own."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        try:
+            return self._catalog.commit_table(*given, **named)
+        except CommitFailedException as error:
+            raise _MovedError(str(error)) from error

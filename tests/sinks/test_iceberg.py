@@ -1,0 +1,373 @@
+"""Iceberg as a target: each committed batch is in the table once, with Spark and without."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from scripts.helpers.errors import (
+    FencedError,
+    InvalidValueError,
+    StagedFilesLostError,
+    TargetError,
+    TargetLayoutError,
+    TargetSchemaError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.watermarks import Watermarks
+from tests.support.blocked_packages import run_without
+from tests.support.steps import KilledError
+
+JOB = "repairs"
+
+
+class Table:
+    """An Iceberg table, a way to write it, and what its readers see."""
+
+    def __init__(self, name: str, spark: Any = None, catalog: Any = None) -> None:
+        self.name, self.spark, self.catalog = name, spark, catalog
+
+    def sink(self, **options: Any) -> IcebergSink:
+        return IcebergSink(self.name, spark=self.spark, catalog=self.catalog, **options)
+
+    def frame(self, rows: list[int]) -> Any:
+        kinds = [f"k{row % 2}" for row in rows]
+        if self.spark is None:
+            return pd.DataFrame({"id": rows, "kind": kinds})
+        return self.spark.createDataFrame(list(zip(rows, kinds, strict=True)), "id long, kind string")
+
+    def stage(self, version: int, rows: list[int], fence: int = 7, epoch: str = "e1", **options: Any) -> Output:
+        return self.sink(**options).stage(BatchId(JOB, epoch, version), fence, self.frame(rows))
+
+    def make(self, definition: str, schema: pa.Schema) -> None:
+        if self.spark is not None:
+            self.spark.sql(f"CREATE TABLE {self.name} ({definition}) USING iceberg")
+        else:
+            self.catalog.create_table(self.name.partition(".")[2], schema)
+
+    @property
+    def seen(self) -> list[int]:
+        """The rows that readers see."""
+        if self.spark is not None:
+            if not self.spark.catalog.tableExists(self.name):
+                return []
+            self.spark.sql(f"REFRESH TABLE {self.name}")
+            return sorted(row.id for row in self.spark.table(self.name).collect())
+        try:
+            return sorted(self.catalog.load_table(self.name.partition(".")[2]).scan().to_arrow()["id"].to_pylist())
+        except NoSuchTableError:
+            return []
+
+    @property
+    def staged(self) -> list[str]:
+        """What attempts have left."""
+        if self.spark is not None:
+            names = [row.name for row in self.spark.sql(f"SELECT name FROM {self.name}.refs").collect()]
+            return sorted(name for name in names if name != "main")
+        place = Path(self.catalog.load_table(self.name.partition(".")[2]).location().removeprefix("file://"))
+        return sorted(path.name for path in (place.parent / f"_{place.name}.staging").rglob("part-*"))
+
+
+@pytest.fixture
+def arrow(tmp_path: Path) -> Table:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("raw")
+    return Table("lake.raw.repairs", catalog=catalog)
+
+
+@pytest.fixture(params=["spark", "pyiceberg"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    if request.param == "pyiceberg":
+        return request.getfixturevalue("arrow")
+    return Table(f"lake.raw.t{abs(hash(tmp_path))}", request.getfixturevalue("spark_with_tables"))
+
+
+def die(*_: Any) -> None:
+    raise KilledError
+
+
+def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -> None:
+    sink, output = table.sink(), table.stage(1, [1, 2, 3])
+    before = table.seen
+    sink.publish(output)
+    sink.publish(output)
+    first = table.seen
+    second = table.stage(2, [4])
+    sink.publish(second)
+    sink.publish(output)
+    sink.clear(second)
+    sink.clear(output)
+    sink.publish(output)
+
+    assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
+    assert (output.rows, output.sink, second.rows) == (3, "iceberg", 1)
+    assert Output.from_record(output.record()) == output
+
+
+def test_rows_are_seen_once_when_many_publish_at_once_and_others_write(table: Table) -> None:
+    for version in (1, 2):  # The first snapshot of the table, and one after another job's.
+        output = table.stage(version, [version])
+        other = table.stage(version, [version * 10], epoch="e2")
+        todo = [output, output, other, output]
+        threads = [threading.Thread(target=table.sink().publish, args=(each,)) for each in todo]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert table.seen == [1, 2, 10, 20]
+
+
+def test_winner_alone_is_published_when_another_attempt_has_staged_the_batch(table: Table) -> None:
+    winner, loser = table.stage(1, [1], fence=2), table.stage(1, [1], fence=1)
+    later = table.stage(2, [2])
+    staged = table.sink().staged(winner.job)
+
+    table.sink().publish(winner)
+    table.sink().clear(winner)
+    swept = table.sink().sweep(winner, [])
+    table.sink().drop(loser)
+
+    assert sorted(staged) == sorted(output.folder for output in (winner, loser, later))
+    assert (table.seen, swept, len(table.staged)) == ([1], 1, 1)
+    table.sink().publish(later)
+    assert table.seen == [1, 2]
+
+
+def test_lower_version_is_taken_when_the_epoch_is_new(table: Table) -> None:
+    for version, epoch in ((2, "e1"), (1, "e2")):
+        table.sink().publish(table.stage(version, [version], epoch=epoch))
+
+    assert table.seen == [1, 2]
+
+
+def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1, 2], partition_by=["kind"]))
+    table.sink().publish(table.stage(2, [3, 4]))
+    staged = len(table.staged)
+
+    with pytest.raises(TargetLayoutError, match=r"partitioned by \['kind'\]"):
+        table.stage(3, [5], partition_by=["id"])
+    assert (table.seen, len(table.staged)) == ([1, 2, 3, 4], staged)
+
+
+def test_loss_is_told_when_what_was_staged_is_gone(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    output = table.stage(2, [2])
+    table.sink().drop(output)
+    if table.spark is not None:
+        table.spark.sql(
+            f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
+        ).collect()
+
+    with pytest.raises(StagedFilesLostError):
+        table.sink().publish(output)
+
+    assert table.seen == [1]
+
+
+def test_rows_are_seen_once_when_snapshots_expire_between_publication_and_clearing(
+    spark_with_tables: Any, tmp_path: Path
+) -> None:
+    table = Table(f"lake.raw.x{abs(hash(tmp_path))}", spark_with_tables)
+    output = table.stage(1, [1])
+    table.sink().publish(output)
+    spark_with_tables.sql(f"INSERT INTO {table.name} VALUES (2, 'k')")
+    spark_with_tables.sql(
+        f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
+    ).collect()
+
+    table.sink().publish(output)
+
+    assert table.seen == [1, 2]
+
+
+def test_nothing_is_committed_when_the_rows_are_none(table: Table) -> None:
+    output = table.stage(1, [])
+    table.sink().publish(output)
+
+    assert (output.rows, table.seen) == (0, [])
+
+
+def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
+    schema = pa.schema([("id", pa.int64()), ("kind", pa.int32()), ("since", pa.date32())])
+    table.make("id bigint, kind int, since date", schema)
+
+    with pytest.raises(TargetSchemaError) as refused:
+        table.stage(1, [1])
+
+    assert (refused.value.missing, list(refused.value.changed), table.staged) == (("since",), ["kind"], [])
+
+
+def test_write_is_refused_when_a_needed_value_is_missing(table: Table) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string(), nullable=False)])
+    table.make("id bigint, kind string NOT NULL", schema)
+    frame: Any = pd.DataFrame({"id": [1], "kind": [None]})
+    if table.spark is not None:
+        frame = table.spark.createDataFrame([(1, None)], "id long, kind string")
+
+    with pytest.raises(InvalidValueError, match="'kind' is NULL in some rows"):
+        table.sink().stage(BatchId(JOB, "e1", 1), 1, frame)
+    table.sink().publish(table.stage(1, [1]))
+
+    assert table.seen == [1]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "why"),
+    [
+        ("raw.repairs", {}, "catalog.namespace.table"),
+        ("s3://lake/raw.x/a.b.c", {}, "catalog.namespace.table"),
+        ("lake.raw.repairs", {"partition_by": "day"}, "list of columns"),
+    ],
+)
+def test_sink_is_refused_when_its_name_makes_no_sense(target: str, options: Any, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        IcebergSink(target, **options)
+
+
+def test_catalog_is_named_when_it_is_another_or_unknown(
+    arrow: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidValueError, match=r"Write lake\.raw\.repairs"):
+        IcebergSink("lakes.raw.repairs", catalog=arrow.catalog)
+    with pytest.raises(InvalidValueError, match="pyiceberg has no catalog"):
+        IcebergSink("nowhere.raw.repairs").check(arrow.frame([1]))
+    with pytest.raises(InvalidValueError, match=r"Set spark\.sql\.catalog\.nowhere"):
+        IcebergSink("nowhere.raw.repairs", spark=spark).check(spark.range(1))
+    with pytest.raises(TargetError, match="nowhere"):
+        Table("lake.nowhere.repairs", catalog=arrow.catalog).stage(1, [1])
+
+
+def test_package_is_named_when_it_is_not_installed() -> None:
+    code = """
+import pandas as pd
+from scripts.helpers.sinks.iceberg import IcebergSink
+IcebergSink("lake.raw.repairs").check(pd.DataFrame({"id": [1]}))
+"""
+    done = run_without(["pyiceberg"], code)
+
+    assert "MissingConnectorError" in done.stderr
+    assert "glue-watermarks[iceberg]" in done.stderr
+
+
+def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.other", "org.example.Catalog")
+    if "iceberg" in session.sparkContext.getConf().get("spark.jars", ""):
+        IcebergSink("other.raw.repairs", spark=session).check(session.range(1))  # With the jar there is nothing to say.
+        return
+    from scripts.helpers.errors import MissingConnectorError
+
+    with pytest.raises(MissingConnectorError, match="iceberg-spark-runtime"):
+        IcebergSink("other.raw.repairs", spark=session).check(session.range(1))
+
+
+def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in (1, 2):
+        output = arrow.stage(version, [version])
+        overtaken: list[str] = []
+        original = type(arrow.catalog).commit_table
+
+        def overtake(
+            *given: Any, output: Output = output, overtaken: list[str] = overtaken, original: Any = original
+        ) -> Any:
+            if not overtaken:
+                overtaken.append("once")
+                arrow.sink().publish(output)
+            return original(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(arrow.catalog), "commit_table", overtake)
+            arrow.sink().publish(output)
+
+        assert overtaken
+        assert arrow.seen == list(range(1, version + 1))
+
+
+def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    waiting = table.stage(2, [2])
+
+    count = table.sink().retract(
+        Retraction("iceberg", table.name, waiting.staging, waiting.job, "e1", 1, 2, "2026-11-23T00:00:00+00:00")
+    )
+
+    assert (count, table.seen, table.staged) == (0, [1], [])
+    assert "event=retraction_left" in caplog.text
+
+
+# --- in a job -------------------------------------------------------------------------------------
+
+
+def run(watermarks: Watermarks, table: Table, rows: list[int], run_id: str, **options: Any) -> IncrementalJob:
+    job = IncrementalJob(watermarks, JOB, run_id, spark=table.spark, **options).__enter__()
+    taken = job.rows_since(table.frame(rows), "id")
+    if table.spark is not None:
+        job.write(taken, table.name, format="iceberg")
+    else:
+        job.write(taken, table.sink())
+    return job
+
+
+@pytest.mark.parametrize("step", ["none", "publish", "clear"])
+def test_rows_are_there_once_when_a_run_dies_after_its_commit(
+    watermarks: Watermarks, table: Table, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    job = run(watermarks, table, [1, 2], "jr_1")
+    before = table.seen
+    with monkeypatch.context() as patch:
+        if step == "none":
+            job.commit()
+        else:
+            patch.setattr(IcebergSink, step, die)
+            with pytest.raises(KilledError):
+                job.commit()
+    run(watermarks, table, [1, 2, 3], "jr_2").__exit__(None, None, None)
+
+    assert (before, table.seen, table.staged) == ([], [1, 2, 3], [])
+    assert watermarks.latest(JOB).unpublished == ()
+
+
+def test_rows_are_there_once_when_both_attempts_have_staged(watermarks: Watermarks, table: Table) -> None:
+    older = run(watermarks, table, [1, 2], "jr_1")
+    newer = run(watermarks, table, [1, 2], "jr_1")
+
+    assert (newer.commit(), older.commit()) == ("done", "already")
+    assert (table.seen, table.staged) == ([1, 2], [])
+
+
+def test_no_row_is_left_when_the_plan_is_discarded_and_the_attempt_fenced(watermarks: Watermarks, table: Table) -> None:
+    job = run(watermarks, table, [1, 2], "jr_1")
+    watermarks.discard_plan(JOB, why="2 was wrong")
+
+    with pytest.raises(FencedError):
+        job.__exit__(None, None, None)
+    assert table.seen == []
+    run(watermarks, table, [1, 22], "jr_2").__exit__(None, None, None)
+
+    assert (table.seen, table.staged) == ([1, 22], [])
+
+
+def test_retry_keeps_what_was_published_when_the_run_saves_nothing(
+    watermarks: Watermarks, arrow: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    for rows in ([1, 2], [1, 2, 3]):
+        run(watermarks, arrow, rows, "jr_1", mode="disable").__exit__(None, None, None)
+
+    assert (arrow.seen, arrow.staged) == ([1, 2], [])
+    assert "event=kept" in caplog.text
