@@ -9,10 +9,10 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 	$(BIN)/python -m scripts.demo
 
 test: lint ## all tests; sets itself up
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test-long: .venv/ready ## the same protocol tests for many minutes
-	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol --timeout 3600
+test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
+	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py --timeout 36000
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)

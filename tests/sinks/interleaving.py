@@ -97,6 +97,9 @@ class MemoryPlace:
             self.storage.change("copied", lambda: self.storage.held.update({new: data}))
         return data is not None
 
+    def check_rights(self, to: MemoryPlace) -> None:
+        self.storage.point("look")
+
     def delete(self, names: Collection[str]) -> None:
         for name in sorted(names):
             self.storage.change("delete", partial(self.storage.held.pop, self.uri(name), None))

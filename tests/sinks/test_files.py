@@ -6,13 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from botocore.exceptions import ClientError
 
 from scripts.helpers.errors import (
     InvalidValueError,
     ReservedNameError,
     StagedFilesLostError,
+    TargetError,
     TargetLayoutError,
+    TargetSchemaError,
     TargetTakenError,
 )
 from scripts.helpers.protocol.names import BatchId
@@ -217,10 +221,11 @@ def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[.
 
 
 def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FileSink]) -> None:
+    rows = pd.DataFrame({"id": [1], "Batch_Id": [1]})
     with pytest.raises(ReservedNameError):
-        make(batch_folders=True).stage_files(BATCH, 7, fill, columns=["id", "Batch_Id"])
+        make(batch_folders=True).stage_files(BATCH, 7, fill, rows=rows)
 
-    assert make().stage_files(BATCH, 7, fill, columns=["id", "Batch_Id"]).files == 2
+    assert make().stage_files(BATCH, 7, fill, rows=rows).files == 2
 
 
 @pytest.mark.parametrize(
@@ -254,13 +259,14 @@ def test_staging_place_is_hidden_and_beside_the_target_when_none_is_given(target
 
 
 def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str) -> None:
-    """docs/cost.md names them: one copy for each file, and nine more for up to 1,000 files."""
+    """docs/cost.md names them: one copy for each file, and thirteen more for up to 1,000 files."""
     sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
     operations: list[str] = []
     s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
 
     output = sink.stage_files(BATCH, 7, lambda _place, _folder: None)
-    assert operations == ["ListObjectsV2", "ListObjectsV2", "PutObject"]
+    rights = ["PutObject", "CopyObject", "DeleteObjects", "DeleteObjects"]
+    assert operations == ["ListObjectsV2", *rights, "ListObjectsV2", "PutObject"]
     operations.clear()
     sink.drop(output)
     output = sink.stage_files(BATCH, 8, fill)
@@ -273,3 +279,102 @@ def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str
     operations.clear()
     sink.sweep(output, [])
     assert operations == ["ListObjectsV2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "types"),
+    [
+        ({"id": ["1"]}, "id", ("string", "int64")),
+        ({"at": [pd.Timestamp("2026-11-23")]}, "at", ("timestamp[us]", "timestamp[us, tz=UTC]")),
+    ],
+)
+def test_rows_are_refused_when_a_column_has_another_type_than_at_the_target(
+    make: Callable[..., FileSink], change: dict[str, Any], column: str, types: tuple[str, str]
+) -> None:
+    there = {"id": [1], "at": [pd.Timestamp("2026-11-23", tz="UTC")], "note": ["x"]}
+    sink = make()
+    sink.publish(sink.stage(BATCH, 7, pd.DataFrame(there)))
+    later = BatchId("repairs", "e1", 4)
+
+    with pytest.raises(TargetSchemaError) as raised:
+        sink.stage(later, 8, pd.DataFrame(there | change))
+
+    assert raised.value.changed == {column: types}
+    assert [name for name in sink.staging.place.files() if "0000000004" in name] == []
+
+
+def test_rows_are_taken_when_columns_come_go_or_have_no_value(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    sink.publish(sink.stage(BATCH, 7, pd.DataFrame({"id": [1], "note": ["x"], "kind": pd.Categorical(["a"])})))
+
+    output = sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": [2], "note": [None], "more": [0.5]}))
+    again = sink.stage(BatchId("repairs", "e1", 5), 9, pd.DataFrame({"id": [2], "kind": ["b"]}))
+
+    assert (output.files, again.files) == (1, 1)
+
+
+def test_rows_of_spark_are_refused_when_a_field_has_another_type(spark: Any, tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path / "raw"), spark=spark)
+    shown = "id AS id, named_struct('at', id, 'tags', array(named_struct('n', id))) AS inner, map('k', id) AS more"
+    other = shown.replace("('n', id)", "('n', string(id))").replace("'k', id", "'k', 0.5")
+    sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT {shown} FROM range(2)")))
+    fits, changed = spark.sql(f"SELECT {shown}, 1 AS new FROM range(2)"), spark.sql(f"SELECT {other} FROM range(2)")
+
+    sink.stage(BatchId("repairs", "e1", 4), 8, fits)
+    with pytest.raises(TargetSchemaError) as raised:
+        sink.stage(BatchId("repairs", "e1", 5), 9, changed)
+
+    assert raised.value.changed == {
+        "inner.tags[].n": ("string", "bigint"),
+        "more{value}": ("decimal(1,1)", "bigint"),
+    }
+
+
+def test_types_are_not_compared_when_the_file_is_gone(
+    make: Callable[..., FileSink], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = make()
+    sink.publish(sink.stage(BATCH, 7, pd.DataFrame({"id": [1]})))
+    monkeypatch.setattr(type(sink.target), "read", lambda *_: None)
+
+    sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": ["1"]}))
+
+    assert "event=types_not_compared" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("action", "named"),
+    [
+        ("PutObject", "s3:PutObject on s3://{bucket}/_raw.staging/_may-write"),
+        ("CopyObject", "s3:PutObject (or s3:GetObject on its staged file) for s3://{bucket}/raw/_may-write"),
+        ("DeleteObjects", "s3:DeleteObject on s3://{bucket}/_raw.staging"),
+    ],
+)
+def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
+    s3: Any, bucket: str, action: str, named: str
+) -> None:
+    def refuse(model: Any, **_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, model.name)
+
+    s3.meta.events.register_first(f"before-call.s3.{action}", refuse)
+    try:
+        with pytest.raises(TargetError) as raised:
+            FileSink(f"s3://{bucket}/raw", s3_client=s3).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+    finally:
+        s3.meta.events.unregister(f"before-call.s3.{action}", refuse)
+
+    assert named.format(bucket=bucket) in str(raised.value)
+    left = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    assert [key for key in left if not key.endswith("/_may-write")] == []
+
+
+def test_directory_is_named_before_anything_is_staged_when_it_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may write everywhere, so what the system would say is said here.
+    monkeypatch.setattr("scripts.helpers.sinks.places.os.access", lambda path, _mode: path != str(tmp_path))
+
+    with pytest.raises(TargetError, match="is not writable by this user"):
+        FileSink(str(tmp_path / "raw")).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+
+    assert list(tmp_path.iterdir()) == []

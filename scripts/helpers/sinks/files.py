@@ -25,6 +25,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.file_types import check_types
 from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, Retraction, batch_of, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.spark_files import write_spark
@@ -127,13 +128,13 @@ class FileSink:
         ------
         InvalidValueError
             See `check`.
-        TargetTakenError, TargetLayoutError, ReservedNameError
-            Before anything is written.
+        TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
+            Before anything is written. The types of Parquet are compared with one file of the target.
         TargetError
             A folder or file that cannot be listed or written.
         """
         self.check(df)
-        return self.stage_files(batch, fence, partial(self._write, df), columns=df.columns, replaces=replaces)
+        return self.stage_files(batch, fence, partial(self._write, df), rows=df, replaces=replaces)
 
     def stage_files(
         self,
@@ -141,7 +142,7 @@ class FileSink:
         fence: int,
         write: Callable[[Place, str], Any],
         *,
-        columns: Collection[str] = (),
+        rows: Any = None,
         replaces: bool = False,
     ) -> Output:
         """Let `write` fill a folder of this attempt alone, and return what it left there; see `stage`.
@@ -150,13 +151,20 @@ class FileSink:
         ----------
         write
             Called with a place and an empty folder there. It may return how many rows it wrote.
-        columns
-            Of the rows.
+        rows
+            The frame that it writes: its columns are compared with what is at the target.
         """
-        batch_folders = self._layout()
+        found = {name: size for name, size in self.target.files(most=LOOKED_AT).items() if not is_hidden(name)}
+        batch_folders = self._layout(list(found))
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
-        if batch_folders and BATCH_COLUMN in (str(name).lower() for name in columns):
+        if batch_folders and rows is not None and BATCH_COLUMN in (str(name).lower() for name in rows.columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
+        if rows is not None and self._format.lower() == "parquet":
+            ours = [name for name in found if batch_of(name) and name.endswith(".parquet")]
+            if ours:
+                # The smallest: it may be read as a whole.
+                check_types(self.target, min(ours, key=found.__getitem__), rows)
+        self.staging.place.check_rights(self.target)
         staged = self.staging.stage(batch, fence, write)
         return Output(
             sink="files",
@@ -266,14 +274,13 @@ class FileSink:
         if lost and self.staging.manifest(output.folder) is not None:
             raise StagedFilesLostError(output.target, output.version, lost)
 
-    def _layout(self) -> bool:
+    def _layout(self, found: Collection[str]) -> bool:
         """Tell whether this batch goes into a folder of its own; refuse a target where it cannot go."""
-        found = [name for name in self.target.files(most=LOOKED_AT) if not is_hidden(name)]
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name
         if found and not in_folders and not flat and not self._beside_others:
-            raise TargetTakenError(target, found[0])
+            raise TargetTakenError(target, next(iter(found)))
         if self._batch_folders is None:
             if in_folders and not flat:
                 logger.warning(

@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +30,8 @@ CONNECTIONS = 16
 """Copies at once. S3 takes 3,500 writes a second below one prefix, and one copy takes about 50 ms."""
 MAX_COPY_BYTES = 5 * 1024**3
 """S3 copies no more in one request; what is larger goes in parts."""
+PROBE = "_may-write"
+"""An object that is put and deleted to see whether that is allowed. Readers pass over its name."""
 MAX_DELETED = 1_000
 """Keys in one request to delete."""
 
@@ -56,6 +58,12 @@ class Place(Protocol):
 
         Returns the old names of those that are not there. A new name that is taken already is replaced. On S3 the old
         file stays, as a copy is all there is.
+        """
+
+    def check_rights(self, to: Any) -> None:
+        """Raise TargetError, with the action and on what, if files cannot be written here, or moved to another place.
+
+        Called before anything is staged: after the commit it would be too late to find out.
         """
 
     def delete(self, names: Collection[str]) -> None:
@@ -115,6 +123,15 @@ class LocalPlace:
                 except FileNotFoundError:
                     gone.append(old)
         return gone
+
+    def check_rights(self, to: LocalPlace) -> None:
+        """Ask the system for the directories, or for those that they would be made in."""
+        for root in (self.root, to.root):
+            there = root
+            while not os.path.exists(there):
+                there = os.path.dirname(there)
+            if not os.access(there, os.W_OK | os.X_OK):
+                raise _refused(f"file://{root}", "write below", f"{there!r} is not writable by this user")
 
     def delete(self, names: Collection[str]) -> None:
         """Delete files; they may be gone."""
@@ -228,6 +245,15 @@ class S3Place:
         with ThreadPoolExecutor(CONNECTIONS) as threads:
             return [old for old, copied in zip(names, threads.map(copy, names), strict=True) if not copied]
 
+    def check_rights(self, to: S3Place) -> None:
+        """Put an object with a hidden name, copy it and delete both: IAM has no question that tells the same."""
+        self.write(PROBE, b"")
+        self._copy(PROBE, to, PROBE, 0)
+        self.delete([PROBE])
+        # A lake may forbid to delete anything there, which is no reason to write nothing.
+        with suppress(TargetError):
+            to.delete([PROBE])
+
     def delete(self, names: Collection[str]) -> None:
         """Delete objects; they may be gone."""
         left = [{"Key": self._prefix + name} for name in names]
@@ -318,6 +344,16 @@ class HadoopPlace:
                 if not self._renamed(self._path(old), to._path(new)):
                     gone.append(old)
         return gone
+
+    def check_rights(self, to: HadoopPlace) -> None:
+        """Ask the file system for the folders, or for those that they would be made in."""
+        write = self._java.org.apache.hadoop.fs.permission.FsAction.WRITE
+        for place in (self, to):
+            there = place._path("")
+            while there.getParent() is not None and not self._system.exists(there):
+                there = there.getParent()
+            with _typed("write below", place.uri("")):
+                self._system.access(there, write)
 
     def delete(self, names: Collection[str]) -> None:
         """Delete files; they may be gone."""
