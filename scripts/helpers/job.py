@@ -411,9 +411,13 @@ class IncrementalJob:
         Parameters
         ----------
         target
-            A folder, or a `Sink`, which has all the options below itself.
+            A folder, or a `Sink`, which has all the options below itself. For ``iceberg`` a name,
+            ``catalog.namespace.table``.
+        format
+            Of Spark's writer; or ``delta`` or ``iceberg``, for which one transaction of the table takes the place of
+            the renaming. See `DeltaSink` and `IcebergSink`, which take rows of Spark, pandas and pyarrow.
         partition_by
-            Columns whose values become folders, such as ``import_date=2026-11-23/``.
+            Columns whose values become folders, such as ``import_date=2026-11-23/``, or partitions of a new table.
         batch_folders
             Whether each batch has a folder ``batch_id=…/`` below `target`, which readers see as a column. None: as it
             is there already, and without for a new folder.
@@ -427,7 +431,10 @@ class IncrementalJob:
         Raises
         ------
         TargetError
-            A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to.
+            A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to; a
+            table whose columns the rows do not fit.
+        MissingConnectorError
+            The package or jar for the format is not there.
         PlanConflictError
             The batch was written to that target already; nothing is written.
         RunClosedError

@@ -26,7 +26,7 @@ RUN = {
     ("modes.md", "python"): "jobs/test_modes.py::test_examples_of_the_page_work",
     ("permissions.md", "json"): "infra/test_permissions.py::test_page_tells_the_same",
     ("permissions.md", "python"): "infra/test_permissions.py::test_page_tells_the_same",
-    ("protocol.md", "python"): "protocol/test_protocol_page.py::test_delta_takes_a_batch_once",
+    ("protocol.md", "python"): "protocol/test_protocol_page.py::test_table_has_a_batch_once",
     ("relationalize.md", "python"): "jobs/test_relationalize.py::test_examples_of_the_page_work",
     ("report.md", "python"): "report/test_report_page.py::test_examples_of_the_page_work",
     ("rows.md", "python"): "docs/test_rows_page.py::test_examples_of_the_page_work",

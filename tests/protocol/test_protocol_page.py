@@ -9,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
-from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import DeltaSink, IcebergSink, Output
+from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY, missing_component
 
 PAGE = (REPOSITORY / "docs" / "protocol.md").read_text()
 ROWS = pa.table({"id": [1, 2]})
-FIRST, SECOND = BatchId("repairs", "e1f00ba42", 1), BatchId("repairs", "e1f00ba42", 2)
 
 
 @pytest.fixture(scope="module")
@@ -30,35 +32,28 @@ def page() -> dict[str, Any]:
     return names
 
 
-def test_delta_takes_a_batch_once_when_it_is_written_again(page: dict[str, Any], tmp_path: Path) -> None:
-    for batch_id in (FIRST, FIRST, SECOND, FIRST):
-        page["write_to_delta"](str(tmp_path), ROWS, batch_id)
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_table_has_a_batch_once_when_the_loop_of_the_page_writes_it(
+    page: dict[str, Any], watermarks: Watermarks, tmp_path: Path, kind: str
+) -> None:
+    sink: Any = DeltaSink(f"{tmp_path}/repairs")
+    if kind == "iceberg":
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+        catalog.create_namespace("raw")
+        sink = IcebergSink("lake.raw.repairs", catalog=catalog)
+    for run_id in ("jr_1", "jr_2"):
+        run = watermarks.begin("repairs", run_id)
+        run.freeze({"rows": {}}, {"rows": {}})
+        page["write_and_commit"](run, sink, ROWS)
+    head = watermarks.latest("repairs")
+    (last,) = watermarks.history("repairs")[0].change.outputs
+    sink.publish(Output.from_record(last))
 
-    assert page["DeltaTable"](str(tmp_path)).to_pyarrow_table().num_rows == 4
-
-
-def test_delta_takes_a_lower_version_when_the_epoch_is_new(page: dict[str, Any], tmp_path: Path) -> None:
-    for batch_id in (SECOND, BatchId("repairs", "e2", 1)):
-        page["write_to_delta"](str(tmp_path), ROWS, batch_id)
-
-    assert page["DeltaTable"](str(tmp_path)).to_pyarrow_table().num_rows == 4
-
-
-def test_iceberg_takes_a_batch_once_when_it_is_written_again(page: dict[str, Any], tmp_path: Path) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    catalog = SqlCatalog("test", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
-    catalog.create_namespace("raw")
-    schema = ROWS.schema.append(pa.field("batch_id", pa.string()))
-    table = catalog.create_table("raw.repairs", schema=schema)
-
-    for batch_id in (FIRST, FIRST, SECOND, FIRST):
-        page["write_to_iceberg"](table, ROWS, batch_id)
-
-    found = table.scan().to_arrow()
-    assert sorted(zip(found["batch_id"].to_pylist(), found["id"].to_pylist(), strict=True)) == [
-        (str(batch_id), number) for batch_id in (FIRST, SECOND) for number in (1, 2)
-    ]
+    if kind == "iceberg":
+        found = catalog.load_table("raw.repairs").scan().to_arrow()
+    else:
+        found = DeltaTable(f"{tmp_path}/repairs").to_pyarrow_table()
+    assert (sorted(found["id"].to_pylist()), head.unpublished) == ([1, 1, 2, 2], ())
 
 
 @pytest.fixture
