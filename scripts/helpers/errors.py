@@ -208,6 +208,32 @@ class KeyColumnError(InvalidValueError):
         super().__init__(f"Key column {column!r}: {detail}")
 
 
+class MergeNullError(KeyColumnError):
+    """Rows of a merge that have NULL in a key column or in one of `sequence_by`."""
+
+    def __init__(self, column: str, count: int) -> None:
+        self.count = count
+        rows = "1 row has" if count == 1 else f"{count:,} rows have"
+        super().__init__(
+            column,
+            f"{rows} NULL there, so nothing says which row they replace. Filter or fill them. Nothing is written.",
+        )
+
+
+class MergeTieError(InvalidValueError):
+    """Different rows of a merge with the same key and the same place in its order: nothing says which is newer."""
+
+    def __init__(self, target: str, keys: Sequence[str], sequence_by: Sequence[str], count: int, where: str) -> None:
+        self.target, self.keys, self.sequence_by = target, tuple(keys), tuple(sequence_by)
+        self.count, self.where = count, where
+        rows = "1 row has" if count == 1 else f"{count:,} rows have"
+        super().__init__(
+            f"Target {target!r}: {rows} the same {', '.join((*keys, *sequence_by))} as a different row {where}, so "
+            "nothing says which is newer. Add a column to sequence_by that tells them apart, such as the offset in the "
+            "source's log. Nothing is written."
+        )
+
+
 class NameCollisionError(InvalidValueError):
     """Two fields of nested rows that would be one column, or two arrays that would be one table."""
 
@@ -470,6 +496,42 @@ class StagedFilesLostError(TargetError):
             target,
             f"{len(self.names)} staged files of version {version} are gone ({shown}). Something else deleted them, "
             "such as a lifecycle rule. Rewind the job to the version before and run it again.",
+        )
+
+
+class StagedRowsLostError(StagedFilesLostError):
+    """The staging table of a committed batch is gone, and its rows are not in the target either."""
+
+    def __init__(self, target: str, version: int, table: str) -> None:
+        self.version, self.table, self.names = version, table, [table]
+        TargetError.__init__(
+            self,
+            target,
+            f"staging table {table!r} of version {version} is gone, and the batch is not in the target. Something else "
+            "dropped it. Rewind the job to the version before and run it again.",
+        )
+
+
+class TargetTableError(TargetError):
+    """A table that is not there, or whose columns do not take the rows."""
+
+
+class TargetRefusedError(TargetError):
+    """A database that refuses the user, or a right that the user lacks."""
+
+    def __init__(self, target: str, doing: str, rights: str, shown: str) -> None:
+        self.doing, self.rights, self.shown = doing, rights, shown
+        remedy = f"{rights}." if rights else "Check the user and the password, and what the user may do."
+        super().__init__(target, f"{doing}: the database refuses it to this user ({shown}). {remedy}")
+
+
+class TargetUnavailableError(TargetError):
+    """A database that is down, too busy, or broke off; a transaction that was under way is rolled back."""
+
+    def __init__(self, target: str, doing: str, shown: str) -> None:
+        self.doing, self.shown = doing, shown
+        super().__init__(
+            target, f"{doing}: the database cannot be reached, or broke off ({shown}). Run again later: the plan stays."
         )
 
 

@@ -21,6 +21,8 @@ from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
+from scripts.helpers.sinks.merge_frames import events_of
+from scripts.helpers.sinks.merging import History, Merge
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from scripts.helpers.protocol.run import Run
     from scripts.helpers.reading.small_files import OnChanged
     from scripts.helpers.rows.sources import RowSource
-    from scripts.helpers.sinks.sink import Sink
+    from scripts.helpers.sinks.sink import Mergeable, Sink
 
 
 @dataclass(frozen=True)
@@ -442,8 +444,57 @@ class IncrementalJob:
         FencedError
             Another run took over; nothing is written.
         """
-        parts = self._begun
         layout = Layout(format, partition_by, batch_folders, staging, beside_others, options)
+        return self._write(df, target, layout)
+
+    def merge(
+        self,
+        df: DataFrame | pd.DataFrame,
+        target: Mergeable,
+        *,
+        keys: str | Sequence[str],
+        sequence_by: str | Sequence[str],
+        deletes: Any = None,
+        missing: DataFrame | pd.DataFrame | None = None,
+        history: bool | History = False,
+    ) -> int:
+        """Stage one batch whose rows replace those of the same key once the run has committed; return how many count.
+
+        The target depends on nothing but the set of rows that were ever merged: rows that come late, again, or in
+        another order leave the same. So lookback, rewinds and backfills need no care. See `docs/merge.md`.
+
+        Parameters
+        ----------
+        target
+            A sink that merges, such as `DatabaseSink`.
+        keys
+            The columns that name a row.
+        sequence_by
+            The columns that say which row of a key is newer, compared from the first on.
+        deletes
+            Which rows are deletes. For Spark a condition in SQL, such as ``"status = 'deleted'"``, or a Column; for
+            pandas the name of a column or a function of the frame.
+        missing
+            More deletes: keys whose rows the source has no longer, as `missing_keys` finds them, with a value in the
+            columns of `sequence_by` that says when.
+        history
+            Keep every version of a row with ``valid_from`` and ``valid_to``, instead of the newest only. A `History`
+            names the two columns otherwise.
+
+        Raises
+        ------
+        MergeNullError, MergeTieError
+            Rows that nothing orders; see `DatabaseSink.stage`. Nothing is written.
+        InvalidValueError
+            Columns that the rows do not have, or options that do not go together.
+        TargetError, PlanConflictError, RunClosedError, FencedError
+            As `write`.
+        """
+        rules = Merge.of(keys, sequence_by, history)
+        return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
+
+    def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:
+        parts = self._begun
         output = parts.writer.write(df, target, layout, parts.files.s3_client)
         rows = output.rows or 0
         add_written(self.metrics, rows, output.bytes)

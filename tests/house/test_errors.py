@@ -63,6 +63,24 @@ BUILT = [
         errors.RetractedError("parking", 4, 2, 5),
         ["'parking'", "Version 4", "versions 2 to 5", "Rewind to version 1 or before"],
     ),
+    (
+        errors.StagedRowsLostError("shop/repairs", 5, "glue_watermarks_1"),
+        ["'shop/repairs'", "'glue_watermarks_1' of version 5 is gone", "Rewind the job"],
+    ),
+    (errors.TargetTableError("shop/repairs", "it has no column."), ["'shop/repairs'", "it has no column."]),
+    (
+        errors.TargetRefusedError("shop/repairs", "rows cannot be read", "GRANT SELECT", "SQLSTATE 42501"),
+        ["'shop/repairs': rows cannot be read", "SQLSTATE 42501", "GRANT SELECT."],
+    ),
+    (
+        errors.TargetUnavailableError("shop/repairs", "rows cannot be read", "SQLSTATE 08001"),
+        ["'shop/repairs': rows cannot be read", "SQLSTATE 08001", "Run again later"],
+    ),
+    (errors.MergeNullError("id", 2), ["'id'", "2 rows have NULL", "Filter or fill"]),
+    (
+        errors.MergeTieError("shop/repairs", ["id"], ["at", "line"], 1, "of the batch"),
+        ["'shop/repairs'", "1 row has the same id, at, line", "of the batch", "Add a column to sequence_by"],
+    ),
     (errors.CursorError("seen", "is gone."), ["'seen'", "is gone."]),
     (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
     (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),
@@ -134,7 +152,7 @@ FAMILIES = [
         [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
             "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
-            "JobsExistError", "ContextsExistError",
+            "JobsExistError", "ContextsExistError", "MergeNullError", "MergeTieError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
@@ -146,6 +164,7 @@ FAMILIES = [
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "BookmarkImportError",
+            "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError",
             "StagedFilesLostError",

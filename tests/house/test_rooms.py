@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "listing": {"display"},
     "reading": {"listing"},
     "files": {"reading", "protocol.chunks"},
-    "sinks": {"listing", "rows", "protocol.names"},
+    "sinks": {"listing", "databases", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"protocol"},
     "decisions": {"protocol"},

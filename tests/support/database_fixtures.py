@@ -11,6 +11,7 @@ import pytest
 from scripts.helpers.databases.table import JdbcTable
 from tests.conftest import JDBC_JARS, find_jdbc_jars, missing_component
 from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
+from tests.support.written import KINDS, Written
 
 PACKAGES = (
     "apt-get install postgresql mariadb-server libpostgresql-jdbc-java libmariadb-java libxerial-sqlite-jdbc-java"
@@ -59,3 +60,16 @@ def table_in(jdbc: Any, postgres: PostgresServer) -> Callable[..., JdbcTable]:
 @pytest.fixture(scope="session")
 def sqlite(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFile:
     return SQLiteFile(tmp_path_factory.mktemp("sqlite") / "shop.db")
+
+
+@pytest.fixture(params=list(KINDS))
+def written(request: pytest.FixtureRequest) -> Written:
+    """Return each database that tests write to, one after the other."""
+    return written_as(request, request.param)
+
+
+def written_as(request: pytest.FixtureRequest, kind: str) -> Written:
+    """Return one database that tests write to."""
+    if kind == "maria" and importlib.util.find_spec("pymysql") is None:
+        missing_component("PyMySQL", "pip install PyMySQL")
+    return KINDS[kind](request.getfixturevalue(kind))

@@ -193,7 +193,8 @@ class MariaServer(Server):
             "--bind-address=127.0.0.1", f"--port={self.port}", f"--socket={self.folder}/socket", "--skip-log-bin",
             f"--pid-file={self.folder}/pid", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M",
             "--default-time-zone=-04:00", "--character-set-server=utf8mb4", "--skip-name-resolve",
-            "--performance-schema=OFF", "--sql-mode=STRICT_TRANS_TABLES",
+            "--performance-schema=OFF", "--sql-mode=STRICT_TRANS_TABLES", "--innodb-flush-method=nosync",
+            "--skip-sync-frm",
         ]  # fmt: skip
         self.start([str(self.binaries()), *common, *options], self._is_up)
         self.sql("CREATE DATABASE shop", database="")

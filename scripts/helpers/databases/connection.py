@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import SourceError, SourceUnavailableError
@@ -123,24 +124,85 @@ def typed_errors(source: str) -> Iterator[None]:
         raise found from None
 
 
-def _translated(source: str, error: Exception) -> SourceError | None:
+@dataclass(frozen=True)
+class DriverError:
+    """What a driver of a database says went wrong, without its text.
+
+    Attributes
+    ----------
+    state
+        The SQLSTATE, if there is one.
+    code
+        The database's own number; 0 if there is none.
+    kind
+        The class of the exception.
+    meaning
+        The SQLSTATE, or for SQLite, which has none, that of what its text says.
+    """
+
+    state: str | None
+    code: int
+    kind: str
+    meaning: str = ""
+
+    @property
+    def shown(self) -> str:
+        """It as texts of errors have it."""
+        return f"SQLSTATE {self.state or 'unknown'}, {self.kind}"
+
+
+PYTHON_DRIVERS = ("psycopg", "psycopg2", "pg8000", "sqlite3", "pymysql", "MySQLdb", "mysql", "mariadb")
+OF_SQLITE = {
+    "locked": "40001", "busy": "40001", "readonly": "42501", "unable to open": "08001", "constraint": "23000",
+    "no such table": "42P01",
+}  # fmt: skip
+"""What SQLite's texts say, as SQLSTATEs: it has none."""
+
+
+def driver_error(error: Exception) -> DriverError | None:
+    """Return what a driver says behind an exception of Spark or of a Python driver; None if it is none of a driver."""
+    package = type(error).__module__.partition(".")[0]
+    if package in PYTHON_DRIVERS:
+        return _of_python(error, package)
     # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
+    for cause in _causes(error):
+        kind = cause.getClass().getName()
+        state = _ask(cause, "getSQLState")
+        if state is not None or DRIVERS.fullmatch(kind):
+            meaning = state or (_of_sqlite(str(_ask(cause, "getMessage"))) if kind.startswith("org.sqlite") else "")
+            return DriverError(state, int(_ask(cause, "getErrorCode") or 0), kind.rpartition(".")[2], meaning)
+    # What failed on an executor reaches the driver as text only.
+    lost = DRIVERS.search(str(error))
+    return DriverError(None, 0, lost[0].rpartition(".")[2]) if lost else None
+
+
+def _of_python(error: Exception, package: str) -> DriverError:
+    kind = f"{package}.{type(error).__name__}"
+    if package == "sqlite3":
+        return DriverError(None, 0, kind, _of_sqlite(str(error)))
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    # A connection that cannot be opened has no state: psycopg says so by its class.
+    if state is None and not code and type(error).__name__ == "OperationalError":
+        state = "08001"
+    return DriverError(state, code, kind, state or "")
+
+
+def _of_sqlite(text: str) -> str:
+    return next((state for part, state in OF_SQLITE.items() if part in text.lower()), "")
+
+
+def _translated(source: str, error: Exception) -> SourceError | None:
     for cause in _causes(error):
         kind = cause.getClass().getName()
         if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
             return SourceError(source, "Spark has no driver for it. Add its jar with spark.jars or --extra-jars.")
-        state = _ask(cause, "getSQLState")
-        if state is not None or DRIVERS.fullmatch(kind):
-            return _from_state(source, state, kind.rpartition(".")[2])
-    # What failed on an executor reaches the driver as text only.
-    lost = DRIVERS.search(str(error))
-    if lost is None:
-        return None
-    return _from_state(source, None, lost[0].rpartition(".")[2])
+    found = driver_error(error)
+    return None if found is None else _from_state(source, found.state, found.kind)
 
 
 def _from_state(source: str, state: str | None, kind: str) -> SourceError:
-    shown = f"SQLSTATE {state or 'unknown'}, {kind}"
+    shown = DriverError(state, 0, kind).shown
     if state is not None:
         if state.startswith(TRY_LATER) and state != CANCELED:
             return SourceUnavailableError(source, shown)
@@ -166,5 +228,5 @@ def _ask(cause: Any, method: str) -> Any:
 
     try:
         return getattr(cause, method)()
-    except Py4JError:
+    except (Py4JError, AttributeError):
         return None

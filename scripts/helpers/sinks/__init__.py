@@ -9,21 +9,28 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.sinks.choice import Layout, opened, sink_for
+    from scripts.helpers.sinks.database import DatabaseSink
     from scripts.helpers.sinks.delta import DeltaSink
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.iceberg import IcebergSink
+    from scripts.helpers.sinks.merge_frames import events_of
+    from scripts.helpers.sinks.merging import History, Merge
     from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
     from scripts.helpers.sinks.sink import Sink
     from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 __all__ = [
+    "DatabaseSink",
     "DeltaSink",
     "FileSink",
+    "History",
     "IcebergSink",
     "Layout",
+    "Merge",
     "Output",
     "Sink",
+    "events_of",
     "opened",
     "sink_for",
     "timestamps_with_statistics",
@@ -36,6 +43,9 @@ __getattr__, __dir__ = lazy(
         "delta": ["DeltaSink"],
         "files": ["FileSink"],
         "iceberg": ["IcebergSink"],
+        "database": ["DatabaseSink"],
+        "merge_frames": ["events_of"],
+        "merging": ["History", "Merge"],
         "outputs": ["Output"],
         "pandas_files": ["write_pandas"],
         "sink": ["Sink"],

@@ -91,6 +91,8 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
         return DeltaSink.of(output, spark, s3_client)
     if output.sink == "iceberg":
         return IcebergSink.of(output, spark, s3_client)
+    if output.sink == "database":
+        return None
     raise InvalidValueError(
         f"{output.target!r} is a target of kind {output.sink!r}, which this version of the package does not know. "
         "Run the job with the version that wrote there, or a later one."

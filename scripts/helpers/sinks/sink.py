@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
 
 
@@ -68,3 +69,10 @@ class Sink(Protocol):
         Called when the head has forgotten them, and again by each run for a while. A target that cannot give back
         what readers have seen, keeps it with a WARNING.
         """
+
+
+class Mergeable(Protocol):
+    """A target whose rows can be replaced by key."""
+
+    def merging(self, rules: Merge) -> Sink:
+        """Return the sink that brings a batch there by these rules."""

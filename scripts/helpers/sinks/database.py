@@ -1,0 +1,571 @@
+"""`DatabaseSink`: a batch as rows of a table in a database, there once, whatever becomes of the attempts that write it.
+
+::
+
+    stage     glue_watermarks_<owner>_v<version>_f<fence>_…, a table beside the target     nobody reads it
+    commit    the head names this attempt: not here, and nothing else does
+    publish   one transaction: the batch into glue_watermarks_batches, its rows into the target
+    sweep     the staging table is dropped; those of losers, too
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.databases.dialects import TableColumn
+from scripts.helpers.errors import (
+    InvalidValueError,
+    MergeNullError,
+    MergeTieError,
+    StagedRowsLostError,
+    TargetError,
+    TargetTableError,
+)
+from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
+from scripts.helpers.sinks.database_sql import (
+    BATCHES,
+    LANDING,
+    MICROSECONDS,
+    ROW,
+    TAKEN_BACK,
+    Arriving,
+    Statements,
+    TargetColumn,
+    owner_of,
+    staging_name,
+    target_columns,
+    version_of_staging,
+)
+from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+KIND = "database"
+
+
+class DatabaseSink:
+    """A table of PostgreSQL, MySQL, MariaDB or SQLite.
+
+    Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts
+    still write, sleep or die; readers see all rows of a batch or none. Each attempt fills a staging table of its
+    own beside the target. Publishing is one transaction that inserts the batch's key into
+    ``glue_watermarks_batches`` and its rows into the target. Where the key is there already, it does nothing.
+
+    Rows of Spark are written by the executors over JDBC, and the transaction is run by the driver's JVM: give
+    `spark` and `url`. Rows of pandas are written by a Python driver: give `connect`.
+
+    Parameters
+    ----------
+    table
+        ``table`` or ``schema.table``, or its parts in a list if one holds a dot. It must be there.
+    spark, url, properties
+        The session; a URL such as ``jdbc:postgresql://host:5432/shop``; options of Spark's writer, such as ``user``
+        and ``password``. Neither URL nor properties are shown anywhere.
+    connect
+        Returns a new connection of a Python driver, such as psycopg, PyMySQL or sqlite3.
+    name
+        What the database is called in the head, in logs and errors. Needed with `connect`; otherwise server and
+        database of the URL. It must be the same in every run: what a dead run left is found by it.
+    merge
+        Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+
+    Raises
+    ------
+    InvalidValueError
+        Neither or both ways to reach the database are given, or one of them in part.
+    TargetTableError
+        A table name with an empty part.
+    """
+
+    def __init__(
+        self,
+        table: str | Sequence[str],
+        *,
+        spark: SparkSession | None = None,
+        url: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        connect: Callable[[], Any] | None = None,
+        name: str | None = None,
+        merge: Merge | None = None,
+    ) -> None:
+        self._parts = table.split(".") if isinstance(table, str) else list(table)
+        self._access = _access(spark, url, properties, connect, name)
+        self.rules = merge
+        if not self._parts or not all(self._parts) or any("\0" in part for part in self._parts):
+            raise TargetTableError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
+
+    def __repr__(self) -> str:
+        """Show the target, and nothing of the connection."""
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Database and table, without user, password and options."""
+        return f"{self._access.place}/{'.'.join(self._parts)}"
+
+    def merging(self, rules: Merge) -> DatabaseSink:
+        """Return a sink for the same table that merges."""
+        made = object.__new__(type(self))
+        made._parts, made._access, made.rules = self._parts, self._access, rules
+        return made
+
+    # --- before the commit ----------------------------------------------------------------------
+
+    def check(self, df: DataFrame | pd.DataFrame) -> None:
+        """Raise InvalidValueError for a frame of the other kind, a type that no database holds, or a missing key."""
+        columns = self._access.check(df)
+        names = [column.name for column in columns]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise InvalidValueError(f"the rows have {names.count(twice[0])} columns {twice[0]!r}. Rename one of them.")
+        if self.rules is not None and names:
+            missing = [name for name in (*self.rules.keys, *self.rules.sequence_by) if name not in names]
+            if missing:
+                raise InvalidValueError(f"the merge names {missing[0]!r}, which the rows do not have. Name a column.")
+
+    def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
+        """Write rows to a staging table of this attempt alone. Nobody sees them yet.
+
+        Whatever speaks against the rows is raised here, before the commit: the server has then read every value in
+        the type of its column, and a merge has looked for ties.
+
+        Raises
+        ------
+        InvalidValueError
+            See `check`.
+        TargetTableError
+            The table is missing, or lacks a column, or holds one in another type.
+        MergeNullError, MergeTieError
+            Rows that a merge cannot decide about.
+        TargetRefusedError
+            A right is missing; the text names it.
+        TargetUnavailableError, TargetError
+            The database is down, or refuses a value.
+        """
+        self.check(df)
+        arriving = self._access.check(df)
+        target = self._look(arriving)
+        statements = target.statements
+        job = job_hash(batch.job_id)
+        table = staging_name(self._parts[-1], job, batch.epoch, batch.version, fence, new_token()[:6])
+        if replaces and self.rules is None:
+            self._refuse_again(statements, batch)
+        self._prepare(statements)
+        try:
+            rows = self._fill(target, table, arriving, df)
+        except BaseException:
+            # Best effort: the error that is under way says more than this one would.
+            with suppress(TargetError):
+                self._drop(statements, table)
+            raise
+        options: dict[str, Any] = {"job": batch.job_id}
+        if self.rules is not None:
+            options["merge"] = self.rules.record()
+        return Output(
+            sink=KIND,
+            target=self.name,
+            staging=statements.schema,
+            folder=table,
+            job=job,
+            epoch=batch.epoch,
+            version=batch.version,
+            fence=fence,
+            files=1,
+            rows=rows,
+            replaces=replaces,
+            options=options,
+        )
+
+    # --- after the commit -----------------------------------------------------------------------
+
+    def publish(self, output: Output) -> None:
+        """Bring the rows of a committed attempt into the target, in one transaction, unless they are there.
+
+        May be called again, late, and by two at once: the second waits for the first at the batch's key.
+
+        Raises
+        ------
+        StagedRowsLostError
+            The staging table is gone, and the batch is not in the target.
+        MergeTieError
+            Since the batch was staged, somebody else wrote a row that it is tied with.
+        TargetUnavailableError, TargetRefusedError, TargetError
+            The database does not let it through; nothing is changed.
+        """
+        statements = self._statements(output)
+        job, table, job_name = output.job, output.folder, str(output.options["job"])
+        merge = Merge.from_record(output.options["merge"]) if "merge" in output.options else None
+        with self._session("the batch cannot be published") as session:
+            begin(session, statements)
+            if merge is not None:
+                session.run(statements.lock())
+                if output.replaces:
+                    session.run(statements.forget(job, output.epoch, output.version))
+            if not session.run(statements.record(job, output.epoch, output.version, table, job_name)):
+                session.commit()
+                return
+            staged = self._catalogue(session, [output.staging, table])
+            if not staged:
+                raise StagedRowsLostError(output.target, output.version, table)
+            names = [name for name in staged if name not in (DELETED, ROW)]
+            if merge is None:
+                moves = statements.append(table, names)
+            else:
+                declared = {name: staged[name].declared for name in names}
+                moves = statements.merge(table, merge, names) if names else []
+                if names:
+                    self._check_ties(session, statements.ties_beside(table, merge, declared), merge, "in the target")
+            for move in moves:
+                session.run(move)
+            session.commit()
+        logger.info("event=rows_published target=%s version=%d rows=%s", self.name, output.version, output.rows)
+
+    def clear(self, output: Output) -> None:
+        """Drop what is left of a published attempt."""
+        self._drop(self._statements(output), output.folder)
+
+    def drop(self, output: Output) -> None:
+        """Drop what an attempt staged that is never to be published."""
+        self._drop(self._statements(output), output.folder)
+
+    def sweep(self, output: Output, kept: Collection[str]) -> int:
+        """Drop what losers staged for batches up to this one; see `Sink`."""
+        statements = self._statements(output)
+        losers = []
+        for table in self._staged(statements, output.job):
+            version = version_of_staging(table, output.epoch)
+            # Versions above this one may be at work, or have won: a process that slept for a day is here, too.
+            if version is not None and version <= output.version and table not in kept:
+                losers.append(table)
+        for table in losers:
+            self._drop(statements, table)
+            logger.info("event=staging_swept target=%s table=%s", output.target, table)
+        return len(losers)
+
+    def staged(self, job: str) -> list[str]:
+        """Return the staging tables that attempts of a job have left."""
+        with self._session("the table cannot be looked at") as session:
+            ((schema,),) = session.rows(self._sql.schema_of(self._parts), 1)
+        return self._staged(Statements(self._sql, str(schema), self._parts[-1]), job)
+
+    def retract(self, retraction: Retraction) -> int:
+        """Drop what attempts staged for some versions, and never publish it.
+
+        What is published stays, with a WARNING: rows in a table do not say which batch they are of. A merge of the
+        same rows again leaves them as they are.
+        """
+        statements = Statements(self._sql, retraction.staging, self._parts[-1])
+        job, epoch = retraction.job, retraction.epoch
+        for table in self._staged(statements, job):
+            version = version_of_staging(table, epoch)
+            if version is None or not retraction.covers(version):
+                continue
+            with self._session("a batch cannot be taken back") as session:
+                # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
+                session.run(statements.record(job, epoch, version, TAKEN_BACK))
+            self._drop(statements, table)
+        with self._session("published batches cannot be read") as session:
+            if not self._catalogue(session, [statements.schema, BATCHES]):
+                return 0
+            kept = _count(session, statements.kept(job, epoch, retraction.first, retraction.last))
+        if kept:
+            logger.warning(
+                "event=rows_kept target=%s versions=%d-%d batches=%d: their rows are in the table, and nothing in them "
+                "says so. Delete them by hand, unless they are merged again",
+                self.name, retraction.first, retraction.last, kept,
+            )  # fmt: skip
+        return 0
+
+    # --- within ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _session(self, doing: str, rights: str = "") -> Iterator[Session]:
+        with target_errors(self.name, doing, rights), self._access.session() as session:
+            yield session
+
+    @cached_property
+    def _sql(self) -> Any:
+        with target_errors(self.name, "the database cannot be reached"):
+            return self._access.sql
+
+    def _staged(self, statements: Statements, job: str) -> list[str]:
+        start = owner_of(self._parts[-1], job)
+        with self._session("staging tables cannot be listed") as session:
+            found = session.rows(statements.sql.tables_like(statements.schema, start), 1)
+        return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
+
+    def _statements(self, output: Output) -> Statements:
+        return Statements(self._sql, output.staging, self._parts[-1])
+
+    def _catalogue(self, session: Session, parts: Sequence[str]) -> dict[str, TableColumn]:
+        found = {}
+        for name, declared, indexed, nullable in session.rows(self._sql.database.catalogue(parts), 4):
+            found[str(name)] = TableColumn.parse(str(declared), indexed, str(nullable))
+        return found
+
+    def _look(self, arriving: Sequence[Arriving]) -> _Target:
+        """Return the target as it is; TargetTableError where it does not take the rows."""
+        sql = self._sql
+        self._check_name()
+        with self._session("the table cannot be looked at", f"GRANT SELECT, INSERT ON {self._written}") as session:
+            catalogue = self._catalogue(session, self._parts)
+            if not catalogue:
+                raise TargetTableError(self.name, f"there is no such table. Create it: {self._create(arriving)}")
+            ((schema,),) = session.rows(sql.schema_of(self._parts), 1)
+            filled = {str(name): str(how) for name, how in session.rows(sql.filled(self._parts), 2)}
+            transactional = sql.is_transactional(self._parts)
+            if transactional is not None and session.rows(transactional, 1) == [("0",)]:
+                raise TargetTableError(
+                    self.name, f"its engine has no transactions. Run ALTER TABLE {self._written} ENGINE=InnoDB."
+                )
+        target = _Target(Statements(sql, str(schema), self._parts[-1]), target_columns(catalogue, filled))
+        self._check_columns(target, arriving)
+        return target
+
+    @property
+    def _written(self) -> str:
+        return str(self._sql.database.table(self._parts))
+
+    def _check_name(self) -> None:
+        limit = self._sql.longest_name
+        for part in self._parts:
+            if limit and len(part.encode()) > limit:
+                raise TargetTableError(
+                    self.name,
+                    f"{part!r} has {len(part.encode())} bytes, and {self._sql.name} has names of up to {limit}."
+                    " Check the name.",
+                )
+
+    def _create(self, arriving: Sequence[Arriving]) -> str:
+        sql, rules = self._sql, self.rules
+        declared = [f"{sql.quote(column.name)} {sql.declaration(column)}" for column in arriving]
+        key = list(rules.keys) if rules else []
+        if rules and rules.history:
+            (sequence,) = [column for column in arriving if column.name == rules.sequence_by[0]]
+            names = [column.name for column in arriving]
+            for name in (rules.history.valid_from, rules.history.valid_to):
+                if name not in names:
+                    declared.append(f"{sql.quote(name)} {sql.declaration(sequence)}")
+            key.append(rules.history.valid_from)
+        if key:
+            declared.append(f"PRIMARY KEY ({', '.join(map(sql.quote, key))})")
+        return f"CREATE TABLE {self._written} ({', '.join(declared)})"
+
+    def _check_columns(self, target: _Target, arriving: Sequence[Arriving]) -> None:
+        columns = target.columns
+        for column in arriving:
+            found = columns.get(column.name)
+            if found is None:
+                near = [name for name in columns if name.lower() == column.name.lower()]
+                remedy = f"It has {near[0]!r}: rename it" if near else "Add it to the table, or leave it out of"
+                raise TargetTableError(
+                    self.name,
+                    f"it has no column {column.name!r}. {remedy} {'in ' if near else ''}the rows. "
+                    f"Its columns are {', '.join(columns)}.",
+                )
+            if found.filled == "always":
+                raise TargetTableError(
+                    self.name, f"column {column.name!r} is computed by the database. Leave it out of the rows."
+                )
+            if not self._sql.takes(column, found.declared):
+                raise TargetTableError(
+                    self.name,
+                    f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}, which does "
+                    f"not fit there unchanged. Cast it, or declare the column as {self._sql.declaration(column)}.",
+                )
+        if arriving:
+            self._check_others(columns, {column.name for column in arriving})
+
+    def _check_others(self, columns: Mapping[str, TargetColumn], given: set[str]) -> None:
+        """Raise TargetTableError for columns of the target that the rows would have to have."""
+        history = self.rules.history if self.rules else None
+        versions = (history.valid_from, history.valid_to) if history else ()
+        for name in versions:
+            if name not in columns:
+                raise TargetTableError(self.name, f"a history needs a column {name!r}. Add it, or name another one.")
+        if history and history.valid_to in given:
+            raise TargetTableError(
+                self.name, f"column {history.valid_to!r} is filled by the merge. Leave it out of the rows."
+            )
+        for name, column in columns.items():
+            if name in given or name in versions or column.filled:
+                continue
+            if not column.nullable:
+                raise TargetTableError(
+                    self.name,
+                    f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
+                    "or give it a default.",
+                )
+            # A row stands for the whole row: else values of two rows would mix, by the order in which they come.
+            if self.rules is not None:
+                raise TargetTableError(
+                    self.name,
+                    f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "
+                    "as NULL if need be.",
+                )
+
+    def _refuse_again(self, statements: Statements, batch: BatchId) -> None:
+        """Raise TargetError for a run that saves nothing and wrote here before: rows of an append have no batch."""
+        with self._session("published batches cannot be read") as session:
+            there = self._catalogue(session, [statements.schema, BATCHES])
+            query = statements.published(job_hash(batch.job_id), batch.epoch, batch.version)
+            if there and session.rows(query, 1):
+                raise TargetError(
+                    self.name,
+                    "this run, which saves nothing, has written to it before, and the rows of then cannot be told "
+                    "apart. Use another run id, or job.merge.",
+                )
+
+    def _prepare(self, statements: Statements) -> None:
+        """Make the tables of ours beside the target that are not there yet."""
+        sql = statements.sql
+        rights = sql.rights.format(schema=sql.quote(statements.schema))
+        with self._session(f"table {BATCHES!r} cannot be made beside it", rights) as session:
+            needed = [(BATCHES, sql.batches_table(statements.batches))]
+            if self.rules is not None:
+                needed.append((statements.gone_table, statements.create_gone(self.rules)))
+            for table, create in needed:
+                if self._catalogue(session, [statements.schema, table]):
+                    continue
+                try:
+                    session.run(create)
+                except Exception:
+                    # Somebody else may have made it at the same moment.
+                    if not self._catalogue(session, [statements.schema, table]):
+                        raise
+            if self.rules is not None:
+                self._check_gone(session, statements, self.rules)
+                session.run(statements.lock_row())
+
+    def _check_gone(self, session: Session, statements: Statements, rules: Merge) -> None:
+        """Raise TargetTableError where deletes were remembered by another key or order."""
+        found = set(self._catalogue(session, [statements.schema, statements.gone_table]))
+        named = {*rules.keys, *rules.sequence_by}
+        if found != named:
+            raise TargetTableError(
+                self.name,
+                f"its deletes are remembered by {', '.join(sorted(found))} in {statements.gone_table!r}, and this one "
+                f"goes by {', '.join(sorted(named))}. Merge as before, or drop that table once no older row can come.",
+            )
+
+    def _fill(self, target: _Target, table: str, arriving: Sequence[Arriving], df: Any) -> int:
+        """Write rows to a landing table, check them there, and copy them to the staging table; return how many."""
+        statements = target.statements
+        sql = statements.sql
+        rights = sql.rights.format(schema=sql.quote(statements.schema))
+        with self._session("its staging table cannot be made", rights) as session:
+            session.run(statements.create_landing(table, arriving))
+            session.run(statements.create_staging(table, arriving))
+        with target_errors(self.name, "rows cannot be written to its staging table, or not be read for it"):
+            self._access.fill(df, statements.beside(table + LANDING), arriving)
+        with self._session("rows do not fit the table") as session:
+            self._check_landed(session, target, table, arriving)
+            begin(session, statements)
+            pairs = [(column, target.columns[column.name].declared) for column in arriving]
+            session.run(statements.copy(table, pairs))
+            if self.rules is not None and arriving:
+                self._reduce(session, target, table, arriving)
+            ((rows,),) = session.rows(f"SELECT COUNT(*) FROM {statements.beside(table)}", 1)
+            session.commit()
+            session.run(statements.drop(table + LANDING))
+        return int(rows or 0)
+
+    def _check_landed(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
+        named = (*self.rules.keys, *self.rules.sequence_by) if self.rules else ()
+        for column in arriving:
+            declared = target.columns[column.name]
+            is_named = column.name in named
+            if is_named or not declared.nullable:
+                count = _count(session, target.statements.nulls(table, column, in_deletes=is_named))
+                if count and is_named:
+                    raise MergeNullError(column.name, count)
+                if count:
+                    raise TargetTableError(
+                        self.name,
+                        f"column {column.name!r} must have a value, and {count:,} rows have NULL there. Fill "
+                        "or filter them. Nothing is written.",
+                    )
+            digits = self._sql.fraction_digits(column, declared.declared)
+            if column.kind in ("timestamp", "timestamp_ntz") and digits < MICROSECONDS:
+                count = _count(session, target.statements.finer(table, column, digits))
+                if count:
+                    raise TargetTableError(
+                        self.name,
+                        f"column {column.name!r} is {declared.declared}, which would cut off digits of the "
+                        f"second in {count:,} rows. Declare it as {self._sql.declaration(column)}, or round them.",
+                    )
+
+    def _reduce(self, session: Session, target: _Target, table: str, arriving: Sequence[Arriving]) -> None:
+        """Leave the rows that count in a staging table: of each key the newest, or of each event one."""
+        assert self.rules is not None
+        statements, rules = target.statements, self.rules
+        declared = {column.name: target.columns[column.name].declared for column in arriving}
+        if rules.history is None:
+            session.run(statements.drop_older(table, rules))
+        self._check_ties(session, statements.ties_within(table, rules, declared), rules, "of the batch")
+        session.run(statements.drop_copies(table, rules))
+        self._check_ties(session, statements.ties_beside(table, rules, declared), rules, "in the target")
+
+    def _check_ties(self, session: Session, query: str, rules: Merge, where: str) -> None:
+        count = _count(session, query)
+        if count:
+            raise MergeTieError(self.name, rules.keys, rules.sequence_by, count, where)
+
+    def _drop(self, statements: Statements, table: str) -> None:
+        with self._session(f"staging table {table!r} cannot be dropped") as session:
+            session.run(statements.drop(table + LANDING))
+            session.run(statements.drop(table))
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A target as it was looked at: its statements, and its columns by name."""
+
+    statements: Statements
+    columns: dict[str, TargetColumn]
+
+
+def begin(session: Session, statements: Statements) -> None:
+    """Begin a transaction that sees what others have committed."""
+    session.begin()
+    if statements.sql.isolation is not None:
+        session.run(statements.sql.isolation)
+
+
+def _count(session: Session, query: str) -> int:
+    ((count,),) = session.rows(query, 1)
+    return int(count or 0)
+
+
+def _access(
+    spark: SparkSession | None,
+    url: str | None,
+    properties: Mapping[str, str] | None,
+    connect: Callable[[], Any] | None,
+    name: str | None,
+) -> Access:
+    if connect is not None:
+        if spark is not None or url is not None or properties is not None:
+            raise InvalidValueError("connect is given with spark, url or properties. Give one way to the database.")
+        if not name:
+            raise InvalidValueError(
+                "connect needs name=, as what the database is called in the head and in errors, such as name='shop'."
+            )
+        return DriverAccess(connect, name)
+    if spark is None or url is None:
+        raise InvalidValueError(
+            "the sink has no way to its database. Give spark= and url= for frames of Spark, or connect= and name= for "
+            "frames of pandas."
+        )
+    return JdbcAccess(spark, url, properties, f"database://{name}" if name else None)

@@ -1,0 +1,492 @@
+"""Two ways to reach a database that is written to: over JDBC with Spark, and by a Python driver with pandas.
+
+Each fills a landing table with rows and opens sessions, in which statements run one by one or in a transaction.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timezone
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scripts.helpers.databases.connection import driver_error, jdbc_connection
+from scripts.helpers.databases.dialects import Database, MariaDB, MySQL, PostgreSQL, SQLite
+from scripts.helpers.databases.table import database_of
+from scripts.helpers.errors import InvalidValueError, TargetError, TargetRefusedError, TargetUnavailableError
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
+from scripts.helpers.sinks.merging import DELETED
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+Connect = Callable[[], Any]
+MODULES: Mapping[str, Database] = {
+    "sqlite3": SQLite(), "psycopg": PostgreSQL(), "psycopg2": PostgreSQL(), "pg8000": PostgreSQL(),
+    "pymysql": MySQL(), "MySQLdb": MySQL(), "mysql": MySQL(), "mariadb": MySQL(),
+}  # fmt: skip
+"""Python drivers by the package that their connections are of."""
+PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+ROWS_AT_ONCE = 10_000
+
+
+class Session(Protocol):
+    """A connection in which each statement commits by itself, unless it is between `begin` and `commit`."""
+
+    def run(self, statement: str) -> int:
+        """Run a statement and return how many rows it changed."""
+
+    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+        """Return what a query finds, every value as text."""
+
+    def begin(self) -> None:
+        """Begin a transaction. One that is not committed is rolled back when the session ends."""
+
+    def commit(self) -> None:
+        """Commit it."""
+
+
+class Access(Protocol):
+    """How a database is reached."""
+
+    place: str
+    """The database in the names of targets: nothing secret."""
+
+    def check(self, df: Any) -> list[Arriving]:
+        """Return the columns of rows; InvalidValueError for a frame or a type that cannot be written this way."""
+
+    @property
+    def sql(self) -> WritingSQL:
+        """How the database is written to."""
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Open a connection, and close it; what is not committed then is rolled back."""
+
+    def fill(self, df: Any, table: str, columns: Sequence[Arriving]) -> None:
+        """Write rows to a landing table that is there."""
+
+
+# --- over JDBC, with Spark ----------------------------------------------------------------------------
+
+
+class JdbcSession:
+    """A session by a ``java.sql.Connection`` of the driver's JVM."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def run(self, statement: str) -> int:
+        """Run a statement and return how many rows it changed."""
+        running = self._connection.createStatement()
+        try:
+            running.execute(statement)
+            return int(running.getUpdateCount())
+        finally:
+            running.close()
+
+    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+        """Return what a query finds."""
+        running = self._connection.createStatement()
+        try:
+            found = running.executeQuery(query)
+            rows = []
+            while found.next():
+                rows.append(tuple(found.getString(position + 1) for position in range(columns)))
+            return rows
+        finally:
+            running.close()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._connection.setAutoCommit(False)
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._connection.commit()
+        self._connection.setAutoCommit(True)
+
+
+class JdbcAccess:
+    """Executors write rows over JDBC; the driver's JVM runs the statements."""
+
+    def __init__(
+        self, spark: SparkSession, url: str, properties: Mapping[str, str] | None = None, name: str | None = None
+    ) -> None:
+        database = database_of(url)
+        self.sql = writing_of(database)
+        self.place = name or place_of_url(url)
+        self._spark = spark
+        self._options = {"driver": database.driver, **database.options, **(properties or {}), "url": url}
+        if isinstance(database, SQLite):
+            self._options.setdefault("transaction_mode", "IMMEDIATE")
+
+    def __repr__(self) -> str:
+        """Show the place, and nothing of the connection."""
+        return f"{type(self).__name__}({self.place!r})"
+
+    def check(self, df: Any) -> list[Arriving]:
+        """Return the columns of rows."""
+        if is_pandas(df):
+            raise InvalidValueError(
+                "the rows are a frame of pandas, and the sink reaches its database over JDBC. Give the sink connect= "
+                "instead of spark= and url=, or write spark.createDataFrame(rows)."
+            )
+        columns = []
+        for position, field in enumerate(df.schema):
+            if field.name == DELETED:
+                continue
+            columns.append(Arriving(field.name, _spark_kind(field.name, field.dataType.simpleString()), f"c{position}"))
+        return columns
+
+    @contextmanager
+    def session(self) -> Iterator[JdbcSession]:
+        """Open a connection."""
+        with jdbc_connection(self._spark, self._options) as connection:
+            if connection is None:
+                raise InvalidValueError(
+                    "Spark Connect has no JVM here that could open a connection. Give the sink connect= and write "
+                    "df.toPandas(), or run the job with a classic session."
+                )
+            session = JdbcSession(connection)
+            for statement in self.sql.session:
+                session.run(statement)
+            yield session
+
+    def fill(self, df: DataFrame, table: str, columns: Sequence[Arriving]) -> None:
+        """Write rows to a landing table that is there."""
+        written = [f"{_landed_in_spark(column)} AS {column.landing}" for column in columns]
+        written.append("CAST(spark_partition_id() AS BIGINT) AS p")
+        written.append("monotonically_increasing_id() AS n")
+        written.append(f"CAST({DELETED} AS BIGINT) AS d" if DELETED in df.columns else "CAST(0 AS BIGINT) AS d")
+        rows = df.selectExpr(*written)
+        # SQLite lets in one writer at a time.
+        if isinstance(self.sql.database, SQLite):
+            rows = rows.coalesce(1)
+        rows.write.format("jdbc").options(**self._fast(), dbtable=table).mode("append").save()
+
+    def _fast(self) -> dict[str, str]:
+        """Return the options of the writer, with what lets drivers send many rows at once."""
+        options = dict(self._options)
+        options.setdefault("batchsize", str(ROWS_AT_ONCE))
+        if isinstance(self.sql.database, PostgreSQL):
+            options.setdefault("reWriteBatchedInserts", "true")
+        if isinstance(self.sql.database, MySQL):
+            options.setdefault("rewriteBatchedStatements", "true")
+        if isinstance(self.sql.database, MariaDB):
+            # Spark writes names in double quotes for such a URL, which the server takes for texts unless told.
+            given = options.get("sessionVariables")
+            options["sessionVariables"] = "sql_mode='ANSI_QUOTES'" + (f",{given}" if given else "")
+        return options
+
+
+def _spark_kind(name: str, kind: str) -> str:
+    if kind in ("void", "null"):
+        return "unknown"
+    if kind.startswith(("char(", "varchar(")):
+        return "string"
+    known = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "binary", "date",
+             "timestamp", "timestamp_ntz")  # fmt: skip
+    if kind in known or kind.startswith("decimal"):
+        return kind
+    raise InvalidValueError(
+        f"column {name!r} is of type {kind}, which no column of a database holds. Cast it, write to_json of it, or "
+        "make tables of it with job.relationalize."
+    )
+
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+
+def _landed_in_spark(column: Arriving) -> str:
+    """Write a column as it lands: times as text that no zone of a session has a say in."""
+    quoted = SPARK.quote(column.name)
+    if column.kind == "timestamp":
+        # By hand, as every function of Spark that writes a timestamp as text does so in the zone of the session.
+        micros = f"unix_micros({quoted})"
+        inside = f"pmod({micros}, {DAY}L)"
+        day = f"CAST(date_add(DATE'1970-01-01', CAST(({micros} - {inside}) div {DAY}L AS INT)) AS STRING)"
+        parts = [f"{inside} div 3600000000L", f"({inside} div 60000000L) % 60", f"({inside} div 1000000L) % 60",
+                 f"{inside} % 1000000L"]  # fmt: skip
+        return f"concat({day}, ' ', format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}))"
+    if column.kind == "timestamp_ntz":
+        # Not date_format: it takes the time for one of the session's zone, and moves it out of an hour that is skipped.
+        text = f"CAST({quoted} AS STRING)"
+        return f"rpad(concat({text}, if(locate('.', {text}) = 0, '.', '')), 26, '0')"
+    if column.is_text:
+        return f"CAST({quoted} AS STRING)"
+    if column.kind in ("float", "double", "boolean", "binary"):
+        return quoted
+    return f"CAST({quoted} AS BIGINT)"
+
+
+def place_of_url(url: str) -> str:
+    """Return server and database of a JDBC URL, without user, password and options.
+
+    >>> place_of_url("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
+    'postgresql://db.example:5432/shop'
+    """
+    found = re.fullmatch(r"jdbc:(\w+):(?:\w+:)?(?://)?([^?;]*).*", url, re.DOTALL | re.IGNORECASE)
+    if found is None or "(" in found[2]:
+        raise InvalidValueError("the URL of the database has a form whose server is not told apart. Give name=.")
+    return f"{found[1].lower()}://{found[2].rpartition('@')[2]}"
+
+
+# --- by a Python driver, with pandas ------------------------------------------------------------------
+
+
+class DriverSession:
+    """A session by a connection of a Python driver (DB API 2.0)."""
+
+    def __init__(self, connection: Any, sql: WritingSQL) -> None:
+        self._connection, self._sql = connection, sql
+
+    def run(self, statement: str) -> int:
+        """Run a statement and return how many rows it changed."""
+        with self._cursor() as cursor:
+            cursor.execute(statement)
+            return int(cursor.rowcount)
+
+    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+        """Return what a query finds."""
+        with self._cursor() as cursor:
+            cursor.execute(query)
+            return [tuple(None if value is None else _text(value) for value in row) for row in cursor.fetchall()]
+
+    def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows, within a transaction."""
+        with self._cursor() as cursor:
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                cursor.executemany(statement, rows[start : start + ROWS_AT_ONCE])
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        cursor = self._connection.cursor()
+        try:
+            yield cursor
+        finally:
+            with suppress(Exception):  # Of a connection that broke off it fails, and would hide the first error.
+                cursor.close()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.run(self._sql.begins)
+
+    def commit(self) -> None:
+        """Commit it."""
+        self.run("COMMIT")
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+class DriverAccess:
+    """A factory of connections writes rows and runs the statements."""
+
+    def __init__(self, connect: Connect, name: str) -> None:
+        self._connect = connect
+        self.place = f"database://{name}"
+        self._sql: WritingSQL | None = None
+
+    def __repr__(self) -> str:
+        """Show the place, and nothing of the connection."""
+        return f"{type(self).__name__}({self.place!r})"
+
+    @property
+    def sql(self) -> WritingSQL:
+        """How the database is written to: as its driver says, so it takes a connection to know."""
+        if self._sql is None:
+            with self.session():
+                pass
+        assert self._sql is not None
+        return self._sql
+
+    def check(self, df: Any) -> list[Arriving]:
+        """Return the columns of rows."""
+        if not is_pandas(df):
+            raise InvalidValueError(
+                "the rows are a frame of Spark, and the sink reaches its database by a Python driver. Give the sink "
+                "spark= and url= instead of connect=, or write a frame of pandas."
+            )
+        columns = []
+        for position, name in enumerate(df.columns):
+            if name != DELETED:
+                columns.append(Arriving(name, _arrow_kind(name, _array(name, df.iloc[:, position])), f"c{position}"))
+        return columns
+
+    @contextmanager
+    def session(self) -> Iterator[DriverSession]:
+        """Open a connection."""
+        connection = self._connect()
+        try:
+            package = type(connection).__module__.partition(".")[0]
+            if package not in MODULES:
+                raise InvalidValueError(
+                    f"connect returns a {package}.{type(connection).__name__}, whose database is not known. It must be "
+                    f"of one of {', '.join(MODULES)}."
+                )
+            self._sql = self._sql or writing_of(MODULES[package])
+            self._style = sys.modules[package].paramstyle if package != "mysql" else "pyformat"
+            _commit_each(connection)
+            session = DriverSession(connection, self._sql)
+            for statement in self._sql.session:
+                session.run(statement)
+            yield session
+        finally:
+            with suppress(Exception):  # One that broke off says so again, and would hide the first error.
+                connection.close()
+
+    def fill(self, df: pd.DataFrame, table: str, columns: Sequence[Arriving]) -> None:
+        """Write rows to a landing table that is there, in one transaction."""
+        values = [_landed(column, df.iloc[:, int(column.landing[1:])]) for column in columns]
+        deleted = [int(flag) for flag in df[DELETED]] if DELETED in df.columns else [0] * len(df)
+        rows = list(zip(*values, [0] * len(df), range(len(df)), deleted, strict=True))
+        if not rows:
+            return
+        with self.session() as session:
+            mark = PLACEHOLDERS[self._style]
+            names = ", ".join([*(column.landing for column in columns), "p", "n", "d"])
+            marks = ", ".join([mark] * (len(columns) + 3))
+            into = table.replace("%", "%%") if mark == "%s" else table
+            session.begin()
+            session.insert(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)
+            session.commit()
+
+
+def _commit_each(connection: Any) -> None:
+    """Let a connection leave transactions to us."""
+    if hasattr(connection, "isolation_level") and type(connection).__module__.startswith("sqlite3"):
+        connection.isolation_level = None
+    elif callable(connection.autocommit):
+        connection.autocommit(True)
+    else:
+        connection.autocommit = True
+
+
+def _array(name: str, series: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        array = pa.Array.from_pandas(series)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise InvalidValueError(
+            f"the values of column {name!r} are not all of one type ({series.dtype}). Give it one, as in df.astype."
+        ) from None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _arrow_kind(name: str, array: Any) -> str:
+    import pyarrow as pa
+
+    kind = array.type
+    simple = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "uint8": "smallint",
+              "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "float": "float", "double": "double",
+              "halffloat": "float", "bool": "boolean", "null": "unknown", "date32[day]": "date",
+              "date64[ms]": "date"}  # fmt: skip
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    if str(kind) in simple:
+        return simple[str(kind)]
+    raise InvalidValueError(
+        f"column {name!r} is of type {kind}, which no column of a database holds. Cast it, or write it as JSON."
+    )
+
+
+def _landed(column: Arriving, series: Any) -> list[Any]:
+    """Return values as they land; InvalidValueError for a time in nanoseconds, which no database holds."""
+    import pyarrow as pa
+
+    array = _array(column.name, series)
+    if pa.types.is_timestamp(array.type):
+        try:
+            array = array.cast(pa.timestamp("us", array.type.tz))
+        except pa.ArrowInvalid:
+            raise InvalidValueError(
+                f"column {column.name!r} has times with nanoseconds, which databases cut off. Round them first: "
+                "df[column].dt.floor('us')."
+            ) from None
+        return [None if value is None else _time_text(value) for value in array.to_pylist()]
+    if column.is_text:
+        return [None if value is None else _plain(value) for value in array.to_pylist()]
+    return list(array.to_pylist())
+
+
+def _time_text(value: Any) -> str:
+    if value.tzinfo is not None:
+        value = value.astimezone(timezone.utc).replace(tzinfo=None)
+    return str(value.isoformat(" ", "microseconds"))
+
+
+def _plain(value: Any) -> str:
+    # Never in exponents: a text column of SQLite would keep them.
+    return str(value) if isinstance(value, str) or not hasattr(value, "as_tuple") else f"{value:f}"
+
+
+# --- errors -------------------------------------------------------------------------------------------
+
+BUSY = ("08", "40", "53", "57", "HYT")
+"""Classes of SQLSTATE that a later run may not meet, as in `databases.connection`."""
+REFUSED = ("28", "42501")
+BUSY_CODES = (1205, 1213, 2002, 2003, 2006, 2013)
+"""MySQL's numbers for a lock that is not given, a deadlock, and a server that is gone."""
+REFUSED_CODES = (1044, 1045, 1142, 1143, 1227, 1370)
+MEANINGS = {
+    "22": "a value does not fit its column",
+    "23": "a constraint of the table is violated (NOT NULL, unique, foreign key or check)",
+    "42P01": "a table is gone",
+    "42S02": "a table is gone",
+    "0A": "the database cannot do this",
+}
+
+
+@contextmanager
+def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
+    """Let what a driver raises come out as TargetError, without its text: that may hold a host, a query or values.
+
+    Parameters
+    ----------
+    target
+        Its name.
+    doing
+        What failed, as in ``"the staging table cannot be made"``.
+    rights
+        What is to be granted, where that is what is missing.
+
+    Raises
+    ------
+    TargetUnavailableError
+        The database is down, too busy, or broke off.
+    TargetRefusedError
+        It refuses the user, or lacks a right.
+    TargetError
+        Anything else.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = driver_error(error)
+        if found is None:
+            raise
+        shown = found.shown
+        if found.code in REFUSED_CODES or found.meaning.startswith(REFUSED):
+            raise TargetRefusedError(target, doing, rights, shown) from None
+        if found.code in BUSY_CODES or found.meaning.startswith(BUSY):
+            raise TargetUnavailableError(target, doing, shown) from None
+        why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
+        raise TargetError(
+            target, f"{doing}: {why or 'the database refused it'} ({shown}). Its log says more."
+        ) from None

@@ -1,0 +1,116 @@
+"""Mark the deletes among the rows of a merge, in frames of Spark and of pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError, KeyColumnError, ReservedNameError
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.pandas_frames import is_pandas
+from scripts.helpers.sinks.merging import DELETED, Merge
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+
+def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, missing: Any = None) -> Any:
+    """Return rows with a column `DELETED` that is true for deletes.
+
+    Parameters
+    ----------
+    df
+        The rows.
+    deletes
+        Which of them are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a
+        function that returns a Series. NULL is no delete. None: none of them.
+    missing
+        More deletes: keys whose rows the source has no longer, with the columns of `sequence_by`.
+
+    Raises
+    ------
+    KeyColumnError
+        Keys or an order that the rows, or those of `missing`, do not have.
+    ReservedNameError
+        The rows have a column of that name.
+    InvalidValueError
+        `deletes` or `missing` do not go with the frame.
+    """
+    # A frame without columns is that of a source where nothing is new.
+    if not len(df.columns) and missing is None:
+        return df
+    if DELETED in (str(name).lower() for name in df.columns):
+        raise ReservedNameError(DELETED, [DELETED])
+    _check_columns(df, merge, "the rows")
+    if missing is not None:
+        if is_pandas(df) != is_pandas(missing):
+            raise InvalidValueError("missing is a frame of another kind than the rows. Give both of one kind.")
+        _check_columns(missing, merge, "missing")
+    marked = _marked_in_pandas if is_pandas(df) else _marked_in_spark
+    return marked(df, [*merge.keys, *merge.sequence_by], deletes, missing)
+
+
+def _check_columns(df: Any, merge: Merge, whose: str) -> None:
+    columns = list(df.columns)
+    for name in (*merge.keys, *merge.sequence_by):
+        if columns.count(name) != 1:
+            raise KeyColumnError(
+                name, f"{whose} have {columns.count(name) or 'no'} such column. They have: {', '.join(columns)}."
+            )
+
+
+def _marked_in_spark(df: DataFrame, named: list[str], deletes: Any, missing: DataFrame | None) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if callable(deletes):
+        raise InvalidValueError("deletes is a function, which is for frames of pandas. Give a condition in SQL.")
+    condition = F.expr(deletes) if isinstance(deletes, str) else deletes
+    is_deleted = F.lit(False) if condition is None else F.coalesce(condition.cast("boolean"), F.lit(False))
+    events = df.withColumn(DELETED, is_deleted)
+    if missing is None:
+        return events
+    gone = missing.select(*map(SPARK.quote, named)).withColumn(DELETED, F.lit(True))
+    return events.unionByName(gone, allowMissingColumns=True)
+
+
+def _marked_in_pandas(
+    df: pd.DataFrame,
+    named: list[str],
+    deletes: str | Callable[[pd.DataFrame], Any] | None,
+    missing: pd.DataFrame | None,
+) -> pd.DataFrame:
+    import pandas as pd
+
+    if deletes is None:
+        found: Any = False
+    elif callable(deletes):
+        found = deletes(df)
+    elif deletes in df.columns:
+        found = df[deletes]
+    else:
+        raise InvalidValueError(
+            f"deletes={deletes!r} is no column of the rows. For pandas name one that is true for deletes, or give a "
+            "function: deletes=lambda rows: rows.status == 'deleted'."
+        )
+    if deletes is not None:
+        found = pd.Series(found, index=df.index).astype("boolean").fillna(False).astype(bool)
+    events = df.assign(**{DELETED: found})
+    if missing is None:
+        return events
+    gone = missing[named].assign(**{DELETED: True})
+    # Column by column: concat would make floats of whole numbers that the missing rows do not have.
+    wide = gone.reindex(columns=events.columns)
+    for name in events.columns:
+        if name not in gone.columns:
+            wide[name] = pd.Series([None] * len(gone), index=gone.index, dtype="object")
+    return pd.concat([events.astype("object"), wide.astype("object")], ignore_index=True).pipe(_typed, events)
+
+
+def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns in the types they had, whole numbers as those that hold NULL."""
+    import pandas as pd
+
+    whole = {name: "Int64" for name in like.columns if pd.api.types.is_integer_dtype(like[name].dtype)}
+    kept = {name: kind for name, kind in like.dtypes.items() if pd.api.types.is_datetime64_any_dtype(kind)}
+    return frame.astype({**kept, **whole, DELETED: "bool"})

@@ -1,0 +1,157 @@
+"""The rules of a merge: which row of a key counts, whatever order batches arrive in. Pure.
+
+An **event** is what arrives: it has a key, a place in the order of its key (`sequence_by`), and is either a row or a
+delete. A target is nothing but what the set of all events says::
+
+    newest     the event with the highest sequence; a row is at the target, a delete is not
+    history    every row is a version, valid from its own sequence to that of the next event, row or delete
+
+So a batch can be merged again, late, or after batches that are newer, and the target is the same. Four rules follow:
+
+1. **A row that is older than what is there changes nothing** (newest), or is put in between (history).
+2. **A delete is remembered**, beside the target, with its sequence. Otherwise a row from before it that arrives late
+   would bring the key back. For the newest row the last delete of a key is enough, and it is forgotten once a newer
+   row arrives; a history needs all of them, as each ends the version before it.
+3. **A row stands for the whole row.** Columns that only some batches bring would mix two events into one row.
+4. **Events that only the order of arrival could tell apart are refused**: two different ones with the same key and
+   sequence (a tie), a key or a sequence that is NULL. Two equal ones are one.
+
+`Merge` writes the comparisons these rules need in SQL, for any two sides and any way to quote names; the statements
+belong to the sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.helpers.errors import InvalidValueError, KeyColumnError
+
+DELETED = "glue_watermarks_deleted"
+"""Column of arriving rows that says which of them are deletes. No target has it."""
+
+Quote = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class History:
+    """The columns that say when a version was valid: from `valid_from` on, up to but without `valid_to`.
+
+    `valid_to` is NULL for the version that is valid now. `valid_from` may be the column of `sequence_by` itself.
+    """
+
+    valid_from: str = "valid_from"
+    valid_to: str = "valid_to"
+
+    def __post_init__(self) -> None:
+        if self.valid_from == self.valid_to:
+            raise InvalidValueError(f"valid_from and valid_to are both {self.valid_from!r}. Name two columns.")
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How rows of one key are told apart, and what is kept of them.
+
+    Attributes
+    ----------
+    keys
+        Columns that name a row.
+    sequence_by
+        Columns that order the rows of a key; several compare from the first on.
+    history
+        Where given, every row of a key is kept, with when it was valid; else only the newest one.
+
+    Raises
+    ------
+    KeyColumnError
+        No key, or one that is named twice.
+    InvalidValueError
+        Nothing to order rows by, a column that is key and order at once, or a history by several columns.
+
+    Examples
+    --------
+    >>> merge = Merge.of("id", ["changed", "line"])
+    >>> merge.matches("t", "s", lambda name: name)
+    't.id = s.id'
+    >>> merge.newer("s", "t", lambda name: name)
+    '(t.changed IS NULL OR s.changed > t.changed OR (s.changed = t.changed AND (t.line IS NULL OR s.line > t.line)))'
+    """
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    history: History | None = None
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise KeyColumnError("", "no key is given. Name the columns that tell rows apart: keys=['id'].")
+        if not self.sequence_by:
+            raise InvalidValueError("sequence_by names no column. Name the one that says which row of a key is newer.")
+        named = [*self.keys, *self.sequence_by]
+        twice = [name for name in named if named.count(name) > 1]
+        if twice:
+            raise KeyColumnError(twice[0], "it is named twice in keys and sequence_by. Name each column once.")
+        if self.history is None:
+            return
+        if len(self.sequence_by) > 1:
+            raise InvalidValueError(
+                f"A history is valid from one column on, and sequence_by names {len(self.sequence_by)}. Name one."
+            )
+        filled = {self.history.valid_from, self.history.valid_to}
+        if filled & set(self.keys) or self.history.valid_to in self.sequence_by:
+            raise InvalidValueError(
+                "valid_from and valid_to are filled by the merge: neither is a key, and valid_to is not sequence_by."
+            )
+
+    @classmethod
+    def of(cls, keys: str | Sequence[str], sequence_by: str | Sequence[str], history: bool | History = False) -> Merge:
+        """Return the rules from what `IncrementalJob.merge` is given."""
+        kept = (History() if history is True else history) or None
+        return cls(_names(keys), _names(sequence_by), kept)
+
+    def record(self) -> dict[str, Any]:
+        """Return it as lists of texts, for the head."""
+        record: dict[str, Any] = {"keys": list(self.keys), "sequence_by": list(self.sequence_by)}
+        if self.history is not None:
+            record["history"] = [self.history.valid_from, self.history.valid_to]
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Merge:
+        """Read what `record` made."""
+        history = History(*record["history"]) if record.get("history") else None
+        return cls(tuple(record["keys"]), tuple(record["sequence_by"]), history)
+
+    def matches(self, left: str, right: str, quote: Quote) -> str:
+        """Write that two sides are of one key."""
+        return " AND ".join(f"{left}.{quote(name)} = {right}.{quote(name)}" for name in self.keys)
+
+    def ties(self, left: str, right: str, quote: Quote) -> str:
+        """Write that two sides of one key have the same place in its order."""
+        return " AND ".join(f"{left}.{quote(name)} = {right}.{quote(name)}" for name in self.sequence_by)
+
+    def newer(self, left: str, right: str, quote: Quote) -> str:
+        """Write that the left side comes after the right one of its key.
+
+        A right side without a sequence, which was there before the first merge, is older than every row.
+        """
+        written = ""
+        for name in reversed(self.sequence_by):
+            one, other = f"{left}.{quote(name)}", f"{right}.{quote(name)}"
+            further = f" OR ({one} = {other} AND {written})" if written else ""
+            written = f"({other} IS NULL OR {one} > {other}{further})"
+        return written
+
+    def order(self, quote: Quote, side: str = "") -> str:
+        """Write the order of a key's rows, newest first."""
+        prefix = f"{side}." if side else ""
+        return ", ".join(f"{prefix}{quote(name)} DESC" for name in self.sequence_by)
+
+    def key_list(self, quote: Quote, side: str = "") -> str:
+        """Write the key's columns."""
+        prefix = f"{side}." if side else ""
+        return ", ".join(prefix + quote(name) for name in self.keys)
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

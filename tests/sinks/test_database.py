@@ -1,0 +1,590 @@
+"""`DatabaseSink`: what a table holds after a batch, whatever becomes of the attempts that write it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.errors import (
+    InvalidValueError,
+    StagedRowsLostError,
+    TargetError,
+    TargetRefusedError,
+    TargetTableError,
+    TargetUnavailableError,
+)
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK
+from scripts.helpers.sinks.outputs import Output, Retraction
+from tests.support.database_fixtures import written_as
+from tests.support.patience import PATIENCE
+from tests.support.steps import KilledError
+from tests.support.written import EPOCH, JOB, PASSWORD, Written
+
+BATCH = BatchId(JOB, EPOCH, 3)
+ROWS = pd.DataFrame({"id": [1, 2, 3], "word": ["a", None, "c"]})
+SERVERS = pytest.mark.parametrize("kind", ["postgres", "maria"])
+
+
+@pytest.fixture
+def table(written: Written) -> str:
+    return written.new_table("id integer, word varchar(20)")
+
+
+def seen(written: Written, table: str) -> list[tuple[Any, ...]]:
+    """Return what readers see."""
+    return sorted(written.rows(f"SELECT id, word FROM {table}"), key=repr)
+
+
+ALL = [(1, "a"), (2, None), (3, "c")]
+
+
+def batch(version: int) -> BatchId:
+    return BatchId(JOB, EPOCH, version)
+
+
+# --- the life of a batch ------------------------------------------------------------------------------
+
+
+def test_nothing_is_seen_when_an_attempt_has_staged(written: Written, table: str) -> None:
+    output = written.sink(table).stage(BATCH, 7, ROWS)
+
+    assert seen(written, table) == []
+    assert (output.rows, output.version, output.fence, output.sink) == (3, 3, 7, "database")
+    assert written.staged(table) == [output.folder]
+
+
+def test_rows_are_there_once_when_published_as_often_as_one_likes(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 7, ROWS)
+
+    sink.publish(output)
+    sink.publish(output)
+    sink.clear(output)
+    written.sink(table).publish(Output.from_record(output.record()))
+
+    assert seen(written, table) == ALL
+    assert written.staged(table) == []
+
+
+def test_attempts_share_nothing_when_both_stage_one_batch(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    first, second = sink.stage(BATCH, 7, ROWS), sink.stage(BATCH, 8, ROWS)
+
+    sink.drop(first)
+    sink.publish(second)
+    sink.clear(second)
+
+    assert (seen(written, table), written.staged(table)) == (ALL, [])
+
+
+def test_batch_is_not_doubled_when_a_loser_is_published_by_mistake(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    first, second = sink.stage(BATCH, 7, ROWS), sink.stage(BATCH, 8, ROWS)
+
+    sink.publish(second)
+    sink.publish(first)
+
+    assert seen(written, table) == ALL
+
+
+def test_losers_go_and_later_versions_stay_when_a_batch_is_swept(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    losers = [sink.stage(batch(version), 1, ROWS) for version in (2, 3)]
+    winner, waiting, later = (sink.stage(batch(version), 9, ROWS) for version in (3, 1, 10))
+    other_job = sink.stage(BatchId("other", EPOCH, 1), 1, ROWS)
+    other_epoch = sink.stage(BatchId(JOB, "e2", 1), 1, ROWS)
+    sink.publish(winner)
+    sink.clear(winner)
+
+    assert sink.sweep(winner, [waiting.folder]) == len(losers)
+
+    assert set(written.staged(table)) == {waiting.folder, later.folder, other_epoch.folder}
+    assert sink.staged(other_job.job) == [other_job.folder]
+
+
+def test_landing_table_of_a_dead_attempt_goes_when_a_batch_is_swept(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    dead = sink.stage(batch(2), 1, ROWS)
+    written.sql(f"CREATE TABLE {dead.folder}_in (id integer)", f"DROP TABLE {dead.folder}")
+
+    assert sink.sweep(sink.stage(BATCH, 2, ROWS), []) == 2
+    assert written.staged(table) == []
+
+
+def test_publisher_changes_nothing_when_it_wakes_after_the_next_version(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    late, following = sink.stage(batch(3), 1, ROWS), sink.stage(batch(4), 2, pd.DataFrame({"id": [4]}))
+    for output in (late, following):
+        sink.publish(output)
+        sink.clear(output)
+
+    sink.publish(late)
+    sink.sweep(late, [])
+
+    assert seen(written, table) == [*ALL, (4, None)]
+
+
+def test_loss_is_told_when_something_else_dropped_the_staging_table(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 7, ROWS)
+    sink.drop(output)
+
+    with pytest.raises(StagedRowsLostError, match="of version 3 is gone"):
+        sink.publish(output)
+
+    # The batch is not taken for published by that.
+    with pytest.raises(StagedRowsLostError):
+        sink.publish(output)
+    assert seen(written, table) == []
+
+
+def test_batch_without_columns_is_published_when_nothing_is_new(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 7, pd.DataFrame())
+
+    sink.publish(output)
+    sink.clear(output)
+
+    assert (output.rows, seen(written, table), written.staged(table)) == (0, [], [])
+
+
+def test_taken_back_batch_is_never_published_when_its_publisher_wakes(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 7, ROWS)
+    later = sink.stage(batch(5), 7, ROWS)
+
+    taken = Retraction("database", sink.name, output.staging, output.job, EPOCH, 2, 4, "2026-11-23T00:00:00+00:00")
+    sink.retract(taken)
+    sink.publish(output)
+
+    assert (seen(written, table), written.staged(table)) == ([], [later.folder])
+
+
+def test_rows_that_readers_have_seen_stay_with_a_warning_when_they_are_taken_back(
+    written: Written, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 7, ROWS)
+    sink.publish(output)
+
+    taken = Retraction("database", sink.name, output.staging, output.job, EPOCH, 2, 4, "2026-11-23T00:00:00+00:00")
+    sink.retract(taken)
+    sink.retract(taken)
+
+    assert seen(written, table) == ALL
+    assert caplog.text.count(f"event=rows_kept target={sink.name} versions=2-4 batches=1") == 2
+    assert written.rows(f"SELECT COUNT(*) FROM {BATCHES} WHERE staged = '{TAKEN_BACK}' AND target = '{table}'") == [
+        (0,)
+    ]
+
+
+# --- death at every statement -------------------------------------------------------------------------
+
+
+class Mortal:
+    """A connection that dies before or after its n-th statement; what it had not committed is gone with it."""
+
+    def __init__(self, connection: Any, left: list[int], after: bool) -> None:
+        self._connection, self._left, self._after = connection, left, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def cursor(self) -> Any:
+        connection, cursor, left, after = self._connection, self._connection.cursor(), self._left, self._after
+
+        def counted(run: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                left[0] -= 1
+                if left[0] == 0 and after:
+                    run(*arguments)
+                if left[0] == 0:
+                    cursor.close()
+                    connection.close()
+                    raise KilledError
+                return run(*arguments)
+
+            return call
+
+        class Counting:
+            execute, executemany = staticmethod(counted(cursor.execute)), staticmethod(counted(cursor.executemany))
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(cursor, name)
+
+        return Counting()
+
+
+def dying(written: Written, statement: int, *, after: bool) -> tuple[Callable[[], Any], list[int]]:
+    """Return connections of which one dies at a statement, counted over all of them, and what is left to count."""
+    left = [statement]
+    real = written.connect
+
+    def connect() -> Any:
+        connection = real()
+        kind = type(connection)
+        made = type(kind.__name__, (Mortal,), {"__module__": kind.__module__})
+        for name in ("isolation_level", "autocommit"):
+            if hasattr(connection, name):
+                forward(made, name)
+        return made(connection, left, after)
+
+    return connect, left
+
+
+def forward(made: type, name: str) -> None:
+    """Let what is set on a connection's stand-in be set on the connection."""
+
+    def read(mortal: Any) -> Any:
+        return getattr(mortal._connection, name)
+
+    def change(mortal: Any, value: Any) -> None:
+        setattr(mortal._connection, name, value)
+
+    setattr(made, name, property(read, change))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        *(("sqlite", step) for step in ("stage", "publish", "clear", "sweep")),
+        ("postgres", "publish"),
+        ("maria", "publish"),
+    ],
+)
+def test_rows_are_there_once_when_a_process_dies_at_any_statement(
+    request: pytest.FixtureRequest, kind: str, step: str, after: bool
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id integer, word varchar(20)")
+    written.sink(table).stage(batch(1), 1, ROWS)
+    died = 0
+    for statement in range(1, 60):
+        version = statement + 1
+        connect, left = dying(written, statement, after=after)
+        mortal, sink = written.sink(table, connect), written.sink(table)
+        rows = pd.DataFrame({"id": [version, version]})
+        output = None
+        try:
+            staged = mortal if step == "stage" else sink
+            output = staged.stage(batch(version), 1, rows)
+            (mortal if step == "publish" else sink).publish(output)
+            (mortal if step == "clear" else sink).clear(output)
+            (mortal if step == "sweep" else sink).sweep(output, [])
+        except KilledError:
+            died += 1
+        # The next run.
+        if output is None:
+            output = sink.stage(batch(version), 2, rows)
+        sink.publish(output)
+        sink.clear(output)
+        sink.sweep(output, [])
+        if left[0] > 0:
+            break
+    expected = [(version, None) for version in range(2, statement + 2) for _ in range(2)]
+    assert seen(written, table) == sorted(expected, key=repr)
+    assert written.staged(table) == []
+    assert died == statement - 1 > 2
+
+
+# --- two at once --------------------------------------------------------------------------------------
+
+
+@SERVERS
+def test_rows_are_there_once_when_two_publish_at_once(request: pytest.FixtureRequest, kind: str) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id integer, word varchar(20)")
+    for version in range(1, 6):
+        output = written.sink(table).stage(batch(version), 1, pd.DataFrame({"id": range(500)}))
+        gate = threading.Barrier(3)
+        errors: list[Any] = []
+
+        def publish(output: Output = output, gate: threading.Barrier = gate, errors: list[Any] = errors) -> None:
+            gate.wait(PATIENCE)
+            try:
+                written.sink(table).publish(output)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=publish) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+
+        assert errors == []
+        assert written.rows(f"SELECT COUNT(*) FROM {table}") == [(500 * version,)]
+
+
+@SERVERS
+def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id integer, word varchar(20)")
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 1, ROWS)
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Held(DatabaseSink):
+        """Waits in its transaction, right after it has looked for the staging table."""
+
+        def _catalogue(self, session: Any, parts: Any) -> Any:
+            found = super()._catalogue(session, parts)
+            inside.set()
+            go_on.wait(PATIENCE)
+            return found
+
+    first = threading.Thread(target=Held(table, connect=written.connect, name="shop").publish, args=[output])
+    second = threading.Thread(target=sink.publish, args=[output])
+    first.start()
+    assert inside.wait(PATIENCE)
+    second.start()
+    second.join(0.3)
+    waited = second.is_alive(), seen(written, table)
+    go_on.set()
+    for thread in (first, second):
+        thread.join(PATIENCE)
+
+    assert waited == (True, [])
+    assert seen(written, table) == ALL
+
+
+# --- what does not fit is refused before the commit ---------------------------------------------------
+
+
+def test_create_table_is_told_when_the_target_is_missing(written: Written) -> None:
+    frame = ROWS.assign(seen=pd.to_datetime(["2026-11-23T04:30:00Z"] * 3))
+
+    with pytest.raises(TargetTableError, match=r"there is no such table\. Create it: CREATE TABLE") as caught:
+        written.sink(f"new_{written.kind}").stage(BATCH, 1, frame)
+
+    written.sql(str(caught.value).partition("Create it: ")[2])
+    written.sink(f"new_{written.kind}").stage(BATCH, 1, frame)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("id integer", {"id": [1], "more": ["x"]}, "it has no column 'more'.* Its columns are id"),
+    ("id integer", {"ID": [1]}, "no column 'ID'. It has 'id': rename it"),
+    ("id integer", {"id": [1.5]}, "column 'id' is .* and the rows have it as double"),
+    ("id integer", {"id": ["1"]}, "column 'id' is .* and the rows have it as string"),
+    ("id integer NOT NULL", {"id": pd.array([1, None], dtype="Int64")}, "'id' must have a value, and 1 rows have NULL"),
+    ("id integer, word varchar(9) NOT NULL", {"id": [1]}, "'word' must have a value, and the rows do not have"),
+]
+
+
+@pytest.mark.parametrize(("columns", "rows", "message"), REFUSED)
+def test_rows_are_refused_when_the_columns_do_not_take_them(
+    written: Written, columns: str, rows: dict[str, Any], message: str
+) -> None:
+    table = written.new_table(columns)
+
+    with pytest.raises(TargetTableError, match=message):
+        written.sink(table).stage(BATCH, 1, pd.DataFrame(rows))
+
+    assert written.staged(table) == []
+
+
+BY_SERVER: list[tuple[str, Any, str]] = [
+    ("varchar(3)", "four", "a value does not fit its column"),
+    ("smallint", 40_000, "a value does not fit its column"),
+    ("decimal(5,2)", Decimal("1234.50"), "a value does not fit its column"),
+    ("decimal(5,2)", Decimal("1.005"), r"as decimal\(4,3\), which does not fit there unchanged"),
+]
+
+
+@SERVERS
+@pytest.mark.parametrize(("declared", "value", "message"), BY_SERVER)
+def test_value_is_refused_when_it_would_be_changed(
+    request: pytest.FixtureRequest, kind: str, declared: str, value: Any, message: str
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table(f"id {declared}")
+
+    with pytest.raises(TargetError, match=message) as caught:
+        written.sink(table).stage(BATCH, 1, pd.DataFrame({"id": [value]}))
+
+    assert (str(value) in str(caught.value), written.staged(table)) == (False, [])
+
+
+@SERVERS
+def test_times_are_refused_when_digits_of_the_second_would_be_cut(request: pytest.FixtureRequest, kind: str) -> None:
+    written = written_as(request, kind)
+    wall = "timestamp(3)" if kind == "postgres" else "datetime(3)"
+    table = written.new_table(f"at {wall}")
+    fits = pd.DataFrame({"at": [datetime(2026, 11, 23, 4, 30, 0, 123_000)]})
+
+    written.sink(table).stage(BATCH, 1, fits)
+    with pytest.raises(TargetTableError, match="cut off digits of the second in 1 rows"):
+        written.sink(table).stage(BATCH, 2, fits + timedelta(microseconds=1))
+
+
+def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "postgres")
+    table = written.new_table("id integer, word text")
+    written.sql("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN", f"GRANT ALL ON {table} TO reader")
+
+    def connect() -> Any:
+        import psycopg
+
+        return psycopg.connect(host="127.0.0.1", port=written.server.port, user="reader", dbname="postgres")
+
+    with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"'):
+        written.sink(table, connect).stage(BATCH, 1, ROWS)
+    assert written.staged(table) == []
+
+
+def test_right_is_named_when_the_user_of_mariadb_may_not_make_tables(request: pytest.FixtureRequest) -> None:
+    written: Any = written_as(request, "maria")
+    table = written.new_table("id integer, word text")
+
+    with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`"):
+        written.sink(table, lambda: written.connect("reader")).stage(BATCH, 1, ROWS)
+
+
+def test_name_is_refused_when_the_server_would_cut_it(request: pytest.FixtureRequest) -> None:
+    with pytest.raises(TargetTableError, match="has 64 bytes, and PostgreSQL has names of up to 63"):
+        written_as(request, "postgres").sink("é" * 32).stage(BATCH, 1, ROWS)
+
+
+def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "maria")
+    table = written.new_table("id integer, word text")
+    written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
+
+    with pytest.raises(TargetTableError, match="ENGINE=InnoDB"):
+        written.sink(table).stage(BATCH, 1, ROWS)
+
+
+@SERVERS
+def test_error_holds_no_secret_when_nobody_answers(request: pytest.FixtureRequest, kind: str) -> None:
+    written: Any = written_as(request, kind)
+    real = written.connect
+
+    def nowhere() -> Any:
+        if kind == "maria":
+            import pymysql
+
+            return pymysql.connect(host="127.0.0.1", port=1, user="writer", password=PASSWORD)
+        import psycopg
+
+        return psycopg.connect(host="127.0.0.1", port=1, user="writer", password=PASSWORD)
+
+    with pytest.raises(TargetUnavailableError, match="Run again later") as caught:
+        written.sink("t", nowhere).stage(BATCH, 1, ROWS)
+    assert real and PASSWORD not in str(caught.value)
+
+
+def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
+    for options in ({}, {"url": "jdbc:sqlite:x"}, {"connect": dict}, {"connect": dict, "name": "x", "url": "y"}):
+        with pytest.raises(InvalidValueError, match=r"[gG]ive"):
+            DatabaseSink("t", **options)
+    with pytest.raises(TargetTableError, match="empty part"):
+        DatabaseSink("public.", connect=dict, name="x")
+
+
+def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before(written: Written, table: str) -> None:
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 0, ROWS, replaces=True)
+    sink.publish(output)
+
+    with pytest.raises(TargetError, match="cannot be told apart"):
+        sink.stage(BATCH, 0, ROWS, replaces=True)
+
+
+# --- values arrive as they left -----------------------------------------------------------------------
+
+WALL = datetime(2026, 3, 29, 1, 30, 0, 123_456)
+"""In the hour that summer time skips in London."""
+TYPES = {
+    "postgres": 'id bigint, "a""b c" text, "%s" numeric, wall timestamp, instant timestamptz, day date, ok boolean, '
+    "data bytea, ratio double precision, u uuid, j jsonb",
+    "maria": 'id bigint, `a"b c` text, `%s` decimal(30,10), wall datetime(6), instant timestamp(6) NULL, day date, '
+    "ok boolean, data longblob, ratio double, u uuid, j json",
+    "sqlite": 'id integer, "a""b c" text, "%s" text, wall timestamp, instant timestamp, day date, ok boolean, '
+    "data blob, ratio real, u text, j text",
+}
+
+
+def test_values_arrive_as_they_left_when_they_are_of_any_type(written: Written) -> None:
+    table = written.new_table(TYPES[written.kind])
+    instant = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
+    uuid = "6f4b1d3e-0000-4000-8000-000000000001"
+    values = [
+        2**62,
+        "é'\"%\\",
+        Decimal("-0.0000000001"),
+        WALL,
+        instant,
+        date(1, 1, 1),
+        True,
+        b"\0\xff",
+        0.1,
+        uuid,
+        "[]",
+    ]
+    names = ["id", 'a"b c', "%s", "wall", "instant", "day", "ok", "data", "ratio", "u", "j"]
+    frame = pd.DataFrame(
+        {name: pd.Series([value, None], dtype="object") for name, value in zip(names, values, strict=True)}
+    )
+    sink = written.sink(table)
+
+    output = sink.stage(BATCH, 1, frame)
+    sink.publish(output)
+
+    found = sorted(written.rows(f"SELECT * FROM {table}"), key=lambda row: row[0] is None)
+    assert found[1] == (None,) * len(names)
+    row = dict(zip(names, found[0], strict=True))
+    if written.kind == "sqlite":
+        row["%s"] = Decimal(row["%s"])
+        row["wall"], row["instant"] = datetime.fromisoformat(row["wall"]), datetime.fromisoformat(row["instant"])
+        row["day"] = date.fromisoformat(row["day"])
+    if written.kind == "maria":
+        # The server's zone is -04:00, and so is this session's.
+        row["instant"] = row["instant"].replace(tzinfo=timezone(timedelta(hours=-4)))
+    row["u"], row["j"] = str(row["u"]), str(row["j"])
+    assert [row[name] for name in names] == values
+
+
+def test_nanoseconds_are_refused_when_no_database_holds_them(written: Written) -> None:
+    table = written.new_table("at " + ("timestamp" if written.kind != "maria" else "datetime(6)"))
+    frame = pd.DataFrame({"at": pd.to_datetime(["2026-11-23 04:30:00.000000001"])})
+
+    with pytest.raises(InvalidValueError, match="nanoseconds"):
+        written.sink(table).stage(BATCH, 1, frame)
+    assert written.staged(table) == []
+
+
+def test_database_fills_its_own_columns_when_the_rows_do_not_have_them(written: Written) -> None:
+    key = {"postgres": "serial", "maria": "integer AUTO_INCREMENT", "sqlite": "integer"}[written.kind]
+    table = written.new_table(f"n {key} PRIMARY KEY, id integer, word varchar(9) NOT NULL DEFAULT 'x'")
+    sink = written.sink(table)
+
+    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"id": [7, 8]})))
+
+    assert sorted(written.rows(f"SELECT n, id, word FROM {table}")) == [(1, 7, "x"), (2, 8, "x")]
+
+
+def test_table_is_found_in_its_schema_when_the_name_has_one(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "postgres")
+    written.sql('DROP SCHEMA IF EXISTS "Raw.x" CASCADE', 'CREATE SCHEMA "Raw.x"', 'CREATE TABLE "Raw.x"."T 1" (id int)')
+    sink = DatabaseSink(["Raw.x", "T 1"], connect=written.connect, name="shop")
+
+    output = sink.stage(BATCH, 1, pd.DataFrame({"id": [1]}))
+    sink.publish(output)
+    sink.clear(output)
+
+    assert written.rows('SELECT * FROM "Raw.x"."T 1"') == [(1,)]
+    assert written.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'Raw.x' ORDER BY 1") == [
+        ("T 1",),
+        (BATCHES,),
+    ]

@@ -1,0 +1,178 @@
+"""`DatabaseSink` over JDBC: executors write the staging table, the driver's JVM runs the transaction."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, StagedRowsLostError, TargetRefusedError, TargetUnavailableError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import DatabaseSink, Merge, events_of
+from scripts.helpers.sinks.database_access import JdbcAccess, place_of_url
+from scripts.helpers.watermarks import Watermarks
+from tests.support.database_fixtures import written_as
+from tests.support.written import EPOCH, JOB, PASSWORD, Written
+
+BATCH = BatchId(JOB, EPOCH, 3)
+
+
+def sink_of(jdbc: Any, written: Written, table: str | list[str], **options: Any) -> DatabaseSink:
+    return DatabaseSink(table, spark=jdbc, url=written.url, properties=written.properties, **options)
+
+
+TYPES = {
+    "postgres": 'id bigint, "a""b `c`" text, amount numeric(38,18), wall timestamp, instant timestamptz, day date, '
+    "ok boolean, data bytea, ratio double precision, u uuid",
+    "maria": 'id bigint, `a"b ``c``` text, amount decimal(38,18), wall datetime(6), instant timestamp(6) NULL, '
+    "day date, ok boolean, data longblob, ratio double, u uuid",
+    "sqlite": 'id integer, "a""b `c`" text, amount text, wall text, instant text, day text, ok boolean, data blob, '
+    "ratio real, u text",
+}
+INSTANT = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
+UUID = "6f4b1d3e-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize("zone", ["Europe/London"], ids=["timestamp_ntz"])
+def test_values_arrive_as_they_left_when_executors_write_them(jdbc: Any, written: Written, zone: str) -> None:
+    table = written.new_table(TYPES[written.kind])
+    before = jdbc.conf.get("spark.sql.session.timeZone")
+    jdbc.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        micros = int(INSTANT.timestamp()) * 1_000_000 + 1
+        rows = jdbc.sql(
+            f"""SELECT 4611686018427387904L AS id, 'é"%' AS `a"b ``c```, -1.5BD AS amount,
+            TIMESTAMP_NTZ'2026-03-29 01:30:00.123456' AS wall, timestamp_micros({micros}L) AS instant,
+            DATE'0001-01-01' AS day, true AS ok, X'00FF' AS data, 0.1D AS ratio, '{UUID}' AS u"""
+        )
+        nulls = rows.selectExpr("id", *(f"CAST(NULL AS {kind})" for _, kind in rows.dtypes[1:])).replace(2**62, 2)
+        sink = sink_of(jdbc, written, table)
+        output = sink.stage(BATCH, 1, rows.union(nulls))
+        sink.publish(output)
+        sink.publish(output)
+        sink.clear(output)
+    finally:
+        jdbc.conf.set("spark.sql.session.timeZone", before)
+
+    found = sorted(written.rows(f"SELECT * FROM {table}"), key=lambda row: row[1] is None)
+    assert (output.rows, written.staged(table), found[1][1:]) == (2, [], (None,) * 9)
+    names = ["id", "text", "amount", "wall", "instant", "day", "ok", "data", "ratio", "u"]
+    row = dict(zip(names, found[0], strict=True))
+    row["amount"], row["u"] = Decimal(row["amount"]), str(row["u"])
+    if written.kind == "sqlite":
+        row["wall"], row["instant"] = datetime.fromisoformat(row["wall"]), datetime.fromisoformat(row["instant"])
+        row["day"] = date.fromisoformat(row["day"])
+    if written.kind == "maria":
+        ((text,),) = written.rows(f"SELECT CAST(UNIX_TIMESTAMP(instant) AS CHAR) FROM {table} WHERE amount IS NOT NULL")
+        row["instant"] = INSTANT if text == "1792888200.000001" else text
+    wall = datetime(2026, 3, 29, 1, 30, 0, 123_456)
+    expected = [2**62, 'é"%', Decimal("-1.5"), wall, INSTANT, date(1, 1, 1), True, b"\0\xff", 0.1, UUID]
+    assert [row[name] for name in names] == expected
+
+
+@pytest.mark.parametrize("kind", ["postgres", "maria"])
+def test_rows_are_taken_once_when_a_task_is_lost_after_its_commit_and_done_again(
+    jdbc: Any, request: pytest.FixtureRequest, kind: str
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id bigint")
+
+    class Again(JdbcAccess):
+        """Lets each task write a second time, as after the loss of an executor."""
+
+        def fill(self, df: Any, table: str, columns: Any) -> None:
+            super().fill(df, table, columns)
+            super().fill(df, table, columns)
+
+    sink = sink_of(jdbc, written, table)
+    sink._access = Again(jdbc, written.url, written.properties)
+
+    output = sink.stage(BATCH, 1, jdbc.range(0, 100, 1, 3))
+    sink.publish(output)
+
+    assert (output.rows, written.rows(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}")) == (100, [(100, 100)])
+
+
+def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written: Written) -> None:
+    table = written.new_table("id bigint PRIMARY KEY, at bigint, word varchar(9)")
+    rules = Merge.of("id", "at")
+    sink = sink_of(jdbc, written, table, merge=rules)
+    batches = [[(1, 1, "a"), (1, 2, "b"), (2, 5, "gone")], [(2, 4, "late"), (3, 1, "c")]]
+
+    for version, batch in enumerate(batches, 1):
+        rows = events_of(jdbc.createDataFrame(batch, "id long, at long, word string"), rules, "word = 'gone'")
+        output = sink.stage(BatchId(JOB, EPOCH, version), 1, rows)
+        sink.publish(output)
+        sink.clear(output)
+
+    assert sorted(written.rows(f"SELECT * FROM {table}")) == [(1, 2, "b"), (3, 1, "c")]
+
+
+def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, watermarks: Watermarks) -> None:
+    table = written.new_table("id bigint")
+    sink = sink_of(jdbc, written, table)
+
+    with IncrementalJob(watermarks, JOB, "jr_1", spark=jdbc) as job:
+        count = job.write(job.rows_since(jdbc.range(10), "id"), sink)
+        before = written.rows(f"SELECT COUNT(*) FROM {table}")
+
+    assert (count, before) == (10, [(0,)])
+    assert written.rows(f"SELECT COUNT(*) FROM {table}") == [(10,)]
+    assert watermarks.latest(JOB).unpublished == ()
+
+
+def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written) -> None:
+    sink = sink_of(jdbc, written, written.new_table("id bigint"))
+    output = sink.stage(BATCH, 1, jdbc.range(1))
+    sink.drop(output)
+
+    with pytest.raises(StagedRowsLostError):
+        sink.publish(output)
+
+
+def test_frame_of_the_other_kind_is_refused_when_written(jdbc: Any, written: Written) -> None:
+    with pytest.raises(InvalidValueError, match="Give the sink connect="):
+        sink_of(jdbc, written, "t").check(pd.DataFrame({"id": [1]}))
+    with pytest.raises(InvalidValueError, match="spark= and url="):
+        written.sink("t").check(jdbc.range(1))
+    with pytest.raises(InvalidValueError, match="column 'a' is of type array<int>"):
+        sink_of(jdbc, written, "t").check(jdbc.sql("SELECT array(1) AS a"))
+
+
+def test_right_is_named_and_no_secret_when_the_user_may_only_read(jdbc: Any, maria: Any) -> None:
+    table = maria.new_table("id bigint")
+    sink = DatabaseSink(table, spark=jdbc, url=maria.url, properties=maria.properties)
+
+    with pytest.raises(TargetRefusedError, match=r"GRANT CREATE, ALTER, DROP.* ON `shop`") as caught:
+        sink.stage(BATCH, 1, jdbc.range(1))
+    assert PASSWORD not in f"{caught.value!r}{sink!r}{sink._access!r}"
+
+
+def test_secret_is_not_shown_when_the_server_is_down(jdbc: Any) -> None:
+    url = f"jdbc:postgresql://me:{PASSWORD}@127.0.0.1:1/shop?password={PASSWORD}"
+    sink = DatabaseSink("t", spark=jdbc, url=url, properties={"password": PASSWORD})
+
+    with pytest.raises(TargetUnavailableError) as caught:
+        sink.stage(BATCH, 1, jdbc.range(1))
+    assert PASSWORD not in f"{caught.value!r}{sink!r}{sink.name}"
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("jdbc:postgresql://me:secret@db:5432/shop?password=secret", "postgresql://db:5432/shop"),
+        ("jdbc:mariadb:aurora://db/shop?user=me", "mariadb://db/shop"),
+        ("jdbc:sqlite:/tmp/a b.db", "sqlite:///tmp/a b.db"),
+    ],
+)
+def test_name_holds_no_secret_when_it_is_made_of_a_url(url: str, place: str) -> None:
+    assert place_of_url(url) == place
+
+
+def test_name_is_asked_for_when_a_url_has_a_form_of_its_own() -> None:
+    with pytest.raises(InvalidValueError, match="Give name="):
+        place_of_url("jdbc:mysql://(host=db,password=secret)/shop")

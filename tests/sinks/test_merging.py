@@ -1,0 +1,330 @@
+"""The rules of a merge, and that a table leaves what they say, whatever the order of the batches."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.errors import (
+    InvalidValueError,
+    KeyColumnError,
+    MergeNullError,
+    MergeTieError,
+    ReservedNameError,
+    TargetTableError,
+)
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import DatabaseSink, History, Merge, events_of
+from scripts.helpers.sinks.merging import DELETED
+from tests.sinks import merge_reference
+from tests.sinks.merge_reference import Event
+from tests.support.database_fixtures import written_as
+from tests.support.written import EPOCH, JOB, Written
+
+COLUMNS = {
+    "newest": "id integer PRIMARY KEY, at integer NOT NULL, word varchar(20) NOT NULL",
+    "history": "id integer NOT NULL, at integer NOT NULL, word varchar(20) NOT NULL, valid_from integer NOT NULL, "
+    "valid_to integer, PRIMARY KEY (id, valid_from)",
+}
+KINDS = pytest.mark.parametrize("kind", list(COLUMNS))
+
+
+def rules(kind: str) -> Merge:
+    return Merge.of("id", "at", history=kind == "history")
+
+
+def frame(events: Sequence[Event]) -> pd.DataFrame:
+    rows = [(event.key, event.sequence, event.value or "gone") for event in events]
+    return pd.DataFrame(rows, columns=["id", "at", "word"]).astype({"id": "int64", "at": "int64", "word": "str"})
+
+
+class Table:
+    """A target, and the versions of batches that were merged into it."""
+
+    def __init__(self, kind: str, name: str, connect: Callable[[], Any]) -> None:
+        self.kind, self.name, self.connect, self.version = kind, name, connect, 0
+        self.sink = DatabaseSink(name, connect=connect, name="shop", merge=rules(kind))
+
+    def merge(self, events: Sequence[Event], rows: pd.DataFrame | None = None) -> None:
+        """Merge a batch from stage to clear."""
+        self.version += 1
+        marked = events_of(frame(events) if rows is None else rows, rules(self.kind), lambda rows: rows.word == "gone")
+        output = self.sink.stage(BatchId(JOB, EPOCH, self.version), 1, marked)
+        self.sink.publish(output)
+        self.sink.clear(output)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        more = ", valid_from, valid_to" if self.kind == "history" else ""
+        connection = self.connect()
+        cursor = connection.cursor()
+        cursor.execute(f"SELECT id, at, word{more} FROM {self.name}")
+        found = sorted(tuple(row) for row in cursor.fetchall())
+        connection.close()
+        return found
+
+
+def expected(kind: str, events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    return list(merge_reference.newest(events) if kind == "newest" else merge_reference.history(events))
+
+
+# --- any history, cut in any way, in any order, with repeats -------------------------------------------
+
+
+@st.composite
+def histories(draw: Any) -> list[list[Event]]:
+    """Return batches: a key has one event for each sequence, which may come in several batches and twice in one."""
+    moments = st.tuples(st.integers(1, 3), st.integers(1, 6))
+    kinds = draw(st.dictionaries(moments, st.sampled_from(["a", "b", None]), max_size=14))
+    events = [Event(key, sequence, value) for (key, sequence), value in kinds.items()]
+    if not events:
+        return [[]]
+    batches: list[list[Event]] = draw(st.lists(st.lists(st.sampled_from(events), max_size=6), min_size=1, max_size=5))
+    return batches
+
+
+@KINDS
+@settings(max_examples=40, deadline=None)
+@given(batches=histories())
+def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]
+) -> None:
+    path = tmp_path_factory.mktemp("merge") / "shop.db"
+    connection = sqlite3.connect(path)
+    connection.execute(f"CREATE TABLE t ({COLUMNS[kind]})")
+    connection.close()
+    table = Table(kind, "t", lambda: quick(path))
+
+    for batch in batches:
+        table.merge(batch)
+
+    assert table.rows == expected(kind, [event for batch in batches for event in batch])
+
+
+def quick(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+@KINDS
+@pytest.mark.parametrize("server", ["postgres", "maria"])
+@pytest.mark.parametrize("seed", range(2))
+def test_servers_leave_the_same_when_batches_come_in_any_order(
+    request: pytest.FixtureRequest, kind: str, server: str, seed: int
+) -> None:
+    written = written_as(request, server)
+    table = Table(kind, written.new_table(COLUMNS[kind]), written.connect)
+    chance = random.Random(seed)
+    moments = [(key, sequence) for key in range(4) for sequence in range(1, 8)]
+    events = [Event(*moment, chance.choice(["a", "b", "B", None])) for moment in chance.sample(moments, 20)]
+    batches = [chance.choices(events, k=8) for _ in range(4)]
+
+    for batch in batches:
+        table.merge(batch)
+
+    assert table.rows == expected(kind, [event for batch in batches for event in batch])
+
+
+# --- one rule each -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=list(COLUMNS))
+def table(request: pytest.FixtureRequest) -> Table:
+    """Return a target of SQLite: the servers' own ways are in the tests of random histories and of ties."""
+    written = written_as(request, "sqlite")
+    return Table(request.param, written.new_table(COLUMNS[request.param]), written.connect)
+
+
+def test_deleted_row_stays_away_when_an_older_one_comes_late(table: Table) -> None:
+    first = [Event(1, 1, "a"), Event(2, 5, None)]
+    late = [Event(1, 3, None), Event(2, 4, "late")]
+
+    table.merge(first)
+    table.merge(late)
+    table.merge([Event(1, 2, "late")])
+
+    assert table.rows == expected(table.kind, [*first, *late, Event(1, 2, "late")])
+    assert [row[0] for row in table.rows if row[-1] is None or table.kind == "newest"] == []
+
+
+def test_row_comes_back_when_it_is_newer_than_its_delete(table: Table) -> None:
+    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b")]
+
+    for event in events:
+        table.merge([event])
+
+    assert table.rows == expected(table.kind, events)
+
+
+@pytest.mark.parametrize(
+    ("server", "other"), [("sqlite", "b"), ("sqlite", None), ("postgres", "A"), ("maria", "A"), ("maria", "a ")]
+)
+@KINDS
+def test_tie_is_refused_before_anything_is_written_when_two_rows_differ(
+    request: pytest.FixtureRequest, kind: str, server: str, other: str | None
+) -> None:
+    """On MariaDB also where the collation takes the two for equal."""
+    written = written_as(request, server)
+    table = Table(kind, written.new_table(COLUMNS[kind]), written.connect)
+    table.merge([Event(1, 1, "a")])
+    before = table.rows
+
+    with pytest.raises(MergeTieError, match="1 row has the same id, at as a different row in the target"):
+        table.merge([Event(1, 1, other), Event(2, 1, "x")])
+    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+        table.merge([Event(3, 1, other), Event(3, 1, "a")])
+
+    assert table.rows == before
+    assert table.sink.staged("5e8c9902") == []
+
+
+def test_tie_with_a_delete_is_refused_when_the_row_comes_later(table: Table) -> None:
+    table.merge([Event(1, 1, None)])
+
+    with pytest.raises(MergeTieError):
+        table.merge([Event(1, 1, "a")])
+
+
+@pytest.mark.parametrize("column", ["id", "at"])
+def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(table: Table, column: str) -> None:
+    rows = frame([Event(1, 1, "a"), Event(2, 2, "b")]).astype({column: "Int64"})
+    rows.loc[1, column] = pd.NA
+
+    with pytest.raises(MergeNullError, match=f"{column!r}: 1 row has NULL"):
+        table.merge([], rows)
+    assert table.rows == []
+
+
+def test_whole_row_is_asked_for_when_a_column_is_missing(table: Table) -> None:
+    connection = table.connect()
+    cursor = connection.cursor()
+    cursor.execute(f"ALTER TABLE {table.name} ADD COLUMN note varchar(9)")
+    connection.commit()
+    connection.close()
+
+    with pytest.raises(TargetTableError, match="'note' is missing in the rows, and a merge replaces whole rows"):
+        table.merge([Event(1, 1, "a")])
+
+
+def test_other_key_is_refused_when_deletes_are_remembered_by_the_first_one(table: Table) -> None:
+    table.merge([Event(1, 1, "a")])
+    other = table.sink.merging(Merge.of(["id", "word"], "at", table.kind == "history"))
+
+    with pytest.raises(TargetTableError, match="its deletes are remembered by at, id"):
+        other.stage(BatchId(JOB, EPOCH, 9), 1, frame([Event(1, 1, "a")]))
+
+
+def test_columns_of_a_history_are_those_that_are_named_when_it_is_given(written: Written) -> None:
+    name = written.new_table("id integer, since integer, word varchar(9), until integer")
+    merge = Merge.of("id", "since", History("since", "until"))
+    sink = written.sink(name, merge=merge)
+
+    for version, since in enumerate((5, 3), 1):
+        output = sink.stage(BatchId(JOB, EPOCH, version), 1, pd.DataFrame({"id": [1], "since": [since], "word": ["x"]}))
+        sink.publish(output)
+
+    assert sorted(written.rows(f"SELECT since, until FROM {name}")) == [(3, 5), (5, None)]
+
+
+def test_rows_compare_from_the_first_column_on_when_several_order_them(written: Written) -> None:
+    name = written.new_table("id integer, at integer, line integer")
+    sink = written.sink(name, merge=Merge.of("id", ["at", "line"]))
+    # The one that was there before the first merge has no place in the order, and is older than all.
+    written.sql(f"INSERT INTO {name} VALUES (1, NULL, NULL)")
+
+    for version, (at, line) in enumerate([(1, 9), (2, 1), (2, 3), (2, 2), (1, 99)], 1):
+        output = sink.stage(BatchId(JOB, EPOCH, version), 1, pd.DataFrame({"id": [1], "at": [at], "line": [line]}))
+        sink.publish(output)
+
+    assert written.rows(f"SELECT * FROM {name}") == [(1, 2, 3)]
+
+
+def test_create_table_has_key_and_history_when_the_target_is_missing(written: Written) -> None:
+    name = f"versions_{written.kind}"
+    sink = written.sink(name, merge=rules("history"))
+    with pytest.raises(TargetTableError, match="PRIMARY KEY") as caught:
+        sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")]))
+
+    written.sql(str(caught.value).partition("Create it: ")[2])
+    sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")])))
+
+    assert written.rows(f"SELECT valid_from, valid_to FROM {name}") == [(1, None)]
+
+
+# --- what a merge is told -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"keys": []}, KeyColumnError, "no key is given"),
+        ({"sequence_by": []}, InvalidValueError, "sequence_by names no column"),
+        ({"keys": ["id", "id"]}, KeyColumnError, "named twice"),
+        ({"sequence_by": "id"}, KeyColumnError, "named twice"),
+        ({"sequence_by": ["at", "line"], "history": True}, InvalidValueError, "names 2. Name one"),
+        ({"history": History("id", "until")}, InvalidValueError, "neither is a key"),
+        ({"history": History("since", "at")}, InvalidValueError, "valid_to is not sequence_by"),
+    ],
+)
+def test_merge_is_refused_when_its_columns_do_not_go_together(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Merge.of(**({"keys": "id", "sequence_by": "at"} | options))
+
+
+def test_history_is_refused_when_both_ends_are_one_column() -> None:
+    with pytest.raises(InvalidValueError, match="Name two columns"):
+        History("at", "at")
+
+
+@pytest.mark.parametrize("history", [False, True, History("since", "until")])
+def test_merge_is_the_same_when_read_from_its_record(history: bool | History) -> None:
+    merge = Merge.of(["id", "site"], "at", history)
+
+    assert Merge.from_record(merge.record()) == merge
+
+
+def test_deletes_are_marked_when_they_are_told_in_any_way() -> None:
+    rows = pd.DataFrame({"id": [1, 2, 3], "at": [1, 1, 1], "gone": [True, None, False]})
+    merge = Merge.of("id", "at")
+
+    assert list(events_of(rows, merge)[DELETED]) == [False] * 3
+    assert list(events_of(rows, merge, "gone")[DELETED]) == [True, False, False]
+    assert list(events_of(rows, merge, lambda rows: rows.id > 1)[DELETED]) == [False, True, True]
+    missing = pd.DataFrame({"id": [9], "at": [7], "more": ["x"]})
+    found = events_of(rows, merge, missing=missing)
+    assert list(found[DELETED]) == [False, False, False, True]
+    assert (list(found["id"]), str(found["id"].dtype), "more" in found) == ([1, 2, 3, 9], "Int64", False)
+
+
+def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
+    rows, merge = pd.DataFrame({"id": [1], "at": [1]}), Merge.of("id", "at")
+    with pytest.raises(InvalidValueError, match="deletes='gone' is no column"):
+        events_of(rows, merge, "gone")
+    with pytest.raises(KeyColumnError, match="'at': missing have no such column"):
+        events_of(rows, merge, missing=rows[["id"]])
+    with pytest.raises(KeyColumnError, match="'line': the rows have no such column"):
+        events_of(rows, Merge.of("id", "line"))
+    with pytest.raises(ReservedNameError):
+        events_of(rows.assign(**{DELETED: 1}), merge)
+
+
+def test_missing_rows_are_deleted_when_they_are_given_with_the_batch(table: Table) -> None:
+    table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
+    rows = events_of(frame([Event(3, 2, "c")]), rules(table.kind), missing=pd.DataFrame({"id": [1], "at": [3]}))
+
+    output = table.sink.stage(BatchId(JOB, EPOCH, 9), 1, rows)
+    table.sink.publish(output)
+
+    events = [Event(1, 1, "a"), Event(2, 1, "b"), Event(3, 2, "c"), Event(1, 3, None)]
+    assert table.rows == expected(table.kind, events)
