@@ -26,7 +26,7 @@ from moto import mock_aws
 
 from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
-from tests.support import maven_jars
+from tests.support import maven_jars, table_formats
 from tests.support.moto_server import MotoServer, OneAtATime
 
 pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
@@ -113,12 +113,6 @@ def find_jdbc_jars() -> list[tuple[str, Path]]:
     """Return the JDBC drivers that are installed; tests that need another one say so."""
     folder = Path(os.environ.get(JDBC_FOLDER, "/usr/share/java"))
     return [(name, folder / name) for name in JDBC_JARS if (folder / name).exists()]
-
-
-TABLE_EXTENSIONS = (
-    "io.delta.sql.DeltaSparkSessionExtension",
-    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-)
 
 
 class Clock:
@@ -268,7 +262,7 @@ def spark(endpoint: str) -> Iterator[Any]:
         "spark.sql.session.timeZone": "Europe/London",
         "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-"),
     }
-    settings |= table_conf()
+    settings |= table_formats.start_conf()
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -277,29 +271,13 @@ def spark(endpoint: str) -> Iterator[Any]:
     session.stop()
 
 
-def table_conf() -> dict[str, str]:
-    """Return what a Spark session needs from its start for Delta Lake and Iceberg; nothing without their jars."""
-    names = [jar.name for jar in maven_jars.jars().paths]
-    if not any(name.startswith("delta-") for name in names):
-        return {}
-    return {"spark.sql.extensions": ",".join(TABLE_EXTENSIONS)}
-
-
 @pytest.fixture(scope="session")
 def spark_with_tables(spark_with_packages: Any) -> Any:
     """Return another session of that Spark, with the connectors of Delta Lake and of a catalog `lake` of Iceberg."""
-    if not table_conf():
+    if not table_formats.start_conf():
         pytest.skip(f"{maven_jars.UNREACHABLE}: no connectors for Spark {version('pyspark')}")
     session = spark_with_packages.newSession()
-    settings = {
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # By default 50 tasks read the log of each table.
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": tempfile.mkdtemp(prefix="lake-"),
-    }
-    for name, value in settings.items():
+    for name, value in table_formats.catalog_conf(tempfile.mkdtemp(prefix="lake-")).items():
         session.conf.set(name, value)
     return session
 

@@ -1,6 +1,6 @@
 """One attempt at a batch in a process of its own.
 
-    python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER]
+    python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER [FORMAT WAREHOUSE]]
 
 It writes 100 rows with Spark. As long as the folder GATE exists its tasks wait in the middle of them, and say so by a
 file ``inside`` there, which holds the process id of their executor.
@@ -22,7 +22,9 @@ from pyspark.sql import SparkSession
 from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.support import maven_jars
 from tests.support.patience import PATIENCE
+from tests.support.table_formats import catalog_conf, start_conf
 
 ROWS = 100
 LEASE = timedelta(seconds=3)
@@ -54,21 +56,28 @@ def held(gate: str) -> Any:
     return passed
 
 
-def attempt(spark: SparkSession, watermarks: Watermarks, target: str, run_id: str, gate: str) -> str:
+def attempt(
+    spark: SparkSession, watermarks: Watermarks, target: str, run_id: str, gate: str, format: str = "parquet"
+) -> str:
     """Take the new rows and write them; return the outcome of the commit."""
     with IncrementalJob(watermarks, "repairs", run_id, spark=spark, lease=LEASE) as job:
         rows = job.rows_since(spark.range(0, ROWS, 1, 4), "id")
-        job.write(rows.mapInPandas(held(gate), rows.schema), target)
+        job.write(rows.mapInPandas(held(gate), rows.schema), target, format=format)
         return job.commit()
 
 
 if __name__ == "__main__":
-    table, endpoint, target, run_id, gate, master = [*sys.argv[1:], "local[2]"][:6]
+    table, endpoint, target, run_id, gate, *more = sys.argv[1:]
+    master, kind, warehouse = [*more, *("local[2]", "parquet", "")[len(more) :]]
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     # The tasks of a cluster import this module, and look for it where its driver does.
     on_cluster = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
                   "spark.executorEnv.PYTHONPATH": os.getcwd()}  # fmt: skip
-    for name, value in (spark_conf(endpoint) | on_cluster).items():
+    settings = spark_conf(endpoint) | on_cluster
+    if warehouse:
+        settings |= start_conf() | catalog_conf(warehouse)
+        settings["spark.jars"] = ",".join([settings["spark.jars"], *map(str, maven_jars.jars().paths)])
+    for name, value in settings.items():
         builder = builder.config(name, value)
-    outcome = attempt(builder.getOrCreate(), Watermarks(table, endpoint_url=endpoint), target, run_id, gate)
+    outcome = attempt(builder.getOrCreate(), Watermarks(table, endpoint_url=endpoint), target, run_id, gate, kind)
     sys.stdout.write(f"outcome={outcome}\n")

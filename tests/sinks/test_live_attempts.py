@@ -18,6 +18,7 @@ import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import RunInProgressError
+from scripts.helpers.sinks import Output, opened
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.sinks.attempt import ROWS, attempt
@@ -55,12 +56,12 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def run_when_free(spark: Any, watermarks: Watermarks, target: str, run_id: str) -> str:
+def run_when_free(spark: Any, watermarks: Watermarks, target: str, run_id: str, format: str = "parquet") -> str:
     """Run as soon as nobody's lease is in the way: a heartbeat that is stopped lets it end."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            return attempt(spark, watermarks, target, run_id, "/nonexistent")
+            return attempt(spark, watermarks, target, run_id, "/nonexistent", format)
         except RunInProgressError:
             assert time.monotonic() < end
             time.sleep(0.2)
@@ -133,3 +134,44 @@ def test_every_row_is_at_the_target_once_when_an_executor_and_the_driver_of_a_cl
     assert Counter(row.id for row in spark.read.parquet(target).collect()) == Counter(range(ROWS))
     assert watermarks.latest("repairs").unpublished == ()
     assert {finding.kind for finding in examine_targets(watermarks, "repairs", spark=spark)} <= {"staged leftover"}
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_every_row_is_in_the_table_once_when_a_stopped_attempt_goes_on(
+    dynamodb: Any, endpoint: str, spark_with_tables: Any, tmp_path: Path, format: str
+) -> None:
+    spark, table = spark_with_tables, f"table-{tmp_path.name}"
+    watermarks = Watermarks(table, dynamodb)
+    watermarks.create_table()
+    warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
+    target = f"{tmp_path}/repairs" if format == "delta" else "lake.raw.repairs"
+    gate = tmp_path / "gate"
+    gate.mkdir()
+
+    def seen() -> Counter[int]:
+        if format == "delta":
+            rows = spark.read.format("delta").load(target)
+        else:
+            spark.sql(f"REFRESH TABLE {target}")  # Else what this session has read before.
+            rows = spark.table(target)
+        return Counter(row.id for row in rows.collect())
+
+    with older_attempt(table, endpoint, target, "jr_1", str(gate), "local[2]", format, warehouse) as older:
+        wait_for(gate / "inside", older)
+        os.killpg(older.pid, signal.SIGSTOP)
+        outcome = run_when_free(spark, watermarks, target, "jr_2", format)
+        seen_meanwhile = seen()
+        shutil.rmtree(gate)
+        os.killpg(older.pid, signal.SIGCONT)
+        said, errors = older.communicate(timeout=PATIENCE)
+
+    assert outcome == "done"
+    assert (older.returncode, said) == (0, "outcome=already\n"), errors
+    assert seen_meanwhile == seen() == Counter(range(ROWS))
+    assert watermarks.latest("repairs").version == 1
+    assert watermarks.latest("repairs").unpublished == ()
+    (record,) = watermarks.history("repairs")[0].change.outputs
+    sink = opened(Output.from_record(record), spark, None)
+    assert sink is not None
+    assert sink.staged(record["job"]) == []

@@ -1,0 +1,28 @@
+"""What a Spark session needs for Delta Lake and Iceberg, where Maven has copied their connectors."""
+
+from __future__ import annotations
+
+from tests.support import maven_jars
+
+EXTENSIONS = (
+    "io.delta.sql.DeltaSparkSessionExtension",
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+)
+
+
+def start_conf() -> dict[str, str]:
+    """Return what a session needs from its start, beside the jars; nothing without connectors."""
+    names = [jar.name for jar in maven_jars.jars().paths]
+    return {"spark.sql.extensions": ",".join(EXTENSIONS)} if any(name.startswith("delta-") for name in names) else {}
+
+
+def catalog_conf(warehouse: str) -> dict[str, str]:
+    """Return what may be set later: Delta's catalog, and one of Iceberg that is called `lake`."""
+    return {
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # By default 50 tasks read the log of each table.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": warehouse,
+    }
