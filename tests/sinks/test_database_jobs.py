@@ -1,0 +1,260 @@
+"""Jobs that write to a database: who brings a batch there, whatever becomes of the runs."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.errors import MergeTieError, TargetError, UnpublishedError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DatabaseSink
+from scripts.helpers.watermarks import Watermarks
+from tests.conftest import REPOSITORY
+from tests.support.steps import KilledError
+
+JOB = "repairs"
+
+
+class World:
+    """A job that copies rows of pandas to a table of SQLite."""
+
+    def __init__(self, watermarks: Watermarks, path: Path) -> None:
+        self.watermarks, self.path = watermarks, path
+        connection = self.connect()
+        connection.execute("CREATE TABLE repairs (id integer, word text)")
+        connection.commit()
+        connection.close()
+        self.source = pd.DataFrame({"id": [1, 2, 3]})
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
+
+    @property
+    def sink(self) -> DatabaseSink:
+        return DatabaseSink("repairs", connect=self.connect, name="shop")
+
+    def begin(self, run_id: str) -> IncrementalJob:
+        return IncrementalJob(self.watermarks, JOB, run_id).__enter__()
+
+    def stage(self, job: IncrementalJob) -> None:
+        job.write(job.rows_since(self.source, "id"), self.sink)
+
+    def run(self, run_id: str, mode: Any = "enable") -> None:
+        with IncrementalJob(self.watermarks, JOB, run_id, mode=mode) as job:
+            self.stage(job)
+
+    @property
+    def seen(self) -> list[int]:
+        return [row[0] for row in self._rows("SELECT id FROM repairs ORDER BY id")]
+
+    @property
+    def staged(self) -> list[str]:
+        found = self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'glue%'")
+        return [name for (name,) in found if name != "glue_watermarks_batches"]
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection = self.connect()
+        found = connection.execute(query).fetchall()
+        connection.close()
+        return found
+
+
+@pytest.fixture
+def world(watermarks: Watermarks, tmp_path: Path) -> World:
+    return World(watermarks, tmp_path / "shop.db")
+
+
+def die(*_: Any) -> None:
+    raise KilledError
+
+
+def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: World) -> None:
+    job = world.begin("jr_1")
+    world.stage(job)
+    before = world.seen
+
+    job.__exit__(None, None, None)
+
+    assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
+    (entry,) = world.watermarks.history(JOB)
+    assert entry.change.outputs[0]["target"] == "database://shop/repairs"
+
+
+def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit(
+    world: World, endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sinks.database_attempt", world.watermarks.table_name, endpoint, str(world.path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    killed = done.returncode, world.seen, len(world.staged), world.watermarks.latest(JOB).version
+
+    world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
+    job = world.begin("jr_2")
+    world.stage(job)
+    resumed = world.seen
+    job.__exit__(None, None, None)
+
+    assert killed == (-signal.SIGKILL, [], 1, 1), done.stderr
+    assert (resumed, world.seen, world.staged) == ([1, 2, 3], [1, 2, 3, 4], [])
+    assert "event=publication_waits job=repairs version=1 target=database://shop/repairs" in caplog.text
+    assert world.watermarks.latest(JOB).unpublished == ()
+
+
+def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: World) -> None:
+    job = world.begin("jr_1")
+    world.stage(job)
+    world.watermarks.discard_plan(JOB, why="2 was wrong")
+    world.source = pd.DataFrame({"id": [1, 22]})
+
+    world.run("jr_2")
+
+    assert (world.seen, world.staged) == ([1, 22], [])
+
+
+def test_rows_come_once_when_two_attempts_had_staged_before_either_committed(world: World) -> None:
+    older = world.begin("jr_1")
+    world.stage(older)
+    newer = world.begin("jr_1")
+    world.stage(newer)
+
+    outcomes = newer.commit(), older.commit()
+
+    assert outcomes == ("done", "already")
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = world.begin("jr_1")
+    world.stage(older)
+    newer = world.begin("jr_1")
+    world.stage(newer)
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseSink, "publish", die)
+        with pytest.raises(KilledError):
+            newer.commit()
+
+    older.commit()
+
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run("jr_1")
+    world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseSink, "publish", die)
+        with pytest.raises(KilledError):
+            world.run("jr_2")
+    world.watermarks.rewind(JOB, to_version=1, why="4 was wrong")
+    world.source = pd.DataFrame({"id": [1, 2, 3, 5]})
+
+    world.run("jr_3")
+
+    assert (world.seen, world.staged) == ([1, 2, 3, 5], [])
+
+
+def test_batch_waits_and_the_error_says_so_when_the_target_does_not_take_it(world: World) -> None:
+    job = world.begin("jr_1")
+    world.stage(job)
+    connection = world.connect()
+    connection.execute("CREATE UNIQUE INDEX one ON repairs (id)")
+    connection.execute("INSERT INTO repairs VALUES (2, 'by hand')")
+    connection.commit()
+
+    with pytest.raises(UnpublishedError, match="version 1 is committed"):
+        job.__exit__(None, None, None)
+    blocked = world.seen
+    connection.execute("DELETE FROM repairs")
+    connection.commit()
+    connection.close()
+    world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
+    world.run("jr_2")
+
+    assert (blocked, world.seen) == ([2], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("mode", ["pause", "disable"])
+def test_retry_of_a_run_that_saves_nothing_is_refused_when_it_would_append_again(world: World, mode: Any) -> None:
+    world.run("jr_1", mode)
+
+    with pytest.raises(TargetError, match="Use another run id"):
+        world.run("jr_1", mode)
+    world.run("jr_2", mode)
+
+    assert world.seen == [1, 1, 2, 2, 3, 3]
+
+
+# --- merges ---------------------------------------------------------------------------------------------
+
+
+def merge(world: World, run_id: str, rows: list[tuple[int, int, str]], **options: Any) -> int:
+    frame = pd.DataFrame(rows, columns=["id", "at", "word"])
+    sink = DatabaseSink("parts", connect=world.connect, name="shop")
+    mode = options.pop("mode", "enable")
+    with IncrementalJob(world.watermarks, "parts", run_id, mode=mode) as job:
+        found = job.rows_since(frame, "at", lookback=5, sink="merge")
+        return job.merge(found, sink, keys="id", sequence_by="at", **options)
+
+
+@pytest.fixture
+def parts(world: World) -> World:
+    connection = world.connect()
+    connection.execute("CREATE TABLE parts (id integer PRIMARY KEY, at integer, word text)")
+    connection.commit()
+    connection.close()
+    return world
+
+
+def parts_of(world: World) -> list[Any]:
+    return world._rows("SELECT * FROM parts ORDER BY id")
+
+
+def test_rows_that_come_again_leave_the_same_when_a_job_merges_with_a_lookback(parts: World) -> None:
+    options: dict[str, Any] = {"deletes": lambda rows: rows.word == "gone"}
+
+    counts = [
+        merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b"), (1, 3, "c")], **options),
+        merge(parts, "jr_2", [(1, 1, "a"), (2, 2, "b"), (1, 3, "c"), (2, 4, "gone"), (3, 4, "d")], **options),
+        merge(parts, "jr_3", [(1, 1, "a"), (2, 2, "b"), (1, 3, "c"), (2, 4, "gone"), (3, 4, "d")], **options),
+    ]
+
+    assert counts == [2, 3, 3]
+    assert parts_of(parts) == [(1, 3, "c"), (3, 4, "d")]
+
+
+def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: World) -> None:
+    merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")])
+    parts.watermarks.reset("parts", why="all again")
+
+    merge(parts, "jr_2", [(1, 1, "a"), (2, 2, "b"), (2, 3, "c")])
+
+    assert parts_of(parts) == [(1, 1, "a"), (2, 3, "c")]
+
+
+def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_other_rows(parts: World) -> None:
+    merge(parts, "jr_1", [(1, 1, "a")], mode="disable")
+    merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")], mode="disable")
+
+    assert parts_of(parts) == [(1, 1, "a"), (2, 2, "b")]
+
+
+def test_nothing_is_committed_when_two_rows_are_tied(parts: World) -> None:
+    with pytest.raises(MergeTieError):
+        merge(parts, "jr_1", [(1, 1, "a"), (1, 1, "b")])
+
+    assert (parts_of(parts), parts.watermarks.latest("parts").version) == ([], 0)
