@@ -17,7 +17,7 @@ from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.rows import RowPlanning
 from scripts.helpers.batch.strategies import Beginning, begin
 from scripts.helpers.batch.writing import BatchWriter
-from scripts.helpers.errors import PlanConflictError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError
 from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
@@ -491,6 +491,8 @@ class IncrementalJob:
             As `write`.
         """
         rules = Merge.of(keys, sequence_by, history)
+        if not hasattr(target, "merging"):
+            raise InvalidValueError(f"{target!r} is no target that rows are merged into. Give a DatabaseSink.")
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 
     def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:

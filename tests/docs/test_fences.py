@@ -20,6 +20,7 @@ RUN = {
     ("glue.md", "python"): "glue/test_glue_page.py::test_example_takes_each_file_once",
     ("job-runs.md", "python"): "job_runs/test_job_runs_page.py::test_examples_of_the_page_work",
     ("job-runs.md", "mermaid"): "job_runs/test_job_runs_page.py::test_page_is_short_and_draws_legal_moves_only",
+    ("merge.md", "python"): "docs/test_merge_page.py::test_table_is_that_of_the_page",
     ("metrics.md", "console"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("metrics.md", "python"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("migrate.md", "python"): "docs/test_migrate_page.py::test_jobs_move_as_told",
@@ -40,6 +41,7 @@ RUN = {
 """Which test runs the blocks of a page in a language."""
 NOT_RUN = {
     ("files.md", "mermaid"): "a picture, which only a browser draws",
+    ("merge.md", "text"): "a part of a job: sinks/test_database_on_spark.py merges rows with missing ones",
     ("protocol.md", "mermaid"): "a picture, which only a browser draws",
     ("rows.md", "mermaid"): "a picture, which only a browser draws",
     ("api.md", "{eval-rst}"): "for Sphinx: test_site.py builds it, and a name that is not there fails the build",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,16 @@ def test_batch_is_there_once_when_the_page_is_followed_again(watermarks: Waterma
     names["repairs"] = pd.DataFrame({"id": [1, 2], "last_modified": stamps})
     names["parts"] = pd.DataFrame({"id": [1, 2], "import_date": ["2026-11-22", "2026-11-23"]})
     names["shifts"] = names["parts"]
+    names["bookings"], names["shop"] = pd.DataFrame({"id": [1, 2]}), str(tmp_path / "shop.db")
+    shop = sqlite3.connect(names["shop"])
+    shop.execute("CREATE TABLE bookings (id integer)")
+    shop.commit()
 
     found = run_page("sinks.md", names)
 
-    assert found == 4
+    assert found == 5
+    assert shop.execute("SELECT id FROM bookings ORDER BY id").fetchall() == [(1,), (2,)]
+    shop.close()
     assert {path.parent.name for path in (tmp_path / "parts").rglob("part-*")} == {
         "import_date=2026-11-22",
         "import_date=2026-11-23",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -54,34 +53,6 @@ def test_table_has_a_batch_once_when_the_loop_of_the_page_writes_it(
     else:
         found = DeltaTable(f"{tmp_path}/repairs").to_pyarrow_table()
     assert (sorted(found["id"].to_pylist()), head.unpublished) == ([1, 1, 2, 2], ())
-
-
-@pytest.fixture
-def connection() -> sqlite3.Connection:
-    made = sqlite3.connect(":memory:")
-    made.execute("CREATE TABLE repairs (id INTEGER PRIMARY KEY, status TEXT, last_modified TEXT)")
-    return made
-
-
-OLD, NEW = (1, "open", "2026-03-01"), (1, "done", "2026-03-02")
-
-
-def test_database_keeps_the_newer_row_when_a_late_run_writes_the_older(
-    page: dict[str, Any], connection: sqlite3.Connection
-) -> None:
-    for row in (OLD, NEW, OLD):
-        page["write_to_database"](connection, [row])
-
-    assert connection.execute("SELECT * FROM repairs").fetchall() == [NEW]
-
-
-def test_database_goes_back_when_the_guard_is_left_out(page: dict[str, Any], connection: sqlite3.Connection) -> None:
-    unguarded = page["UPSERT"].rpartition("WHERE")[0]
-
-    for row in (OLD, NEW, OLD):
-        connection.execute(unguarded, row)
-
-    assert connection.execute("SELECT * FROM repairs").fetchall() == [OLD]
 
 
 def test_diagram_names_every_transition_when_compared_with_the_records() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import MergeTieError, TargetError, UnpublishedError
+from scripts.helpers.errors import InvalidValueError, MergeTieError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
@@ -52,16 +52,16 @@ class World:
 
     @property
     def seen(self) -> list[int]:
-        return [row[0] for row in self._rows("SELECT id FROM repairs ORDER BY id")]
+        return [row[0] for row in self.query("SELECT id FROM repairs ORDER BY id")]
 
     @property
     def staged(self) -> list[str]:
-        found = self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'glue%'")
+        found = self.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'glue%'")
         return [name for (name,) in found if name != "glue_watermarks_batches"]
 
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
         connection = self.connect()
-        found = connection.execute(query).fetchall()
+        found = connection.execute(statement).fetchall()
         connection.close()
         return found
 
@@ -221,7 +221,7 @@ def parts(world: World) -> World:
 
 
 def parts_of(world: World) -> list[Any]:
-    return world._rows("SELECT * FROM parts ORDER BY id")
+    return world.query("SELECT * FROM parts ORDER BY id")
 
 
 def test_rows_that_come_again_leave_the_same_when_a_job_merges_with_a_lookback(parts: World) -> None:
@@ -246,7 +246,7 @@ def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: World) 
     assert parts_of(parts) == [(1, 1, "a"), (2, 3, "c")]
 
 
-def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_other_rows(parts: World) -> None:
+def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_otherquery(parts: World) -> None:
     merge(parts, "jr_1", [(1, 1, "a")], mode="disable")
     merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")], mode="disable")
 
@@ -258,3 +258,11 @@ def test_nothing_is_committed_when_two_rows_are_tied(parts: World) -> None:
         merge(parts, "jr_1", [(1, 1, "a"), (1, 1, "b")])
 
     assert (parts_of(parts), parts.watermarks.latest("parts").version) == ([], 0)
+
+
+def test_merge_is_refused_when_the_target_is_a_path(parts: World) -> None:
+    rows = pd.DataFrame({"id": [1], "at": [1]})
+    target: Any = "s3://raw/parts"
+
+    with pytest.raises(InvalidValueError, match="Give a DatabaseSink"), parts.begin("jr_1") as job:
+        job.merge(job.rows_since(rows, "at"), target, keys="id", sequence_by="at")

@@ -101,10 +101,12 @@ def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written:
     table = written.new_table("id bigint PRIMARY KEY, at bigint, word varchar(9)")
     rules = Merge.of("id", "at")
     sink = sink_of(jdbc, written, table, merge=rules)
-    batches = [[(1, 1, "a"), (1, 2, "b"), (2, 5, "gone")], [(2, 4, "late"), (3, 1, "c")]]
+    batches = [[(1, 1, "a"), (1, 2, "b"), (2, 5, "gone")], [(2, 4, "late"), (3, 1, "c"), (4, 2, "d")]]
+    missing = jdbc.createDataFrame([(4, 3)], "id long, at long")
 
     for version, batch in enumerate(batches, 1):
-        rows = events_of(jdbc.createDataFrame(batch, "id long, at long, word string"), rules, "word = 'gone'")
+        frame = jdbc.createDataFrame(batch, "id long, at long, word string")
+        rows = events_of(frame, rules, "word = 'gone'", missing)
         output = sink.stage(BatchId(JOB, EPOCH, version), 1, rows)
         sink.publish(output)
         sink.clear(output)

@@ -1,0 +1,37 @@
+"""The jobs of docs/merge.md, over again with late rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scripts.helpers.watermarks import Watermarks
+from tests.docs.pages import run_page
+
+
+def test_table_is_that_of_the_page_when_its_jobs_are_run(watermarks: Watermarks, tmp_path: Path) -> None:
+    now = datetime.now(timezone.utc)
+    repairs = pd.DataFrame(
+        {"id": [1, 2, 1, 2], "status": ["open", "open", "done", "deleted"], "changed": ["1", "2", "3", "4"]}
+    )
+    repairs["last_modified"] = [now - timedelta(hours=hours) for hours in (4, 3, 2, 1)]
+    names: dict[str, Any] = {"watermarks": watermarks, "shop": str(tmp_path / "shop.db"), "repairs": repairs}
+    names["lookback"] = timedelta(hours=9)
+
+    found = run_page("merge.md", names)
+
+    connection = sqlite3.connect(names["shop"])
+    assert found == 2
+    assert connection.execute("SELECT * FROM repairs").fetchall() == [(1, "done", "3")]
+    assert connection.execute("SELECT * FROM glue_watermarks_deleted_repairs").fetchall() == [(2, "4")]
+    assert sorted(connection.execute("SELECT id, valid_from, valid_to FROM repair_history")) == [
+        (1, "1", "3"),
+        (1, "3", None),
+        (2, "2", "4"),
+        (2, "4", None),
+    ]
+    connection.close()
