@@ -253,18 +253,34 @@ def forward(made: type, name: str) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    ("kind", "step"),
-    [
-        *(("sqlite", step) for step in ("stage", "publish", "clear", "sweep")),
-        ("postgres", "publish"),
-        ("maria", "publish"),
-    ],
-)
-def test_rows_are_there_once_when_a_process_dies_at_any_statement(
-    request: pytest.FixtureRequest, kind: str, step: str, after: bool
+@SERVERS
+def test_rows_are_there_once_when_publishers_die_at_every_statement_in_turn(
+    request: pytest.FixtureRequest, kind: str, after: bool
 ) -> None:
     written = written_as(request, kind)
+    table = written.new_table("id integer, word varchar(20)")
+    output = written.sink(table).stage(BATCH, 1, ROWS)
+    seen_after = []
+    for statement in range(1, 60):
+        connect, left = dying(written, statement, after=after)
+        try:
+            written.sink(table, connect).publish(output)
+        except KilledError:
+            seen_after.append(seen(written, table))
+        if left[0] > 0:
+            break
+
+    assert [found for found in seen_after if found not in ([], ALL)] == []
+    assert len(seen_after) == statement - 1 > 4
+    assert seen(written, table) == ALL
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", ["stage", "publish", "clear", "sweep"])
+def test_rows_are_there_once_when_a_process_dies_at_any_statement(
+    request: pytest.FixtureRequest, step: str, after: bool
+) -> None:
+    written = written_as(request, "sqlite")
     table = written.new_table("id integer, word varchar(20)")
     written.sink(table).stage(batch(1), 1, ROWS)
     died = 0
@@ -356,6 +372,25 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
         thread.join(PATIENCE)
 
     assert waited == (True, [])
+    assert seen(written, table) == ALL
+
+
+def test_transaction_is_rolled_back_when_a_pool_keeps_the_connection(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "postgres")
+    table = written.new_table("id integer UNIQUE, word text")
+    pooled = written.connect()
+    kept = type("Kept", (Mortal,), {"__module__": "psycopg", "close": lambda self: None})
+    forward(kept, "autocommit")
+    sink = written.sink(table, lambda: kept(pooled, [0], False))
+    output = sink.stage(BATCH, 1, ROWS)
+    written.sql(f"INSERT INTO {table} VALUES (2, 'by hand')")
+
+    with pytest.raises(TargetError, match="a constraint of the table is violated"):
+        sink.publish(output)
+    written.sql(f"DELETE FROM {table}")
+    sink.publish(output)
+    pooled.close()
+
     assert seen(written, table) == ALL
 
 

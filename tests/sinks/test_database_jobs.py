@@ -246,7 +246,7 @@ def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: World) 
     assert parts_of(parts) == [(1, 1, "a"), (2, 3, "c")]
 
 
-def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_otherquery(parts: World) -> None:
+def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_other_rows(parts: World) -> None:
     merge(parts, "jr_1", [(1, 1, "a")], mode="disable")
     merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")], mode="disable")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from scripts.helpers.sinks.merging import DELETED
 from tests.sinks import merge_reference
 from tests.sinks.merge_reference import Event
 from tests.support.database_fixtures import written_as
+from tests.support.patience import PATIENCE
 from tests.support.written import EPOCH, JOB, Written
 
 COLUMNS = {
@@ -92,7 +94,7 @@ def histories(draw: Any) -> list[list[Event]]:
 
 
 @KINDS
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(batches=histories())
 def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]
@@ -258,6 +260,40 @@ def test_create_table_has_key_and_history_when_the_target_is_missing(written: Wr
     sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")])))
 
     assert written.rows(f"SELECT valid_from, valid_to FROM {name}") == [(1, None)]
+
+
+@pytest.mark.parametrize("server", ["postgres", "maria"])
+def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.FixtureRequest, server: str) -> None:
+    """Also in a table that does not hold its key to be unique."""
+    written = written_as(request, server)
+    table = Table("newest", written.new_table("id integer, at integer, word varchar(9)"), written.connect)
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Held(DatabaseSink):
+        """Waits in its transaction, before it looks for the keys."""
+
+        def _check_ties(self, *arguments: Any) -> None:
+            super()._check_ties(*arguments)
+            inside.set()
+            go_on.wait(PATIENCE)
+
+    outputs = []
+    for version in (1, 2):
+        rows = events_of(frame([Event(1, version, "a")]), rules("newest"))
+        outputs.append(table.sink.stage(BatchId(JOB, EPOCH, version), 1, rows))
+    held = Held(table.name, connect=written.connect, name="shop")
+    newer = threading.Thread(target=held.publish, args=[outputs[1]])
+    older = threading.Thread(target=table.sink.publish, args=[outputs[0]])
+    newer.start()
+    assert inside.wait(PATIENCE)
+    older.start()
+    older.join(0.5)
+    waits = older.is_alive()
+    go_on.set()
+    for thread in (newer, older):
+        thread.join(PATIENCE)
+
+    assert (waits, table.rows) == (True, [(1, 2, "a")])
 
 
 # --- what a merge is told -------------------------------------------------------------------------------

@@ -560,7 +560,7 @@ def _access(
             raise InvalidValueError("connect is given with spark, url or properties. Give one way to the database.")
         if not name:
             raise InvalidValueError(
-                "connect needs name=, as what the database is called in the head and in errors, such as name='shop'."
+                "connect= says nothing of the database that could be kept. Give its name as well, such as name='shop'."
             )
         return DriverAccess(connect, name)
     if spark is None or url is None:

@@ -337,7 +337,13 @@ class DriverAccess:
             session = DriverSession(connection, self._sql)
             for statement in self._sql.session:
                 session.run(statement)
-            yield session
+            try:
+                yield session
+            except BaseException:
+                # A connection of a pool is not closed by `close`: its transaction would stay open, and its locks held.
+                with suppress(Exception):
+                    connection.rollback()
+                raise
         finally:
             with suppress(Exception):  # One that broke off says so again, and would hide the first error.
                 connection.close()
