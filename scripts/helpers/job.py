@@ -22,7 +22,7 @@ from scripts.helpers.glue_api.runs import runs_on_glue
 from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, split_name
 from scripts.helpers.sinks.choice import Layout
 from scripts.helpers.sinks.merge_frames import events_of
-from scripts.helpers.sinks.merging import History, Merge
+from scripts.helpers.sinks.merging import Merge, Versions
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -456,7 +456,7 @@ class IncrementalJob:
         sequence_by: str | Sequence[str],
         deletes: Any = None,
         missing: DataFrame | pd.DataFrame | None = None,
-        history: bool | History = False,
+        history: bool | Versions = False,
     ) -> int:
         """Stage one batch whose rows replace those of the same key once the run has committed; return how many count.
 
@@ -478,7 +478,7 @@ class IncrementalJob:
             More deletes: keys whose rows the source has no longer, as `missing_keys` finds them, with a value in the
             columns of `sequence_by` that says when.
         history
-            Keep every version of a row with ``valid_from`` and ``valid_to``, instead of the newest only. A `History`
+            Keep every version of a row with ``valid_from`` and ``valid_to``, instead of the newest only. A `Versions`
             names the two columns otherwise.
 
         Raises

@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
     TargetTableError,
 )
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks import DatabaseSink, History, Merge, events_of
+from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
 from scripts.helpers.sinks.merging import DELETED
 from tests.sinks import merge_reference
 from tests.sinks.merge_reference import Event
@@ -227,7 +227,7 @@ def test_other_key_is_refused_when_deletes_are_remembered_by_the_first_one(table
 
 def test_columns_of_a_history_are_those_that_are_named_when_it_is_given(written: Written) -> None:
     name = written.new_table("id integer, since integer, word varchar(9), until integer")
-    merge = Merge.of("id", "since", History("since", "until"))
+    merge = Merge.of("id", "since", Versions("since", "until"))
     sink = written.sink(name, merge=merge)
 
     for version, since in enumerate((5, 3), 1):
@@ -307,8 +307,8 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.Fix
         ({"keys": ["id", "id"]}, KeyColumnError, "named twice"),
         ({"sequence_by": "id"}, KeyColumnError, "named twice"),
         ({"sequence_by": ["at", "line"], "history": True}, InvalidValueError, "names 2. Name one"),
-        ({"history": History("id", "until")}, InvalidValueError, "neither is a key"),
-        ({"history": History("since", "at")}, InvalidValueError, "valid_to is not sequence_by"),
+        ({"history": Versions("id", "until")}, InvalidValueError, "neither is a key"),
+        ({"history": Versions("since", "at")}, InvalidValueError, "valid_to is not sequence_by"),
     ],
 )
 def test_merge_is_refused_when_its_columns_do_not_go_together(
@@ -320,11 +320,11 @@ def test_merge_is_refused_when_its_columns_do_not_go_together(
 
 def test_history_is_refused_when_both_ends_are_one_column() -> None:
     with pytest.raises(InvalidValueError, match="Name two columns"):
-        History("at", "at")
+        Versions("at", "at")
 
 
-@pytest.mark.parametrize("history", [False, True, History("since", "until")])
-def test_merge_is_the_same_when_read_from_its_record(history: bool | History) -> None:
+@pytest.mark.parametrize("history", [False, True, Versions("since", "until")])
+def test_merge_is_the_same_when_read_from_its_record(history: bool | Versions) -> None:
     merge = Merge.of(["id", "site"], "at", history)
 
     assert Merge.from_record(merge.record()) == merge

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.iceberg import IcebergSink
     from scripts.helpers.sinks.merge_frames import events_of
-    from scripts.helpers.sinks.merging import History, Merge
+    from scripts.helpers.sinks.merging import Merge, Versions
     from scripts.helpers.sinks.outputs import Output
     from scripts.helpers.sinks.pandas_files import write_pandas
     from scripts.helpers.sinks.sink import Sink
@@ -24,12 +24,12 @@ __all__ = [
     "DatabaseSink",
     "DeltaSink",
     "FileSink",
-    "History",
     "IcebergSink",
     "Layout",
     "Merge",
     "Output",
     "Sink",
+    "Versions",
     "events_of",
     "opened",
     "sink_for",
@@ -45,7 +45,7 @@ __getattr__, __dir__ = lazy(
         "iceberg": ["IcebergSink"],
         "database": ["DatabaseSink"],
         "merge_frames": ["events_of"],
-        "merging": ["History", "Merge"],
+        "merging": ["Versions", "Merge"],
         "outputs": ["Output"],
         "pandas_files": ["write_pandas"],
         "sink": ["Sink"],

@@ -35,7 +35,7 @@ Quote = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class History:
+class Versions:
     """The columns that say when a version was valid: from `valid_from` on, up to but without `valid_to`.
 
     `valid_to` is NULL for the version that is valid now. `valid_from` may be the column of `sequence_by` itself.
@@ -80,7 +80,7 @@ class Merge:
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
-    history: History | None = None
+    history: Versions | None = None
 
     def __post_init__(self) -> None:
         if not self.keys:
@@ -104,9 +104,9 @@ class Merge:
             )
 
     @classmethod
-    def of(cls, keys: str | Sequence[str], sequence_by: str | Sequence[str], history: bool | History = False) -> Merge:
+    def of(cls, keys: str | Sequence[str], sequence_by: str | Sequence[str], history: bool | Versions = False) -> Merge:
         """Return the rules from what `IncrementalJob.merge` is given."""
-        kept = (History() if history is True else history) or None
+        kept = (Versions() if history is True else history) or None
         return cls(_names(keys), _names(sequence_by), kept)
 
     def record(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Merge:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Merge:
         """Read what `record` made."""
-        history = History(*record["history"]) if record.get("history") else None
+        history = Versions(*record["history"]) if record.get("history") else None
         return cls(tuple(record["keys"]), tuple(record["sequence_by"]), history)
 
     def matches(self, left: str, right: str, quote: Quote) -> str:
