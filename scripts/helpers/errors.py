@@ -458,8 +458,8 @@ class UnpublishedError(WatermarkError):
     def __init__(self, job_id: str, version: int, target: str) -> None:
         self.job_id, self.version, self.target = job_id, version, target
         super().__init__(
-            f"Job {job_id!r}: version {version} is committed, but not all of its files are at {target!r} yet. Mend the "
-            "cause named above; the next run of the job publishes them before it reads anything."
+            f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. Mend the cause "
+            "named above; the next run of the job publishes the rest before it writes anything there."
         )
 
 

@@ -27,6 +27,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
+from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
 from tests.support.blocked_packages import run_without
@@ -62,8 +63,12 @@ class Table:
         return sorted(DeltaTable(self.path).to_pyarrow_table()["id"].to_pylist())
 
     @property
+    def places(self) -> list[Place]:
+        return [self.sink().staging.place]
+
+    @property
     def staged(self) -> list[str]:
-        place = self.sink().staging.place
+        (place,) = self.places
         return sorted(name.rpartition("/")[2] for name in place.files() if "part-" in name or MANIFEST in name)
 
 
@@ -293,6 +298,25 @@ def test_batch_is_there_once_when_another_publishes_between_look_and_append(
 
         assert overtaken
         assert arrow.seen == list(range(1, version + 1))
+
+
+def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    output = table.stage(2, [2])
+    read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
+    taken = Retraction("delta", table.sink().name, output.staging, output.job, "e1", 2, 2, "2026-11-23T00:00:00+00:00")
+
+    for _ in range(2):
+        table.sink().retract(taken)
+    # As if it had read the staged files before they were deleted.
+    for place in table.places:
+        for name, data in read.items():
+            place.write(name, data or b"")
+    table.sink().publish(output)
+    retracted = table.seen
+    table.sink().publish(table.stage(3, [3]))
+
+    assert (retracted, table.seen) == ([1], [1, 3])
 
 
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(

@@ -24,6 +24,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support.blocked_packages import run_without
 from tests.support.steps import KilledError
@@ -67,6 +68,14 @@ class Table:
             return sorted(self.catalog.load_table(self.name.partition(".")[2]).scan().to_arrow()["id"].to_pylist())
         except NoSuchTableError:
             return []
+
+    @property
+    def places(self) -> list[Place]:
+        """Where files are staged; with Spark they are in the table already."""
+        if self.spark is not None:
+            return []
+        location = Path(self.catalog.load_table(self.name.partition(".")[2]).location().removeprefix("file://"))
+        return [place_of(str(location.parent / f"_{location.name}.staging"), None, None)]
 
     @property
     def staged(self) -> list[str]:
@@ -295,6 +304,25 @@ def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
 
         assert overtaken
         assert arrow.seen == list(range(1, version + 1))
+
+
+def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    output = table.stage(2, [2])
+    read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
+    taken = Retraction("iceberg", table.name, output.staging, output.job, "e1", 2, 2, "2026-11-23T00:00:00+00:00")
+
+    for _ in range(2):
+        table.sink().retract(taken)
+    # As if it had read the staged files before they were deleted.
+    for place in table.places:
+        for name, data in read.items():
+            place.write(name, data or b"")
+    table.sink().publish(output)
+    retracted = table.seen
+    table.sink().publish(table.stage(3, [3]))
+
+    assert (retracted, table.seen) == ([1], [1, 3])
 
 
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(

@@ -91,7 +91,7 @@ def _unpublished(head: Head) -> Iterable[Finding]:
         yield Finding(
             "unpublished",
             f"version {output['version']} for {output['target']}",
-            "They are committed and wait in staging. Run the job: it publishes them before it reads anything.",
+            "It is committed and waits in staging. Run the job: it publishes it before it writes anything there.",
         )
 
 

@@ -245,11 +245,30 @@ class DeltaSink:
         delete by key.
         """
         self.staging.retract(retraction)
+        if self.target.files("_delta_log", most=1):
+            self._close(retraction)
         logger.warning(
             "event=retraction_left target=%s: a Delta table keeps the rows that versions %d to %d have published. Go "
             "back with RESTORE TABLE, or delete them by key", self.name, retraction.first, retraction.last,
         )  # fmt: skip
         return 0
+
+    def _close(self, retraction: Retraction) -> None:
+        """Record the last of the versions without rows: a publisher that has read its files and sleeps comes too late.
+
+        Raises
+        ------
+        TargetError
+            The transaction failed. Call again.
+        """
+        for _ in range(TRIES):
+            try:
+                return self._engine.close(retraction)
+            except Exception as error:
+                if not self._engine.may_pass(error):
+                    raise TargetError(self.name, reason_of(error)) from error
+                failed = error
+        raise TargetError(self.name, f"others came between {TRIES} times: {reason_of(failed)}") from failed
 
     def _staged(self, output: Output) -> _Staged | None:
         """Return the files of the manifest; None if they are gone as the batch is published.
@@ -306,7 +325,7 @@ class _Staged:
     names: list[str]
 
 
-def _app(output: Output) -> str:
+def _app(output: Output | Retraction) -> str:
     """Return the application whose transaction versions are those of a job's batches.
 
     With the epoch: after a restore versions begin again lower, and would be passed over. A new epoch is random, so no
@@ -340,6 +359,9 @@ class _Engine(Protocol):
 
     def append(self, output: Output, staged: _Staged) -> None:
         """Append staged rows, and record the batch, in one transaction; nothing if it is recorded."""
+
+    def close(self, retraction: Retraction) -> None:
+        """Record the last version of a retraction as if it had no rows; nothing if it, or a later one, is recorded."""
 
     def may_pass(self, error: Exception) -> bool:
         """Tell whether to look again after an error."""
@@ -388,6 +410,11 @@ class _SparkEngine:
         writer = writer.option("txnAppId", _app(output)).option("txnVersion", output.version)
         partition_by = output.options["partition_by"]
         (writer.partitionBy(*partition_by) if partition_by else writer).save(self._uri)
+
+    def close(self, retraction: Retraction) -> None:
+        nothing = self._spark.read.format("delta").load(self._uri).limit(0)
+        writer = nothing.write.format("delta").mode("append")
+        writer.option("txnAppId", _app(retraction)).option("txnVersion", retraction.last).save(self._uri)
 
     def may_pass(self, error: Exception) -> bool:
         # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
@@ -456,6 +483,17 @@ class _ArrowEngine:
             # To the table as it was looked at, not to the path: else another publisher's append in between, which
             # conflicts with this one, goes unnoticed, and the batch is there twice.
             write_deltalake(table, rows, mode="append", commit_properties=once)
+
+    def close(self, retraction: Retraction) -> None:
+        import pyarrow as pa
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        table = self._table()
+        done = table.transaction_version(_app(retraction))
+        if done is None or done < retraction.last:
+            once = CommitProperties(app_transactions=[Transaction(_app(retraction), retraction.last)])
+            nothing = pa.schema(table.schema().to_arrow()).empty_table()
+            write_deltalake(table, nothing, mode="append", commit_properties=once)
 
     def may_pass(self, error: Exception) -> bool:
         from deltalake.exceptions import CommitFailedError
