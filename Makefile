@@ -1,6 +1,6 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-busy test-matrix mutants lint docs bench bench-files bench-rows
+.PHONY: help demo test test-long test-busy test-matrix mutants lint docs bench bench-files bench-rows bench-writes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -9,10 +9,10 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 	$(BIN)/python -m scripts.demo
 
 test: lint ## all tests; sets itself up
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
-	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py --timeout 36000
+	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py --timeout 36000
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)
@@ -47,6 +47,9 @@ bench-files: .venv/bench ## listing, finding and reading files beside Spark, dlt
 
 bench-rows: .venv/bench ## changed rows of PostgreSQL and Parquet beside a read of all and dlt; half an hour
 	$(BIN)/python -m benchmarks.rows
+
+bench-writes: .venv/ready ## staging and publishing beside a bare write; half an hour
+	$(BIN)/python -m benchmarks.writing
 
 # dlt has a Python of its own: its S3 client needs another botocore than boto3 does.
 .venv/bench: .venv/ready
