@@ -14,7 +14,7 @@ import pytest
 
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, REPOSITORY, missing_component
+from tests.conftest import REPOSITORY, missing_component
 from tests.support.job_runs import Jobs, gone, is_alive
 from tests.support.patience import PATIENCE
 from tests.support.standalone import standalone_cluster
@@ -42,16 +42,15 @@ def submitted(make_jobs: Callable[..., Jobs], moto_process: str, monkeypatch: py
 
 
 def test_bookmark_is_committed_under_the_id_of_the_run_when_spark_runs_it(
-    submitted: Jobs, table: Watermarks, moto_process: str
+    submitted: Jobs, table: Watermarks, moto_process: str, bucket_of_process: str
 ) -> None:
-    s3 = boto3.client("s3", endpoint_url=moto_process)
-    s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": REGION})
-    s3.put_object(Bucket="lake", Key="landing/1.json", Body=json.dumps({"id": 1}).encode())
+    s3, lake = boto3.client("s3", endpoint_url=moto_process), bucket_of_process
+    s3.put_object(Bucket=lake, Key="landing/1.json", Body=json.dumps({"id": 1}).encode())
     submitted.create_job(
         Name="ingest",
         Command={"Name": "glueetl", "ScriptLocation": str(REPOSITORY / "scripts/jobs/ingest_files.py")},
         DefaultArguments={
-            "--table": table.table_name, "--source": "s3a://lake/landing/", "--target": "s3a://lake/raw/",
+            "--table": table.table_name, "--source": f"s3a://{lake}/landing/", "--target": f"s3a://{lake}/raw/",
             "--format": "json", "--schema": "id BIGINT",
         },
     )  # fmt: skip
@@ -64,7 +63,7 @@ def test_bookmark_is_committed_under_the_id_of_the_run_when_spark_runs_it(
     assert table.get_most_recent_run_id("ingest") == run_id
     lines = (logs / "stdout").read_text().splitlines()  # Spark 3.3 logs there as well.
     assert [json.loads(line)["rows_written"] for line in lines if line.startswith('{"')] == [1]
-    assert any(found["Key"].startswith("raw/") for found in s3.list_objects_v2(Bucket="lake")["Contents"])
+    assert any(found["Key"].startswith("raw/") for found in s3.list_objects_v2(Bucket=lake)["Contents"])
     assert run["ExecutionTime"] >= 1
 
 

@@ -29,7 +29,6 @@ from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION
 from tests.support.blocked_packages import run_without
 from tests.support.steps import KilledError
 
@@ -333,11 +332,10 @@ def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     assert "event=retraction_left" in caplog.text
 
 
-def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str) -> None:
+def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str, bucket_of_process: str) -> None:
     # In a process of its own: deltalake keeps Python's lock while it waits for S3.
     s3 = boto3.client("s3", endpoint_url=moto_process)
-    s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": REGION})
-    path = "s3://lake/repairs"
+    path = f"s3://{bucket_of_process}/repairs"
     for version in (1, 1, 2):
         sink = DeltaSink(path, s3_client=s3)
         output = sink.stage(BatchId(JOB, "e1", version), 1, pd.DataFrame({"id": [version]}))
@@ -346,7 +344,7 @@ def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str) ->
 
     found = DeltaTable(path, storage_options=sink.target.login()).to_pyarrow_table()  # type: ignore[attr-defined]
     assert sorted(found["id"].to_pylist()) == [1, 2]
-    assert s3.list_objects_v2(Bucket="lake", Prefix="_repairs.staging/").get("Contents", []) == []
+    assert s3.list_objects_v2(Bucket=bucket_of_process, Prefix="_repairs.staging/").get("Contents", []) == []
 
 
 # --- in a job -------------------------------------------------------------------------------------

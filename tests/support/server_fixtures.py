@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import boto3
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REGION
 from tests.support.servers import free_port, served
 
-_tables = itertools.count(1)
+_tables, _buckets = itertools.count(1), itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,15 @@ def moto_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "tests.support.moto_server", str(port)]
     with served(command, port, tmp_path_factory.mktemp("moto"), {}) as url:
         yield url
+
+
+@pytest.fixture
+def bucket_of_process(moto_process: str) -> str:
+    """Return a new, empty bucket of that server, which the tests of a session share: none names a bucket itself."""
+    name = f"bucket-of-process-{next(_buckets)}"
+    client = boto3.client("s3", endpoint_url=moto_process)
+    client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    return name
 
 
 @pytest.fixture
