@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -18,11 +17,11 @@ from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 from tests.support.patience import PATIENCE
+from tests.support.servers import is_long
 
 THREADS = 50
-COMMITS = 10
-COMMITS_IN_STEPS = 10 if os.environ.get("GLUE_WATERMARKS_LONG") else 4
-"""Of each thread; a commit in steps is four times the requests."""
+COMMITS = 10 if is_long() else 4
+"""Of each thread."""
 JOB = "parking"
 PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=PATIENCE))
 """The server handles one request at a time: a thread may wait for all others before its answer comes."""
@@ -56,7 +55,7 @@ def pause() -> None:
     time.sleep(random.uniform(0, 2))
 
 
-def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Watermarks, commits: int) -> list[str]:
+def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Watermarks) -> list[str]:
     """Commit so many times in each of fifty threads; return what went wrong."""
     errors: list[str] = []
     start = threading.Barrier(THREADS)
@@ -64,8 +63,8 @@ def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Wate
     def work(thread: int) -> None:
         try:
             start.wait(PATIENCE)
-            for number in range(commits):
-                commit(watermarks, f"run-{thread}-{number}", thread * commits + number)
+            for number in range(COMMITS):
+                commit(watermarks, f"run-{thread}-{number}", thread * COMMITS + number)
         except Exception as error:  # Any error at all is a finding of this test.
             errors.append(f"thread {thread}: {type(error).__name__}: {error}")
 
@@ -77,17 +76,16 @@ def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Wate
     return errors
 
 
-@pytest.mark.parametrize(("commit", "commits"), [(commit_at_once, COMMITS), (commit_in_steps, COMMITS_IN_STEPS)])
+@pytest.mark.parametrize("commit", [commit_at_once, commit_in_steps])
 def test_every_commit_is_one_version_when_fifty_threads_commit_to_one_job(
     commit: Callable[[Watermarks, str, int], None],
-    commits: int,
     moto_process: str,
     make_table: Callable[..., Watermarks],
 ) -> None:
-    total = THREADS * commits
+    total = THREADS * COMMITS
     watermarks = make_table(moto_process, boto3.client("dynamodb", endpoint_url=moto_process, config=PATIENT))
 
-    errors = run_threads(commit, watermarks, commits)
+    errors = run_threads(commit, watermarks)
 
     history = watermarks.history(JOB)
     assert errors == []
