@@ -23,7 +23,7 @@ from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, OK, STOPPED, TRY_LATER, exit_code  # noqa: F401
+from scripts.jobs.exit_codes import OK, STOPPED, exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from scripts.helpers.errors import LedgerError, SourceChangedError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.spark import SparkFileBookmark
 from scripts.helpers.listing.paths import folder_columns, suffix
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, Table, keys_of
 
@@ -32,7 +35,8 @@ class Landing:
         self.client.delete_object(Bucket=self.bucket, Key=f"landing/{key}")
 
     def bookmark(self, source: str | None = None) -> FileBookmark:
-        return FileBookmark(source or self.source, state=self.state, context="parking", s3_client=self.client)
+        source = source or self.source
+        return FileBookmark(source, state=self.state, transformation_ctx="parking", s3_client=self.client)
 
     def take(self) -> list[str]:
         """Return the new keys and remember them, by way of the real serializer."""
@@ -242,6 +246,22 @@ def test_bookmark_raises_source_changed_error_when_context_has_another_source(la
         landing.bookmark(other)
 
     assert (caught.value.context, caught.value.before, caught.value.now) == ("parking", landing.source, other)
+
+
+@pytest.mark.parametrize("where", ["driver", "executors"])
+def test_source_is_named_with_a_warning_when_its_context_is_given_under_the_old_name(
+    landing: Landing, where: str
+) -> None:
+    landing.take()
+    no_spark: Any = None  # It is not asked for anything before the state is looked at.
+    on_executors = partial(SparkFileBookmark, no_spark, ledger_uri="s3://ledger/parking/")
+    make: Callable[..., Any] = FileBookmark if where == "driver" else on_executors
+
+    with (
+        pytest.warns(DeprecationWarning, match="context= is called transformation_ctx= now"),
+        pytest.raises(SourceChangedError, match="'parking' remembers"),
+    ):
+        make("s3://elsewhere/landing/", state=landing.state, context="parking")
 
 
 @pytest.mark.parametrize(

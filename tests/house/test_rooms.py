@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "databases": {"rows"},
     "listing": {"display"},
     "reading": {"listing"},
-    "files": {"reading", "protocol.chunks"},
+    "files": {"reading", "protocol.chunks", "protocol.names"},
     "sinks": {"listing", "databases", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"protocol"},

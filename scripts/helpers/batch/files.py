@@ -71,7 +71,7 @@ class FilePlanning:
         bookmark = FileBookmark(
             source,
             state=reach.state,
-            context=context or "files",
+            transformation_ctx=context or "files",
             s3_client=client,
             taken_by=(batch.run.version + 1, batch.run.run_id),
             until=reach.until,
@@ -115,7 +115,7 @@ class FilePlanning:
             spark,
             source,
             state=reach.state,
-            context=context or "files",
+            transformation_ctx=context or "files",
             taken_by=(batch.run.version + 1, batch.run.run_id),
             until=reach.until,
             saves=reach.saves,

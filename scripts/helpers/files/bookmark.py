@@ -21,6 +21,7 @@ from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import LEDGER, TAKEN, Interval
+from scripts.helpers.protocol.names import optional_context
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -38,8 +39,10 @@ class FileBookmark:
         ``s3://bucket/prefix/``, ``s3a://bucket/prefix/`` or a local directory.
     state
         What an earlier `state_after` returned; None on a first run.
+    transformation_ctx
+        Name of the source inside its job, for error texts; by default "files".
     context
-        Name of the source inside its job, for error texts.
+        The old name of transformation_ctx.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
     taken_by
@@ -67,13 +70,15 @@ class FileBookmark:
         source: str,
         *,
         state: Mapping[str, Any] | None = None,
-        context: str = "files",
+        transformation_ctx: str | None = None,
+        context: str | None = None,
         s3_client: S3Client | None = None,
         taken_by: tuple[int, str] = (0, ""),
         until: Mapping[str, Any] | None = None,
         saves: bool = True,
         **options: Any,
     ) -> None:
+        name = optional_context(transformation_ctx, context) or "files"
         self.location = Location.parse(source)
         self.options = FileOptions(**options)
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
@@ -82,7 +87,7 @@ class FileBookmark:
         self._state: Mapping[str, Any] = state or {}
         for stored in (state, until):
             if stored is not None:
-                check_state(stored, self.location, context, self.options.mode)
+                check_state(stored, self.location, name, self.options.mode)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(

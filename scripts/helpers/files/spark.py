@@ -28,6 +28,7 @@ from scripts.helpers.listing.cuts import find_cuts
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN
 from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.protocol.names import optional_context
 from scripts.helpers.reading.fetched_lines import marked, read_whole_input
 from scripts.helpers.reading.small_files import typed_errors
 from scripts.helpers.reading.spark import spread
@@ -79,7 +80,7 @@ class SparkFileBookmark:
     ----------
     spark
         The session.
-    source, state, context, taken_by, until, saves, **options
+    source, state, transformation_ctx, context, taken_by, until, saves, **options
         As those of `FileBookmark`. What is new is written to the ledger's folder also where nothing is saved:
         the delta is read from there.
     """
@@ -90,15 +91,17 @@ class SparkFileBookmark:
         source: str,
         *,
         state: Mapping[str, Any] | None = None,
-        context: str = "files",
+        transformation_ctx: str | None = None,
+        context: str | None = None,
         taken_by: tuple[int, str] = (0, ""),
         until: Mapping[str, Any] | None = None,
         saves: bool = True,
         **options: Any,
     ) -> None:
-        self._spark, self._context, self._taken_by = spark, context, taken_by
+        name = optional_context(transformation_ctx, context) or "files"
+        self._spark, self._context, self._taken_by = spark, name, taken_by
         self._local = FileBookmark(
-            source, state=state, context=context, taken_by=taken_by, until=until, saves=saves, **options
+            source, state=state, transformation_ctx=name, taken_by=taken_by, until=until, saves=saves, **options
         )
         self.location = self._local.location
         chosen = self._local.options

@@ -439,7 +439,7 @@ def _folder(
     from scripts.helpers.listing.listing import Listing, ListingOptions
     from scripts.helpers.listing.objects import LISTED
 
-    bookmark = FileBookmark(path, context=context, s3_client=s3_client, **given)
+    bookmark = FileBookmark(path, transformation_ctx=context, s3_client=s3_client, **given)
     options, location = bookmark.options, bookmark.location
     if listing is not None:
         intervals: Iterable[Interval] = listing.list_objects(location)

@@ -114,7 +114,7 @@ class _Source:
 
         state = job.run.state(self.context) if job is not None and self.context else None
         context = self.context or "files"
-        return FileBookmark(self.folder, state=state, context=context, saves=False, **self.options, **limits)
+        return FileBookmark(self.folder, state=state, transformation_ctx=context, saves=False, **self.options, **limits)
 
 
 def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FileRequest) -> Counter[int]:
