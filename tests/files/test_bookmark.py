@@ -18,7 +18,7 @@ from scripts.helpers.listing.paths import folder_columns, suffix
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, Table, keys_of
 
 
-class Landing:
+class Prefix:
     """A prefix that a test fills, and what a job remembers of it between runs."""
 
     def __init__(self, client: Any, bucket: str) -> None:
@@ -47,14 +47,14 @@ class Landing:
 
 
 @pytest.fixture
-def landing(endpoint: str, bucket: str) -> Landing:
-    return Landing(boto3.client("s3", endpoint_url=endpoint), bucket)
+def landing(endpoint: str, bucket: str) -> Prefix:
+    return Prefix(boto3.client("s3", endpoint_url=endpoint), bucket)
 
 
 # --- what is new ------------------------------------------------------------------------------------
 
 
-def test_delta_has_everything_in_order_of_key_bytes_when_it_is_the_first_run(landing: Landing) -> None:
+def test_delta_has_everything_in_order_of_key_bytes_when_it_is_the_first_run(landing: Prefix) -> None:
     landing.put("b.csv", "a.csv", "🎉.csv", "\ue000.csv", "é.csv", "B.csv")
 
     taken = landing.take()
@@ -62,7 +62,7 @@ def test_delta_has_everything_in_order_of_key_bytes_when_it_is_the_first_run(lan
     assert taken == ["B.csv", "a.csv", "b.csv", "é.csv", "\ue000.csv", "🎉.csv"]
 
 
-def test_delta_is_empty_when_nothing_was_put_since(landing: Landing) -> None:
+def test_delta_is_empty_when_nothing_was_put_since(landing: Prefix) -> None:
     landing.put("a.csv", "b.csv")
     landing.take()
 
@@ -71,7 +71,7 @@ def test_delta_is_empty_when_nothing_was_put_since(landing: Landing) -> None:
     assert again == []
 
 
-def test_delta_has_only_the_new_file_when_one_was_put_since(landing: Landing) -> None:
+def test_delta_has_only_the_new_file_when_one_was_put_since(landing: Prefix) -> None:
     landing.put("b.csv")
     landing.take()
     landing.put("a.csv")
@@ -81,7 +81,7 @@ def test_delta_has_only_the_new_file_when_one_was_put_since(landing: Landing) ->
     assert taken == ["a.csv"]
 
 
-def test_delta_has_the_file_again_when_it_was_overwritten_with_other_content_of_equal_size(landing: Landing) -> None:
+def test_delta_has_the_file_again_when_it_was_overwritten_with_other_content_of_equal_size(landing: Prefix) -> None:
     landing.put("a.csv", "b.csv", body=b"1")
     landing.take()
     landing.put("a.csv", body=b"2")
@@ -91,7 +91,7 @@ def test_delta_has_the_file_again_when_it_was_overwritten_with_other_content_of_
     assert taken == ["a.csv"]
 
 
-def test_delta_is_empty_when_the_same_content_was_put_again(landing: Landing) -> None:
+def test_delta_is_empty_when_the_same_content_was_put_again(landing: Prefix) -> None:
     landing.put("a.csv")
     landing.take()
     landing.put("a.csv")
@@ -101,7 +101,7 @@ def test_delta_is_empty_when_the_same_content_was_put_again(landing: Landing) ->
     assert taken == []
 
 
-def test_delta_has_the_file_again_when_it_was_gone_for_a_run_and_came_back(landing: Landing) -> None:
+def test_delta_has_the_file_again_when_it_was_gone_for_a_run_and_came_back(landing: Prefix) -> None:
     landing.put("a.csv", "b.csv")
     landing.take()
     landing.delete("a.csv")
@@ -113,7 +113,7 @@ def test_delta_has_the_file_again_when_it_was_gone_for_a_run_and_came_back(landi
     assert (while_gone, taken) == ([], ["a.csv"])
 
 
-def test_delta_is_the_same_when_state_was_not_stored(landing: Landing) -> None:
+def test_delta_is_the_same_when_state_was_not_stored(landing: Prefix) -> None:
     landing.put("a.csv")
 
     deltas = [landing.bookmark().new_files() for _ in range(2)]
@@ -134,7 +134,7 @@ def test_delta_has_late_file_when_its_time_is_not_above_the_newest_seen(at: date
     assert taken == ["a.csv"]
 
 
-def test_delta_is_empty_when_listing_is_empty(landing: Landing) -> None:
+def test_delta_is_empty_when_listing_is_empty(landing: Prefix) -> None:
     bookmark = landing.bookmark()
 
     delta = bookmark.new_files()
@@ -143,7 +143,7 @@ def test_delta_is_empty_when_listing_is_empty(landing: Landing) -> None:
     assert bookmark.state_after["segments"] == []
 
 
-def test_delta_is_empty_and_all_is_forgotten_when_everything_was_deleted(landing: Landing) -> None:
+def test_delta_is_empty_and_all_is_forgotten_when_everything_was_deleted(landing: Prefix) -> None:
     landing.put("a.csv")
     landing.take()
     landing.delete("a.csv")
@@ -170,7 +170,7 @@ def test_delta_is_empty_and_all_is_forgotten_when_everything_was_deleted(landing
         "folder_$folder$",
     ],
 )
-def test_delta_leaves_file_out_when_it_is_hidden(landing: Landing, key: str) -> None:
+def test_delta_leaves_file_out_when_it_is_hidden(landing: Prefix, key: str) -> None:
     landing.put("seen.csv", key)
 
     taken = landing.take()
@@ -179,7 +179,7 @@ def test_delta_leaves_file_out_when_it_is_hidden(landing: Landing, key: str) -> 
 
 
 @pytest.mark.parametrize("key", ["a_b.csv", "sub.d/a.csv", "_year=2013/a.csv", "_a=b.csv", "_metadata_dir/a.csv"])
-def test_delta_has_file_when_its_name_only_looks_hidden(landing: Landing, key: str) -> None:
+def test_delta_has_file_when_its_name_only_looks_hidden(landing: Prefix, key: str) -> None:
     landing.put(key)
 
     taken = landing.take()
@@ -202,7 +202,7 @@ def test_state_is_small_when_names_are_alike() -> None:
     assert len(segment["data"].data) < 5_000 * 55
 
 
-def test_state_raises_source_error_when_nothing_was_listed_yet(landing: Landing) -> None:
+def test_state_raises_source_error_when_nothing_was_listed_yet(landing: Prefix) -> None:
     with pytest.raises(SourceError, match=r"it has not been listed yet\. Call new_files first\."):
         _ = landing.bookmark().state_after
 
@@ -225,7 +225,7 @@ def test_delta_and_state_are_refused_when_listing_breaks_off() -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [("s3", "s3a"), ("s3a", "s3")])
-def test_nothing_is_new_when_only_the_scheme_is_spelled_otherwise(landing: Landing, before: str, now: str) -> None:
+def test_nothing_is_new_when_only_the_scheme_is_spelled_otherwise(landing: Prefix, before: str, now: str) -> None:
     landing.put("a.csv")
     landing.source = f"{before}://{landing.bucket}/landing/"
     landing.take()
@@ -237,7 +237,7 @@ def test_nothing_is_new_when_only_the_scheme_is_spelled_otherwise(landing: Landi
 
 
 @pytest.mark.parametrize("source", ["s3://{}/other/", "s3://{}/landing/sub/", "s3://other/landing/"])
-def test_bookmark_raises_source_changed_error_when_context_has_another_source(landing: Landing, source: str) -> None:
+def test_bookmark_raises_source_changed_error_when_context_has_another_source(landing: Prefix, source: str) -> None:
     landing.put("a.csv")
     landing.take()
     other = source.format(landing.bucket)
@@ -250,7 +250,7 @@ def test_bookmark_raises_source_changed_error_when_context_has_another_source(la
 
 @pytest.mark.parametrize("where", ["driver", "executors"])
 def test_source_is_named_with_a_warning_when_its_context_is_given_under_the_old_name(
-    landing: Landing, where: str
+    landing: Prefix, where: str
 ) -> None:
     landing.take()
     no_spark: Any = None  # It is not asked for anything before the state is looked at.
@@ -274,7 +274,7 @@ def test_source_is_named_with_a_warning_when_its_context_is_given_under_the_old_
     ids=["rows", "text", "nothing"],
 )
 def test_bookmark_raises_source_changed_error_when_state_is_not_of_files(
-    landing: Landing, state: Any, before: str
+    landing: Prefix, state: Any, before: str
 ) -> None:
     landing.state = state
 
@@ -295,7 +295,7 @@ def test_bookmark_raises_source_changed_error_when_state_is_not_of_files(
     ],
     ids=str,
 )
-def test_new_files_raises_ledger_error_when_state_is_damaged(landing: Landing, damage: dict[str, Any]) -> None:
+def test_new_files_raises_ledger_error_when_state_is_damaged(landing: Prefix, damage: dict[str, Any]) -> None:
     landing.put("a.csv")
     landing.take()
     assert landing.state is not None
@@ -309,7 +309,7 @@ def test_new_files_raises_ledger_error_when_state_is_damaged(landing: Landing, d
 
 
 @pytest.mark.parametrize("field", ["data", "sha256", "count"])
-def test_new_files_raises_ledger_error_when_a_part_of_the_state_is_missing(landing: Landing, field: str) -> None:
+def test_new_files_raises_ledger_error_when_a_part_of_the_state_is_missing(landing: Prefix, field: str) -> None:
     landing.put("a.csv")
     landing.take()
     assert landing.state is not None
@@ -320,7 +320,7 @@ def test_new_files_raises_ledger_error_when_a_part_of_the_state_is_missing(landi
 
 
 @pytest.mark.parametrize("format", [2, 0, None, "1"])
-def test_bookmark_raises_ledger_error_when_format_is_not_known(landing: Landing, format: Any) -> None:
+def test_bookmark_raises_ledger_error_when_format_is_not_known(landing: Prefix, format: Any) -> None:
     landing.put("a.csv")
     landing.take()
     assert landing.state is not None
@@ -335,7 +335,7 @@ def test_bookmark_raises_ledger_error_when_format_is_not_known(landing: Landing,
 # --- the delta -----------------------------------------------------------------------------------------
 
 
-def test_delta_shows_paths_count_and_bytes_when_files_are_new(landing: Landing) -> None:
+def test_delta_shows_paths_count_and_bytes_when_files_are_new(landing: Prefix) -> None:
     landing.put("a.csv", "sub/b c%20.csv", body=b"12345")
 
     delta = landing.bookmark(f"s3a://{landing.bucket}/landing/").new_files()
@@ -364,7 +364,7 @@ def test_split_parts_the_files_when_given_a_function_of_the_key(by: Any, parts: 
     assert sum(part.bytes for part in found.values()) == delta.bytes
 
 
-def test_plan_gives_back_the_same_delta_when_it_was_stored(landing: Landing) -> None:
+def test_plan_gives_back_the_same_delta_when_it_was_stored(landing: Prefix) -> None:
     landing.put("a.csv", "🎉 b.csv")
     bookmark = landing.bookmark()
     delta = bookmark.new_files()
@@ -375,7 +375,7 @@ def test_plan_gives_back_the_same_delta_when_it_was_stored(landing: Landing) -> 
     assert (plan["count"], plan["bytes"], plan["has_more"], plan["gone"]) == (2, 2, False, 0)
 
 
-def test_plan_raises_source_changed_error_when_it_is_of_another_source(landing: Landing) -> None:
+def test_plan_raises_source_changed_error_when_it_is_of_another_source(landing: Prefix) -> None:
     bookmark = landing.bookmark()
     plan = bookmark.to_plan(bookmark.new_files())
 
@@ -384,7 +384,7 @@ def test_plan_raises_source_changed_error_when_it_is_of_another_source(landing: 
 
 
 @pytest.mark.parametrize("key", ["a//b.csv", "/b.csv"])
-def test_new_files_raises_source_error_when_spark_cannot_read_a_key(landing: Landing, key: str) -> None:
+def test_new_files_raises_source_error_when_spark_cannot_read_a_key(landing: Prefix, key: str) -> None:
     landing.put("a.csv", key)
 
     with pytest.raises(SourceError) as caught:

@@ -30,7 +30,7 @@ from tests.support.table_items import Stored, all_items, chunk_keys
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
-class Landing:
+class Ingestion:
     """A bucket, and the runs of one job over it."""
 
     def __init__(self, watermarks: Watermarks, job_id: str, clock: Clock) -> None:
@@ -73,8 +73,8 @@ class Landing:
 
 
 @pytest.fixture
-def landing(watermarks: Watermarks, job_id: str, clock: Clock) -> Landing:
-    return Landing(watermarks, job_id, clock)
+def landing(watermarks: Watermarks, job_id: str, clock: Clock) -> Ingestion:
+    return Ingestion(watermarks, job_id, clock)
 
 
 # --- replay --------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def landing(watermarks: Watermarks, job_id: str, clock: Clock) -> Landing:
 @pytest.mark.parametrize("count", [3, 500], ids=["in the head", "in chunks"])
 @pytest.mark.parametrize("where", ["table", "files"])
 def test_replay_takes_exactly_the_plan_when_the_run_died_after_the_freeze(
-    landing: Landing, tmp_path: Any, count: int, where: str
+    landing: Ingestion, tmp_path: Any, count: int, where: str
 ) -> None:
     if where == "files":
         landing.options["ledger_uri"] = f"{tmp_path}/ledger/"
@@ -101,7 +101,7 @@ def test_replay_takes_exactly_the_plan_when_the_run_died_after_the_freeze(
     assert landing.run() == []
 
 
-def test_replay_is_that_of_a_bounded_batch_when_more_was_left(landing: Landing) -> None:
+def test_replay_is_that_of_a_bounded_batch_when_more_was_left(landing: Ingestion) -> None:
     keys = landing.land(700)
     landing.die(max_files=300)
 
@@ -114,7 +114,7 @@ def test_replay_is_that_of_a_bounded_batch_when_more_was_left(landing: Landing) 
     assert sorted(key for batch in batches for key in batch) == keys
 
 
-def test_a_job_drains_the_source_when_it_loops_until_there_is_no_more(landing: Landing) -> None:
+def test_a_job_drains_the_source_when_it_loops_until_there_is_no_more(landing: Ingestion) -> None:
     keys, taken, runs = landing.land(50), [], 0
     while runs == 0 or landing.delta.has_more:
         taken += landing.run(max_files=7)
@@ -125,7 +125,7 @@ def test_a_job_drains_the_source_when_it_loops_until_there_is_no_more(landing: L
 
 
 def test_replay_is_refused_and_the_plan_stays_when_ledger_uri_is_not_given_any_more(
-    landing: Landing, tmp_path: Any
+    landing: Ingestion, tmp_path: Any
 ) -> None:
     landing.land(3)
     planned = landing.die(ledger_uri=f"{tmp_path}/ledger/")
@@ -141,7 +141,7 @@ def test_replay_is_refused_and_the_plan_stays_when_ledger_uri_is_not_given_any_m
 
 
 def test_plan_and_state_share_chunks_and_the_commit_keeps_them_when_a_batch_is_large(
-    landing: Landing, stored: Stored
+    landing: Ingestion, stored: Stored
 ) -> None:
     landing.land(500)
     landing.die()
@@ -156,7 +156,7 @@ def test_plan_and_state_share_chunks_and_the_commit_keeps_them_when_a_batch_is_l
 
 
 def test_chunks_of_a_batch_are_deleted_when_its_rows_were_merged_into_another_segment(
-    landing: Landing, stored: Stored
+    landing: Ingestion, stored: Stored
 ) -> None:
     landing.land(300)
     landing.run()
@@ -174,7 +174,7 @@ def test_chunks_of_a_batch_are_deleted_when_its_rows_were_merged_into_another_se
 
 
 def test_commit_writes_less_than_64_kb_when_100_of_100_000_are_new(
-    landing: Landing, hooked: Watermarks, wire: Wire
+    landing: Ingestion, hooked: Watermarks, wire: Wire
 ) -> None:
     landing.watermarks = hooked
     landing.land(100_000)
@@ -189,7 +189,7 @@ def test_commit_writes_less_than_64_kb_when_100_of_100_000_are_new(
 
 
 def test_retried_freeze_writes_the_chunks_again_when_they_could_not_be_written(
-    landing: Landing, hooked: Watermarks, faults: Faults
+    landing: Ingestion, hooked: Watermarks, faults: Faults
 ) -> None:
     keys = landing.land(500)
     with IncrementalJob(hooked, landing.job_id, clock=landing.clock) as job:
@@ -204,7 +204,7 @@ def test_retried_freeze_writes_the_chunks_again_when_they_could_not_be_written(
     assert landing.watermarks.doctor(landing.job_id) == []
 
 
-def keys_of_state(landing: Landing) -> list[str]:
+def keys_of_state(landing: Ingestion) -> list[str]:
     bookmark = FileBookmark(SOURCE, state=landing.state)
     found: list[str] = bookmark.ledger.known().between(None, None).column("key").to_pylist()
     return sorted(found)
@@ -217,7 +217,7 @@ def keys_of_state(landing: Landing) -> list[str]:
 def test_rewind_brings_back_the_older_list_when_versions_expire(
     make_watermarks: Callable[..., Watermarks], job_id: str, clock: Clock, context: str | None
 ) -> None:
-    landing = Landing(make_watermarks(retention=timedelta(days=30)), job_id, clock)
+    landing = Ingestion(make_watermarks(retention=timedelta(days=30)), job_id, clock)
     first = landing.land(300)
     landing.run()
     second = landing.land(300, "second/")
@@ -234,7 +234,7 @@ def test_rewind_brings_back_the_older_list_when_versions_expire(
     assert landing.run() == []
 
 
-def test_discarded_plan_leaves_no_chunks_and_harms_none_when_it_was_large(landing: Landing, stored: Stored) -> None:
+def test_discarded_plan_leaves_no_chunks_and_harms_none_when_it_was_large(landing: Ingestion, stored: Stored) -> None:
     landing.land(500)
     landing.run()
     kept = chunk_keys(stored())
@@ -248,10 +248,10 @@ def test_discarded_plan_leaves_no_chunks_and_harms_none_when_it_was_large(landin
     assert len(landing.run()) == 2_000
 
 
-def test_list_of_one_job_becomes_that_of_another_when_it_is_added_there(landing: Landing) -> None:
+def test_list_of_one_job_becomes_that_of_another_when_it_is_added_there(landing: Ingestion) -> None:
     landing.land(500)
     landing.run()
-    other = Landing(landing.watermarks, f"{landing.job_id}-copy", landing.clock)
+    other = Ingestion(landing.watermarks, f"{landing.job_id}-copy", landing.clock)
     other.bucket = landing.bucket
     other.options = {"listing": other.bucket}
     run = landing.watermarks.begin(other.job_id, "r1")
@@ -263,10 +263,10 @@ def test_list_of_one_job_becomes_that_of_another_when_it_is_added_there(landing:
     assert landing.watermarks.doctor(other.job_id) == []
 
 
-def test_list_of_one_job_becomes_that_of_another_when_it_is_set_there(landing: Landing) -> None:
+def test_list_of_one_job_becomes_that_of_another_when_it_is_set_there(landing: Ingestion) -> None:
     landing.land(500)
     landing.run()
-    other = Landing(landing.watermarks, f"{landing.job_id}-copy", landing.clock)
+    other = Ingestion(landing.watermarks, f"{landing.job_id}-copy", landing.clock)
     other.bucket = landing.bucket
     other.options = {"listing": other.bucket}
 
@@ -280,7 +280,7 @@ def test_list_of_one_job_becomes_that_of_another_when_it_is_set_there(landing: L
 def test_list_of_an_old_version_does_not_expire_when_it_is_declared_anew(
     make_watermarks: Callable[..., Watermarks], job_id: str, clock: Clock, how: str
 ) -> None:
-    landing = Landing(make_watermarks(retention=timedelta(days=30)), job_id, clock)
+    landing = Ingestion(make_watermarks(retention=timedelta(days=30)), job_id, clock)
     first = landing.land(300)
     landing.run(run_id="r1")
     landing.land(300, "second/")
@@ -305,7 +305,7 @@ def test_list_of_an_old_version_does_not_expire_when_it_is_declared_anew(
 # --- another source ------------------------------------------------------------------------------------------------
 
 
-def test_run_is_refused_and_nothing_changes_when_the_source_has_changed(landing: Landing, stored: Stored) -> None:
+def test_run_is_refused_and_nothing_changes_when_the_source_has_changed(landing: Ingestion, stored: Stored) -> None:
     landing.land(3)
     landing.run()
     before = stored()["~latest"]["watermarks"]
@@ -317,7 +317,7 @@ def test_run_is_refused_and_nothing_changes_when_the_source_has_changed(landing:
     assert stored()["~latest"]["watermarks"] == before
 
 
-def test_replay_is_refused_when_the_source_has_changed_since_the_plan(landing: Landing) -> None:
+def test_replay_is_refused_when_the_source_has_changed_since_the_plan(landing: Ingestion) -> None:
     landing.land(3)
     planned = landing.die()
 
@@ -331,13 +331,13 @@ def test_replay_is_refused_when_the_source_has_changed_since_the_plan(landing: L
 
 
 @pytest.fixture
-def events(landing: Landing) -> Events:
+def events(landing: Ingestion) -> Events:
     found = Events(landing.bucket)
     landing.options = {"events": found}
     return found
 
 
-def test_events_are_acknowledged_after_the_commit_when_all_is_well(landing: Landing, events: Events) -> None:
+def test_events_are_acknowledged_after_the_commit_when_all_is_well(landing: Ingestion, events: Events) -> None:
     events.sent += landing.land(3)
     seen: list[int] = []
     acknowledge = events.acknowledge
@@ -349,7 +349,7 @@ def test_events_are_acknowledged_after_the_commit_when_all_is_well(landing: Land
     assert (seen, events.log, events.sent) == ([1], ["receive", "acknowledge but "], [])
 
 
-def test_left_keys_are_not_acknowledged_when_a_batch_is_bounded(landing: Landing, events: Events) -> None:
+def test_left_keys_are_not_acknowledged_when_a_batch_is_bounded(landing: Ingestion, events: Events) -> None:
     events.sent += landing.land(3)
 
     first, left, second = landing.run(max_files=1), list(events.sent), landing.run(max_files=5)
@@ -359,7 +359,7 @@ def test_left_keys_are_not_acknowledged_when_a_batch_is_bounded(landing: Landing
     assert events.sent == []
 
 
-def test_events_are_not_acknowledged_and_come_again_when_the_run_died(landing: Landing, events: Events) -> None:
+def test_events_are_not_acknowledged_and_come_again_when_the_run_died(landing: Ingestion, events: Events) -> None:
     events.sent += landing.land(2)
     landing.die()
     after_death = list(events.log)
@@ -373,7 +373,7 @@ def test_events_are_not_acknowledged_and_come_again_when_the_run_died(landing: L
     assert events.sent == []
 
 
-def test_events_are_not_acknowledged_when_another_run_took_over(landing: Landing, events: Events) -> None:
+def test_events_are_not_acknowledged_when_another_run_took_over(landing: Ingestion, events: Events) -> None:
     events.sent += landing.land(2)
 
     def sleep_over_the_lease() -> None:
@@ -389,7 +389,7 @@ def test_events_are_not_acknowledged_when_another_run_took_over(landing: Landing
     assert (events.log, len(events.sent)) == (["receive"], 2)
 
 
-def test_events_are_acknowledged_when_another_run_committed_the_same_plan(landing: Landing, events: Events) -> None:
+def test_events_are_acknowledged_when_another_run_committed_the_same_plan(landing: Ingestion, events: Events) -> None:
     events.sent += landing.land(2)
     with IncrementalJob(landing.watermarks, landing.job_id, clock=landing.clock) as job:
         job.new_files(SOURCE, transformation_ctx="parking", events=events, on_changed=None)
@@ -403,7 +403,7 @@ def test_events_are_acknowledged_when_another_run_committed_the_same_plan(landin
 
 
 def test_events_are_not_acknowledged_when_the_outcome_of_the_commit_is_unknown(
-    landing: Landing, events: Events, hooked: Watermarks, faults: Faults
+    landing: Ingestion, events: Events, hooked: Watermarks, faults: Faults
 ) -> None:
     events.sent += landing.land(2)
 
@@ -424,7 +424,7 @@ def test_events_are_not_acknowledged_when_the_outcome_of_the_commit_is_unknown(
     assert events.sent == []
 
 
-def test_a_listing_finds_what_no_event_told_of_when_it_follows(landing: Landing, events: Events) -> None:
+def test_a_listing_finds_what_no_event_told_of_when_it_follows(landing: Ingestion, events: Events) -> None:
     keys = landing.land(3)
     events.sent += keys[:1]
     told = landing.run()

@@ -217,8 +217,8 @@ def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, b
 # --- in a job ------------------------------------------------------------------------------------------------------
 
 
-class Runs:
-    """Runs of one job, whose executors find the files of a bucket."""
+class SparkRuns:
+    """SparkRuns of one job, whose executors find the files of a bucket."""
 
     def __init__(self, watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> None:
         self.watermarks, self.spark, self.s3, self.bucket = watermarks, spark, s3, bucket
@@ -249,12 +249,12 @@ class Runs:
 
 
 @pytest.fixture
-def runs(watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> Runs:
+def runs(watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> SparkRuns:
     change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put"), ("_hidden", "put")])
-    return Runs(watermarks, spark, s3, bucket)
+    return SparkRuns(watermarks, spark, s3, bucket)
 
 
-def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: Runs) -> None:
+def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: SparkRuns) -> None:
     runs.die()
     change(runs.s3, runs.bucket, [("c/1.csv", "put")])
 
@@ -266,7 +266,7 @@ def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: Run
     assert (nothing, runs.version) == ([], 3)
 
 
-def test_nothing_is_committed_when_a_planned_object_changes_before_the_commit(runs: Runs) -> None:
+def test_nothing_is_committed_when_a_planned_object_changes_before_the_commit(runs: SparkRuns) -> None:
     def meanwhile() -> None:
         change(runs.s3, runs.bucket, [("a/1.csv", "other"), ("b/1.csv", "delete")])
 
@@ -282,7 +282,7 @@ def test_nothing_is_committed_when_a_planned_object_changes_before_the_commit(ru
     assert [row[0] for row in runs.run()] == ["a/1.csv"]
 
 
-def test_replay_is_refused_when_the_source_is_another_one(runs: Runs) -> None:
+def test_replay_is_refused_when_the_source_is_another_one(runs: SparkRuns) -> None:
     runs.die()
 
     with pytest.raises(SourceChangedError) as caught:
@@ -293,7 +293,7 @@ def test_replay_is_refused_when_the_source_is_another_one(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("on_changed", ["error", None])
-def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: Runs, on_changed: Any) -> None:
+def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: SparkRuns, on_changed: Any) -> None:
     runs.die()
     for found in runs.s3.list_objects_v2(Bucket=runs.bucket, Prefix="ledger/")["Contents"]:
         body = runs.s3.get_object(Bucket=runs.bucket, Key=found["Key"])["Body"].read()
@@ -307,7 +307,7 @@ def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: Runs
     assert runs.version == 0
 
 
-def test_on_changed_is_refused_when_executors_cannot_do_it(runs: Runs) -> None:
+def test_on_changed_is_refused_when_executors_cannot_do_it(runs: SparkRuns) -> None:
     with pytest.raises(InvalidValueError, match="On Spark on_changed is 'error' or None, and not 'skip'"):
         runs.run(on_changed="skip")
 
