@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError, WatermarkError
+from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model import Frozen, Intent, Model, State
@@ -40,6 +41,7 @@ class Handle:
     actor: str
     state: State
     plan: Frozen | None
+    given: tuple[dict[str, Any], dict[str, Any]] | None = None
     processed: bool = False
     dead: bool = False
 
@@ -121,7 +123,9 @@ class Actors:
             self.model.intents.pop()
         outcome = Outcome(value, error, intent)
         assert hit or not outcome.unknown, f"{intent.kind} gave up though nothing failed: {error!r}"
-        assert len(intent.made) <= 1 + intent.given_up, f"{intent.kind} took effect {len(intent.made)} times (I9)"
+        assert len(intent.made) <= intent.most + intent.given_up, (
+            f"{intent.kind} took effect {len(intent.made)} times (I9)"
+        )
         assert error is not None or not intent.given_up
         if error is not None and not outcome.unknown:
             assert not intent.made, f"{intent.kind} was refused by {error!r}, but took effect"
@@ -140,12 +144,19 @@ def position(watermarks: Mapping[str, Any], context: str) -> int:
     return int(watermarks.get(context, {"value": 0})["value"])
 
 
-def mark(context: str, value: int) -> dict[str, Any]:
-    """Return the watermark of a context that was taken up to `value`; of several types (I14), and growing."""
+def mark(context: str, value: int, parts: Sequence[Blob] = ()) -> dict[str, Any]:
+    """Return the watermark of a context that was taken up to `value`; of several types (I14), and growing.
+
+    Files are remembered in parts that each run adds one to, as by `FileBookmark`.
+    """
+    names = rows_of(context, 0, value)
     return {
         "value": value,
         "at": START + timedelta(hours=value),
         "share": Decimal(value) / 8,
         "ratio": float(value),
-        "names": rows_of(context, 0, value),
-    }
+    } | ({"parts": list(parts) or [blob_of(names)]} if context == "files" else {"names": names})
+
+
+def blob_of(names: Sequence[str]) -> Blob:
+    return Blob(",".join(names).encode())

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.chunks import join, references
+from scripts.helpers.protocol.chunks import Blob, join, references, replaced
 from scripts.helpers.protocol.values import Spilled
 from tests.support.dynamodb import HASH, RANGE, TTL, FakeDynamoDB, Item, Key
 
@@ -72,6 +72,17 @@ class Version:
     plan: Frozen | None
 
 
+@dataclass(frozen=True)
+class History:
+    """A job as a backup or an exported file has it."""
+
+    items: dict[Key, bytes]
+    state: State | None
+    log: dict[int, Version]
+    legacy: dict[str, int]
+    swept: set[str]
+
+
 @dataclass
 class Intent:
     """A call under way: what its write of the head may do, and what it did."""
@@ -84,6 +95,10 @@ class Intent:
     """A claim was taken back, as the log could not be completed."""
     disturbed: bool = False
     """Another call was made in the middle of this one."""
+    most: int = 1
+    """How many writes of the head it takes."""
+    history: History | None = None
+    """What comes with the head, of an import."""
 
 
 class Model(FakeDynamoDB):
@@ -113,6 +128,9 @@ class Model(FakeDynamoDB):
 
     def _watch(self, after: State) -> None:
         before, intent = self.state, self.intents[-1]
+        if before is None and intent.kind == "set" and after == State(after.epoch):
+            self.state = after  # Chunks come next: without a head they would be taken for a damaged job.
+            return
         if before is None and self.legacy and not intent.imported:
             if intent.kind != "adopt":
                 assert len(self.legacy) == 1, "a legacy history without an order was taken over"
@@ -130,7 +148,9 @@ class Model(FakeDynamoDB):
             assert after.version >= before.version, "the version went down (I1)"
             assert after.fence >= before.fence, "the fence went down (I1)"
         self.state = after
-        if after.version and (before is None or after.version != before.version):
+        if intent.history is not None:
+            self.log, self.swept, intent.history = dict(intent.history.log), set(intent.history.swept), None
+        if after.version and after.version not in self.log:
             plan = before.plan if before and after.op == "COMMIT" else None
             self.log[after.version] = Version(str(after.op), after.watermarks, after.run_id, after.epoch, plan)
         if after.plan is not None:
@@ -158,7 +178,8 @@ class Model(FakeDynamoDB):
         )
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._joined(value) if isinstance(value, Spilled) else value for name, value in values.items()}
+        """Return values with what is in chunks read back, wherever it stands."""
+        return {name: replaced(value, self._joined) for name, value in values.items()}
 
     def _joined(self, reference: Spilled) -> Any:
         chunks = [self._load((JOB, range_key)) for range_key in chunk_keys([reference])]
@@ -231,14 +252,18 @@ class Model(FakeDynamoDB):
         self.swept |= {range_key for _, range_key in past}
         return past
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> History:
         """Keep the table as a backup does."""
-        return dict(self._items), self.state, dict(self.log), dict(self.legacy), set(self.swept)
+        return History(dict(self._items), self.state, dict(self.log), dict(self.legacy), set(self.swept))
 
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
+    def restore(self, kept: History) -> None:
         """Bring the table back from a backup; versions run backwards until the doctor is called."""
-        kept, self.state, log, legacy, swept = snapshot
-        self._items, self.log, self.legacy, self.swept = dict(kept), dict(log), dict(legacy), set(swept)
+        self._items, self.state = dict(kept.items), kept.state
+        self.log, self.legacy, self.swept = dict(kept.log), dict(kept.legacy), set(kept.swept)
+
+    def empty(self) -> None:
+        """Go on with another table, that has nothing in it yet."""
+        self._items, self.state, self.log, self.legacy = {}, None, {}, {}
 
     def legacy_read(self) -> Item | None:
         """Read as the original class does: the last item of the job is the most recent."""
@@ -273,4 +298,6 @@ def canonical(value: Any) -> object:
         return tuple((name, canonical(value[name])) for name in sorted(value))
     if isinstance(value, list):
         return tuple(map(canonical, value))
+    if isinstance(value, Blob):
+        return canonical(value.data)
     return type(value).__name__, value

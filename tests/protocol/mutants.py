@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.decisions import transfer
 from scripts.helpers.protocol import items, requests, retention, values
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.chunks import references
@@ -16,6 +17,7 @@ from scripts.helpers.protocol.head import Change, Head, LogEntry, Plan
 from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store
+from scripts.helpers.protocol.values import Spilled
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -193,6 +195,43 @@ def run_item_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "expire", only_log)
 
 
+def _delete_after_commit(patch: pytest.MonkeyPatch, unneeded: Callable[[Head, Head], list[Spilled]]) -> None:
+    finish = Run._finish
+
+    def delete_too(self: Run, before: Head, after: Head) -> None:
+        finish(self, before, after)
+        for reference in unneeded(before, after):
+            self._store.delete_chunks(self.job_id, reference)
+
+    patch.setattr(Run, "_finish", delete_too)
+
+
+def blobs_of_the_plan_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A commit deletes all that its plan refers to, also what the state shares with it."""
+    _delete_after_commit(patch, lambda before, after: references(before.plan.contexts) if before.plan else [])
+
+
+def blobs_of_the_version_before_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A commit deletes what the new state has no more, though the version before is in the history."""
+
+    def left(before: Head, after: Head) -> list[Spilled]:
+        return [
+            reference for reference in references(before.watermarks) if reference not in references(after.watermarks)
+        ]
+
+    _delete_after_commit(patch, left)
+
+
+def replaced_without_hold(patch: pytest.MonkeyPatch) -> None:
+    """A run may begin on a job whose history is still that of the job it replaces."""
+    patch.setattr(Head, "held", lambda self, order, lease: self)
+
+
+def late_log_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """An import starts a new epoch and forgets the log entry that only the file's head has."""
+    patch.setattr(transfer, "_unwritten", lambda head, found: [])
+
+
 SEARCHED: Sequence[Patch] = (
     noresolve,
     noreplay,
@@ -204,6 +243,8 @@ SEARCHED: Sequence[Patch] = (
     condition_dropped,
     chunks_after_head,
     chunks_deleted_too_early,
+    blobs_of_the_plan_deleted,
+    blobs_of_the_version_before_deleted,
     lease_ignored,
     same_fence,
     already_by_version,

@@ -13,11 +13,26 @@ from scripts.helpers.errors import (
     RunClosedError,
     RunInProgressError,
 )
+from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.run import Run
-from tests.protocol.actors import LEASE, Actors, Handle, Outcome, Trouble, mark, nothing, position, rows_of
+from tests.protocol.actors import (
+    LEASE,
+    Actors,
+    Handle,
+    Outcome,
+    Trouble,
+    blob_of,
+    mark,
+    nothing,
+    position,
+    rows_of,
+)
 from tests.protocol.model import JOB, Frozen, Intent, State, canonical
 from tests.support.dynamodb import Died
+
+MOST_PARTS = 3
+"""A state with more of them is made one, and what it had is left to the versions before."""
 
 
 class Runs(Actors):
@@ -62,41 +77,53 @@ class Runs(Actors):
         run = handle.run
         if handle.dead or run.closed:
             return
-        if handle.plan is not None and not most:
-            contexts, following = dict(handle.plan.contexts), dict(handle.plan.next)
-        else:
-            try:
-                contexts, following = self._plan(run, most)
-            except FencedError:
-                assert not self._in_force(handle)
-                return
+        try:
+            if run.plan is not None and not most:
+                contexts = {name: run.planned(name) for name in run.plan.contexts}
+                following = dict(run.plan.next)
+            elif handle.given is not None and not most:
+                contexts, following = handle.given  # Once more, after it is not known what became of it.
+            else:
+                contexts, following = handle.given = self._plan(run, most)
+            given = with_data(self.model.resolved(contexts)), with_data(self.model.resolved(following))
+        except FencedError:
+            assert not self._in_force(handle)
+            return
 
         def plan(before: State | None, after: State) -> State:
             assert before and self._may_write(handle, before) and before.plan is None, "a zombie froze a plan (I7)"
             assert after.plan
-            return before.planned(Frozen(after.plan.plan_id, contexts, following), run.run_id, handle.state.lease_until)
+            return before.planned(Frozen(after.plan.plan_id, *given), run.run_id, handle.state.lease_until)
 
         was_in_force, old = self._in_force(handle), self.model.state
         call = self.call(Intent("freeze", plan), trouble, lambda: run.freeze(contexts, following))
         self._note_death(handle, call)
         if call.refused(FencedError, PlanConflictError):
             if isinstance(call.error, PlanConflictError) and not call.intent.disturbed:
-                assert handle.plan and canonical(handle.plan.contexts) != canonical(contexts)
+                # Equal bytes that were stored twice are two blobs, and so two plans.
+                is_stored_again = "part" in contexts.get("files", {})
+                assert handle.plan and (is_stored_again or canonical(handle.plan.contexts) != canonical(given[0]))
             if isinstance(call.error, FencedError) and not call.intent.disturbed:
                 assert not was_in_force or (old and old.plan and handle.plan is None)
             return
         handle.plan = call.intent.made[0].plan if call.intent.made else handle.plan or (old.plan if old else None)
         assert handle.plan is not None and run.plan is not None and handle.plan.plan_id == run.plan.plan_id
         self.model.see_plan(handle.state.epoch, handle.state.version, handle.plan)
-        assert canonical([handle.plan.contexts, handle.plan.next]) == canonical([contexts, following])
+        assert canonical([handle.plan.contexts, handle.plan.next]) == canonical(list(given))
 
     def _plan(self, run: Run, most: Mapping[str, int]) -> tuple[dict[str, Any], dict[str, Any]]:
         contexts, following = {}, {name: run.state(name) for name in run.watermarks}
         for context, count in most.items():
-            low = (run.state(context) or {"value": 0})["value"]
+            state = run.state(context) or {"value": 0}
+            low = state["value"]
             high = max(low, min(self.source[context], low + count))
             contexts[context] = {"low": low, "high": high, "names": rows_of(context, low, high)}
-            following[context] = mark(context, high)
+            parts = state.get("parts", [])
+            if context == "files" and high > low:
+                added = blob_of(rows_of(context, low, high))
+                # The plan and the state share it, and the state shares the others with the versions before.
+                contexts[context]["part"], parts = added, [*parts, added] if len(parts) < MOST_PARTS else []
+            following[context] = mark(context, high, parts)
         return contexts, following
 
     def process(self, handle: Handle) -> None:
@@ -106,7 +133,7 @@ class Runs(Actors):
         call = self.call(
             Intent("process", nothing),
             None,
-            lambda: {context: handle.run.planned(context) for context in handle.plan.contexts} if handle.plan else {},
+            lambda: {name: with_data(handle.run.planned(name)) for name in handle.plan.contexts} if handle.plan else {},
         )
         if call.refused(FencedError):
             assert not self._in_force(handle)
@@ -207,3 +234,12 @@ class Runs(Actors):
 
     def _note_death(self, handle: Handle, call: Outcome) -> None:
         handle.dead = handle.dead or isinstance(call.error, Died)
+
+
+def with_data(values: Any) -> Any:
+    """Return nested values with their blobs read back."""
+    if isinstance(values, Blob):
+        return values.data
+    if isinstance(values, Mapping):
+        return {name: with_data(value) for name, value in values.items()}
+    return [with_data(value) for value in values] if isinstance(values, list) else values

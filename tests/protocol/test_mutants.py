@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from scripts.helpers.protocol import chunks
 from tests.protocol import mutants
-from tests.protocol.actors import Trouble
+from tests.protocol.actors import Handle, Trouble
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import SEARCHED, Patch
 from tests.protocol.world import World
@@ -64,9 +64,40 @@ def begin_after_legacy_write(world: World) -> None:
     _whole_run(world, {"rows": 1})
 
 
+def replace_while_a_run_begins(world: World) -> None:
+    """Runs begin, and commit if they can, at each request of an import that replaces a job that was further on."""
+    _whole_run(world, {"rows": 1, "files": 1})
+    job = world.export("a")
+    for request in range(8, 20):
+        _whole_run(world, {"rows": 1})
+        _whole_run(world, {"files": 1})
+        world.put_in_place("a", job, True, Trouble(request, meanwhile=lambda: _two_runs_if_free(world)))
+        world.model.check()
+
+
+def replace_after_death(world: World) -> None:
+    """A run dies right after its commit. Its job is exported, goes on, and is put back."""
+    _whole_run(world, {"rows": 1, "files": 1}, Trouble(1, "die-after"))
+    job = world.export("a")
+    _whole_run(world, {"rows": 1})
+    world.put_in_place("a", job, True)
+    world.model.check()
+
+
 def _whole_run(world: World, most: Mapping[str, int], trouble: Trouble | None = None) -> None:
     handle = world.begin("a", world.new_run_id(), take_over=True)
     assert handle is not None
+    _work(world, handle, most, trouble)
+
+
+def _two_runs_if_free(world: World) -> None:
+    for context in ("rows", "files"):
+        handle = world.begin("b", world.new_run_id())
+        if handle is not None:
+            _work(world, handle, {context: 1})
+
+
+def _work(world: World, handle: Handle, most: Mapping[str, int], trouble: Trouble | None = None) -> None:
     world.freeze(handle, most)
     world.process(handle)
     world.commit(handle, trouble)
@@ -77,6 +108,8 @@ SCENARIOS = (
     (mutants.chunks_without_margin, end_by_two_clocks, "I8"),
     (mutants.run_item_stays, share_with_run_in_force, "I8"),
     (mutants.eventual_query, begin_after_legacy_write, "overlooked"),
+    (mutants.replaced_without_hold, replace_while_a_run_begins, "taken over"),
+    (mutants.late_log_forgotten, replace_after_death, "I1"),
 )
 
 

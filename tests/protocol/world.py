@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from scripts.helpers.decisions.decisions import make_order
+from scripts.helpers.decisions.transfer import export_jobs, import_jobs, plan_import
 from scripts.helpers.errors import (
     AmbiguousHistoryError,
     InvalidValueError,
+    JobsExistError,
     NoWatermarkError,
     PlanConflictError,
+    StaleError,
     UnknownJobError,
     UnknownVersionError,
 )
 from scripts.helpers.protocol.items import HEAD_KEY, log_key
 from tests.protocol.actors import CONTEXTS, DECISIONS, Outcome, Trouble, mark, nothing, position, rows_of
-from tests.protocol.model import JOB, Intent, State, canonical
+from tests.protocol.model import JOB, History, Intent, State, canonical
 from tests.protocol.runs import Runs
+
+
+class ExportedJob(NamedTuple):
+    """A file with the job, and what the model knew of it when it was written."""
+
+    lines: bytes
+    kept: History
 
 
 class World(Runs):
@@ -94,7 +108,9 @@ class World(Runs):
             assert before or may_be_new
             state = before or State(after.epoch)
             assert kind != "restore" or after.epoch != state.epoch, "batch ids are used again after a restore (I6)"
-            return replace(state, epoch=after.epoch if kind == "restore" else state.epoch).decided(*change(state))
+            return dataclasses.replace(state, epoch=after.epoch if kind == "restore" else state.epoch).decided(
+                *change(state)
+            )
 
         call = self.call(Intent(kind, decided), trouble, function)
         if call.refused(UnknownJobError, AmbiguousHistoryError, *errors):
@@ -104,9 +120,9 @@ class World(Runs):
             assert len(call.intent.made) == 1
         return call
 
-    def restore(self, actor: str, snapshot: tuple[Any, ...]) -> None:
+    def restore(self, actor: str, kept: History) -> None:
         """Bring the table back from a backup, then tell the doctor."""
-        self.model.restore(snapshot)
+        self.model.restore(kept)
         self._decide(
             "restore",
             lambda state: ("SET", state.watermarks, state.run_id),
@@ -114,13 +130,76 @@ class World(Runs):
             lambda: self.actors[actor].doctor(JOB, after_restore=True),
         )
 
+    # --- moving ---------------------------------------------------------------------------------
+
+    def export(self, actor: str) -> ExportedJob:
+        """Write the job to a file."""
+        file = io.BytesIO()
+        store, now = self.actors[actor].store, self.clock(actor)
+        self.call(Intent("export", nothing), None, lambda: export_jobs(store, [JOB], file, now))
+        return ExportedJob(file.getvalue(), self.model.snapshot())
+
+    def move(self, actor: str, job: ExportedJob, new_epoch: bool, trouble: Trouble | None = None) -> None:
+        """Go on with a table that has nothing but what an import brings, however often that dies."""
+        self.model.empty()
+        while self._import(actor, job, trouble, new_epoch=new_epoch).unknown:
+            trouble = None
+        kept, state = job.kept.state, self.model.state
+        assert kept and state and state.owner == (None if new_epoch else kept.owner)
+
+    def put_in_place(self, actor: str, job: ExportedJob, replace: bool, trouble: Trouble | None = None) -> None:
+        """Import a job where it is already. One that died is done again: until then its history may be of both."""
+        before = self.model.state
+        call = self._import(actor, job, trouble, replace=replace)
+        if call.unknown and call.intent.made:
+            call = self._import(actor, job, None, replace=replace)
+            assert call.error is None
+        if call.refused(StaleError, JobsExistError):
+            is_other = isinstance(call.error, JobsExistError) and not replace
+            assert call.unknown or call.intent.disturbed or is_other
+        elif not call.intent.disturbed:
+            assert self.model.state and (self.model.state.owner is None or self.model.state == before)
+
+    def _import(
+        self,
+        actor: str,
+        job: ExportedJob,
+        trouble: Trouble | None,
+        *,
+        replace: bool = False,
+        new_epoch: bool = False,
+    ) -> Outcome:
+        def written(before: State | None, after: State) -> State:
+            if intent.made:
+                assert before, "a job was let go that is not there"
+                return before.released()
+            assert job.kept.state
+            intent.history = job.kept
+            if not replace and not new_epoch:
+                return job.kept.state
+            state = job.kept.state.decided("SET", job.kept.state.watermarks, job.kept.state.run_id)
+            assert after.epoch != state.epoch, "batch ids are used again after an import (I6)"
+            # Whoever imports has the job until its history is in order.
+            return dataclasses.replace(state, epoch=after.epoch, owner=after.owner, lease_until=after.lease_until)
+
+        def write() -> None:
+            order = make_order(None, "a test", self.clock(actor))
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(job.lines)
+                file.flush()
+                plan = plan_import(store, Path(file.name), replace=replace, new_epoch=new_epoch)
+                import_jobs(store, plan, order)
+
+        store, intent = self.actors[actor].store, Intent("import", written, imported=True, most=2)
+        return self.call(intent, trouble, write)
+
     def adopt(self, actor: str, run_id: str) -> None:
         self.call(Intent("adopt", nothing), None, lambda: self.actors[actor].adopt(JOB, run_id))
 
     def doctor(self, actor: str, repair: bool, trouble: Trouble | None = None) -> None:
         def fence(before: State | None, after: State) -> State:
             assert before and repair and before.owner is None, "the doctor ended a run"
-            return replace(before, fence=before.fence + 1)
+            return dataclasses.replace(before, fence=before.fence + 1)
 
         call = self.call(Intent("doctor", fence), trouble, lambda: self.actors[actor].doctor(JOB, repair=repair))
         state = self.model.state

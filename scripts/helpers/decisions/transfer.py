@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import IO, Literal
 
@@ -25,7 +25,7 @@ from scripts.helpers.decisions.export_lines import (
 )
 from scripts.helpers.errors import CorruptItemError, ExportFileError, JobsExistError, StaleError, UnknownJobError
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.head import Head, LogEntry, Order
+from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry, Order
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import to_utc_string
@@ -39,6 +39,9 @@ WRITERS = 8
 """Jobs written at the same time. An import waits for DynamoDB and for nothing else."""
 JOBS_AT_ONCE = 64
 """Jobs of the file in memory: enough that no writer waits while one of them has a long history."""
+HOLD = timedelta(days=3)
+"""How long runs wait for an import that died while it replaced a job. Until it is done again the history is of two
+jobs, and two clocks may be a day wrong each."""
 CHANGED = "the file has changed since it was checked"
 
 Step = Literal["new", "continue", "same", "replace", "epoch"]
@@ -257,7 +260,8 @@ def import_jobs(
     A job is written with its head last, so nothing begins on half of it, and a second import goes on
     where a first one died. It keeps its epoch: an open plan is replayed under the same batch id, and
     sinks that have taken a batch know it. One that replaces another, or of a plan with `new_epoch`,
-    starts a new epoch in a version of its own: no batch id of either is used again.
+    starts a new epoch in a version of its own: no batch id of either is used again. No run begins a
+    job that is replaced before all of it is written.
 
     Parameters
     ----------
@@ -267,7 +271,8 @@ def import_jobs(
     Raises
     ------
     StaleError
-        A job that is to be replaced has changed since the plan was made; those before it are written.
+        A job that is to be replaced has changed since the plan was made, or was taken over before its
+        history was written; those before it are written.
     ExportFileError
         The file has changed since.
     """
@@ -325,7 +330,8 @@ def _write_job(
             return None
         (item,) = [item for item in found if item[items.RANGE_KEY]["S"] == items.HEAD_KEY]
         # The head comes last, and only where there is none: a run may have begun the job while its items were written.
-        if not store.put(item):
+        # Of a request that was sent twice, as its first answer was lost, the second finds what the first has written.
+        if not store.put(item) and store.read(job_id, items.HEAD_KEY) != item:
             raise StaleError(
                 f"Job {job_id!r} was begun while it was imported. Stop its runs, and import it to replace."
             )
@@ -334,21 +340,37 @@ def _write_job(
     after = head.restored(order)
     assert after.last is not None
     log = items.log_to_item(LogEntry(job_id, after.version, after.watermarks, after.last))
+    late = _unwritten(head, found)
+    # A run item of an earlier version of the same run would be in the way.
+    others = [item for item in others if all(item[items.RANGE_KEY] != one[items.RANGE_KEY] for one in late)] + late
     if step == "replace":
         # What is there under the same keys may be of the other job, or expire.
         # Chunks come before the head that refers to them. History comes after it: until the head is written the old
-        # job counts, and if it has changed since the plan was made, its history is still whole.
-        _put_all(store, chunks, if_new=False)
-        # Listed before the head is written: what appears after it may be of a run that has begun on the new one.
+        # job counts, and if it has changed since the plan was made, its history is still whole. So are its chunks:
+        # those of an old version in the file may have an end, which the old job must not get.
+        needed = chunks_of(after)
+        _put_all(store, [item for item in chunks if item[items.RANGE_KEY]["S"] in needed], if_new=False)
+        # Listed before the head is written: what appears after it may be of a run that took the job over.
         there = [item[items.RANGE_KEY]["S"] for item in _items_of(store, job_id)]
-        _swap(store, plan.present.get(job_id), after)
-        _put_all(store, [log, *others], if_new=False)
-        kept = {*plan.exported.jobs[job_id], items.log_key(after.version), items.HEAD_KEY}
+        # Held: a run that committed now would find the old job's log entry of its version and leave it, as if it were
+        # its own. That entry goes below, and the version would have none.
+        held = after.held(order, HOLD)
+        _swap(store, plan.present.get(job_id), held)
+        rest = [item for item in chunks if item[items.RANGE_KEY]["S"] not in needed]
+        _put_all(store, [*rest, log, *others], if_new=False)
+        kept = {*plan.exported.jobs[job_id], *(item[items.RANGE_KEY]["S"] for item in [log, *others])}
         for range_key in there:
             if range_key not in kept:
                 store.delete(job_id, range_key)
+        if not isinstance(store.swap(held, after), Written):
+            raise StaleError(
+                f"Job {job_id!r} was taken over while its history was written. The job goes on from where the file "
+                "has it, but versions may be missing in its history."
+            )
     elif step == "epoch":
         # All of it is there already, and its head is still that of the file.
+        if late and head.log_entry:
+            store.write_log(head.log_entry)
         _swap(store, head, after)
         _put_all(store, [log])
     else:
@@ -356,6 +378,18 @@ def _write_job(
         _swap(store, None, after)
         _put_all(store, [log])
     return after
+
+
+def _unwritten(head: Head, found: Sequence[items.Item]) -> list[items.Item]:
+    """Return run item and log entry of a head's version, if whoever made it died before they were written.
+
+    The next begin would write them from the head, but the head that follows it in a new epoch has another version.
+    """
+    entry = head.log_entry
+    if entry is None or any(item[items.RANGE_KEY]["S"] == items.log_key(entry.version) for item in found):
+        return []
+    of_run = [items.run_to_item(entry)] if entry.change.run_id and entry.change.op in SUCCESS else []
+    return [*of_run, items.log_to_item(entry)]
 
 
 def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool = True) -> None:

@@ -355,6 +355,14 @@ class Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice."""
         return replace(self._decided("SET", self.watermarks, order, self._run_in_force), epoch=new_epoch())
 
+    def held(self, order: Order, lease: timedelta) -> Head:
+        """Keep runs away while more than the head is written by a person's order; `released` ends it.
+
+        It is no begin of a run, so the fence stays what it is.
+        """
+        since = order.at.astimezone(timezone.utc)
+        return replace(self, claim=Claim(f"import_{order.token}", order.token, 1, since + lease, since))
+
     def fenced(self) -> Head:
         """Raise the fence and nothing else: whoever has read the head before can write nothing on it any more.
 
