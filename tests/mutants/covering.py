@@ -14,6 +14,8 @@ from pathlib import Path
 from tests.support.imports import files_below, names_imported
 
 NEEDS_SPARK = re.compile(r"\b(spark|jdbc|glue_context|driver|page): \w+")
+SEARCHES = re.compile(r"\b(subprocess|Thread|fault_plan|crowd|machine|watermarks_suite|interleavings)\b")
+"""What tests need that try many orders of steps, or run others: they find most, and seldom soonest."""
 START_PYTHONS = {"cli", "docs", "infra", "report"}
 
 
@@ -41,10 +43,11 @@ def covering_tests(root: Path, module: str) -> list[str]:
 
 
 def _cost(path: Path, own: Path) -> int:
-    """Return how much later than others a test file runs: Spark takes long to start, a Python for each test longer."""
+    """Return how much later than others a test file runs: Spark and a search take long, more Pythons longer."""
     if path.parent.name in START_PYTHONS and path.parent != own:
         return 2
-    return 1 if NEEDS_SPARK.search(path.read_text(encoding="utf-8")) else 0
+    text = path.read_text(encoding="utf-8")
+    return 1 if NEEDS_SPARK.search(text) or SEARCHES.search(text) else 0
 
 
 def _dotted(module: Path) -> str:

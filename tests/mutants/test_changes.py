@@ -77,6 +77,12 @@ def test_tests_of_the_same_name_come_first_when_others_are_cheaper() -> None:
     assert covering_tests(REPOSITORY, "scripts/helpers/files/ledger.py")[0] == "tests/files/test_ledger.py"
 
 
+def test_searches_come_after_quick_tests_when_a_room_has_both() -> None:
+    found = covering_tests(REPOSITORY, "scripts/helpers/protocol/head.py")
+
+    assert found.index("tests/watermarks/test_retention.py") < found.index("tests/protocol/test_state_machine.py")
+
+
 def test_tests_of_helpers_rooms_come_before_those_of_programs() -> None:
     found = covering_tests(REPOSITORY, "scripts/helpers/job.py")
 

@@ -229,7 +229,7 @@ def replaced_without_hold(patch: pytest.MonkeyPatch) -> None:
 
 def late_log_forgotten(patch: pytest.MonkeyPatch) -> None:
     """An import starts a new epoch and forgets the log entry that only the file's head has."""
-    patch.setattr(transfer, "_unwritten", lambda head, found: [])
+    patch.setattr(transfer, "unwritten", lambda head, found: [])
 
 
 SEARCHED: Sequence[Patch] = (

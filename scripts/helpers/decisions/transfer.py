@@ -340,7 +340,7 @@ def _write_job(
     after = head.restored(order)
     assert after.last is not None
     log = items.log_to_item(LogEntry(job_id, after.version, after.watermarks, after.last))
-    late = _unwritten(head, found)
+    late = unwritten(head, found)
     # A run item of an earlier version of the same run would be in the way.
     others = [item for item in others if all(item[items.RANGE_KEY] != one[items.RANGE_KEY] for one in late)] + late
     if step == "replace":
@@ -380,7 +380,7 @@ def _write_job(
     return after
 
 
-def _unwritten(head: Head, found: Sequence[items.Item]) -> list[items.Item]:
+def unwritten(head: Head, found: Sequence[items.Item]) -> list[items.Item]:
     """Return run item and log entry of a head's version, if whoever made it died before they were written.
 
     The next begin would write them from the head, but the head that follows it in a new epoch has another version.
