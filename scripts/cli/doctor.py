@@ -14,7 +14,9 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.leftovers import examine_targets
+from scripts.helpers.decisions.doctor import DAMAGED, Finding
 from scripts.helpers.display.units import printable
+from scripts.helpers.errors import CorruptItemError
 from scripts.jobs.exit_codes import FAILED
 
 
@@ -60,8 +62,9 @@ def doctor(
         findings = around.watermarks.doctor(
             job, repair=repair, after_restore=after_restore, who=who, expected=before, **given
         )
-        if targets:
-            findings += examine_targets(around.watermarks, job, repair=repair)
+        # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
+        if targets and not any(one.kind == DAMAGED for one in findings):
+            findings += _examined_targets(around, job, repair)
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:
@@ -71,3 +74,11 @@ def doctor(
         show_rows(around.out, ("found", "what", "remedy"), rows)
     if any(not finding.repaired for finding in findings):
         sys.exit(FAILED)
+
+
+def _examined_targets(around: Surroundings, job: str, repair: bool) -> list[Finding]:
+    try:
+        return examine_targets(around.watermarks, job, repair=repair)
+    except (KeyError, TypeError, AttributeError, CorruptItemError) as error:
+        detail = error.detail if isinstance(error, CorruptItemError) else f"{type(error).__name__} while reading it"
+        return [Finding(DAMAGED, f"what was recorded of its targets: {detail}", "Restore the item from a backup.")]

@@ -19,6 +19,7 @@ from scripts.cli.surroundings import Surroundings
 from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.display.units import printable
 from scripts.helpers.protocol.jobs import list_jobs
+from scripts.jobs.exit_codes import FAILED
 
 STANDARD = "-"
 """Stands for standard input or output, as a file's name."""
@@ -38,7 +39,8 @@ def export(
 
     Every item of their watermarks is written as it is. What the Job Runs API keeps is left out:
     definitions of jobs, records of runs, and triggers. Make those anew where the jobs go. Stop the
-    jobs before you move them: what they do afterwards is not in the file.
+    jobs before you move them: what they do afterwards is not in the file. With --prefix or --all a
+    job with damaged items is left out; the exit code is 1 then.
     """
     if sum([bool(names), prefix is not None, everything]) != 1:
         raise click.UsageError("Give names of jobs, or --prefix, or --all.")
@@ -62,12 +64,16 @@ def export(
     if done.at_work:
         names_at_work = ", ".join(map(printable, done.at_work[:SHOWN]))
         around.err.print(f"warning: a run was at work on {names_at_work}: stop it, and export again.", style="yellow")
+    for job_id, problem in done.damaged.items():
+        around.err.print(f"warning: left out {printable(job_id)}: {printable(problem)}", style="red")
     if around.is_json:
         emit({"table": around.table, "file": path, **vars(done)})
     else:
         around.err.print(f"Exported {count_of(done.jobs, 'job')}, {count_of(done.items, 'item')}.")
         if done.left_out:
             around.err.print(f"Left out: {count_of(done.left_out, 'item')} of the Job Runs API.", style="yellow")
+    if done.damaged:
+        raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager

@@ -9,13 +9,13 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command
-from scripts.cli.documents import emit, head_json, last_run, state_of
+from scripts.cli.documents import as_json, emit, head_json, json_text, last_run, state_of
 from scripts.cli.failures import offer_near
 from scripts.cli.progress import progress
 from scripts.cli.screen import NONE, Cell, count_of, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text, id_text, printable
-from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
+from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.metrics.freshness import age, failed_since, lag, open_plan_age
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
@@ -23,6 +23,7 @@ from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")
+SORTS = ("behind", "name", "version", "state")
 NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
 
@@ -33,9 +34,7 @@ UNKNOWN = "not in the table; check the name"
 @click.option(
     "--stale", type=Duration(), metavar="TIME", help="Only jobs without a new version for so long: 90s, 2h, 1d."
 )
-@click.option(
-    "--sort", type=click.Choice(["behind", "name", "version", "state"]), default="behind", help="Default: behind."
-)
+@click.option("--sort", type=click.Choice(SORTS), default="behind", help="Default: behind.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N.")
 @click.option("--all", "everything", is_flag=True, help="Also the jobs that backfills are.")
 def jobs(
@@ -115,7 +114,7 @@ def found_jobs(around: Surroundings, names: tuple[str, ...] = ()) -> list[Listed
 def _listed(around: Surroundings) -> tuple[list[ListedJob], ListCost]:
     with progress(around, "listing jobs") as steps:
         found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
-    return list(found.jobs), found.cost
+    return [_checked(job, around.now()) for job in found.jobs], found.cost
 
 
 def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob], None]:
@@ -135,7 +134,19 @@ def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob
     # With one name that is right, the answer is the list, and the exit code says that a name was wrong.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
-    return found, None
+    return [_checked(job, around.now()) for job in found], None
+
+
+def _checked(job: ListedJob, now: datetime) -> ListedJob:
+    """Return a job as it is if all that is shown of it can be worked out; else one whose problem is told."""
+    try:
+        for sort in SORTS:
+            _order(job, sort, now)
+        _row(job, now)
+        json_text(as_json(_facts(job, now)))
+    except DAMAGE as error:
+        return ListedJob(job.job_id, None, f"damaged ({type(error).__name__} while reading it); see doctor")
+    return job
 
 
 def _age(job: ListedJob, now: datetime) -> timedelta:

@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+DAMAGE = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
+    OSError,
+)  # fmt: skip
+"""What code meets that reads something altered. Readers catch it, so that a user never learns of damage by an
+OverflowError, and so that what is damaged of one job hides no other."""
+
 
 class WatermarkError(Exception):
     """Root of all errors that this package raises on purpose."""
@@ -377,7 +384,7 @@ class CorruptItemError(ConfigurationError):
     """An item that does not say what we write: altered by hand or by another program."""
 
     def __init__(self, job_id: str, range_key: str, detail: str) -> None:
-        self.job_id, self.range_key = job_id, range_key
+        self.job_id, self.range_key, self.detail = job_id, range_key, detail
         super().__init__(
             f"Item {range_key!r} of job {job_id!r} is not readable: {detail}. "
             "Restore it from a backup or from the log entry of its version."

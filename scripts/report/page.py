@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from scripts.helpers.display.units import count_text, duration_text, id_text, size_text, time_text
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import DAMAGE, InvalidValueError
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
 from scripts.helpers.protocol.jobs import ListedJob
@@ -27,7 +27,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
 from scripts.report.periods import Periods, in_periods
-from scripts.report.reading import MOST_VERSIONS, choose, look_up, read_facts
+from scripts.report.reading import MOST_VERSIONS, choose, damaged, look_up, read_facts
 
 READERS = 8
 LIVE_VERSIONS = 50
@@ -98,7 +98,20 @@ def build_report(
 
 
 def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed: bool = True) -> Entry:
-    """Work out what the page shows of a job; the versions themselves are not kept."""
+    """Work out what the page shows of a job; the versions themselves are not kept.
+
+    Anybody who may write to one job can put there what no reading foresees. It costs that job's line and no other.
+    """
+    try:
+        entry = _entry(facts, most_rows, values, packed)
+        # What the page asks of all jobs is asked of each here, where it ends nothing but its own line.
+        attention(entry)
+        return entry
+    except DAMAGE as error:
+        return _entry(damaged(facts.job_id, facts.now, error), most_rows, values, packed)
+
+
+def _entry(facts: JobFacts, most_rows: int, values: bool, packed: bool) -> Entry:
     spark = in_periods(facts, SPARK_PERIODS)
     details = pack(render_job(facts, most_rows, values)) if packed else ""
     # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
@@ -184,7 +197,11 @@ def live_page(watermarks: Watermarks, now: datetime) -> str:
 
 def live_job(watermarks: Watermarks, job_id: str, now: datetime, values: bool = False) -> str:
     """Return the details of one job as HTML, read now."""
-    return render_job(read_facts(watermarks, look_up(watermarks, job_id), now), MOST_VERSIONS, values)
+    facts = read_facts(watermarks, look_up(watermarks, job_id), now)
+    try:
+        return render_job(facts, MOST_VERSIONS, values)
+    except DAMAGE as error:
+        return render_job(damaged(job_id, now, error), 0, values)
 
 
 # --- within -------------------------------------------------------------------------------------

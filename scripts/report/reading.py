@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from scripts.helpers.errors import (
+    DAMAGE,
     AmbiguousHistoryError,
     CorruptItemError,
     CursorError,
@@ -30,6 +32,8 @@ MOST_VERSIONS = 1_000
 MOST_JOB_RUNS = 100
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
 """Errors that say nothing about other jobs."""
+SHOWN_FIELDS = ("kind", "cursor_column", "value", "descending")
+"""Of a state that lies in chunks, what the page shows; the rest may be a hundred megabytes for each source."""
 
 
 def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob]:
@@ -59,7 +63,7 @@ def read_facts(
 ) -> JobFacts:
     """Read the history, the gaps and the job runs of one job.
 
-    What cannot be read is the `problem` of that job and does not end the report.
+    What cannot be read, or is damaged, is the `problem` of that job and does not end the report.
 
     Raises
     ------
@@ -71,16 +75,31 @@ def read_facts(
     try:
         entries, is_whole = _entries(watermarks, job.job_id, since, most)
         states = {
-            name: watermarks.lookups.state_at(job.head, name) if isinstance(state, Spilled) else state
+            name: _shown(watermarks.lookups.state_at(job.head, name)) if isinstance(state, Spilled) else state
             for name, state in job.head.watermarks.items()
         }
+        gaps = {name: _gaps(watermarks, job.job_id, name) for name, state in states.items() if is_rows(state)}
+        return JobFacts(
+            job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
+            _unsuccessful(watermarks, job.job_id, since) if with_runs else (),
+        )  # fmt: skip
     except OF_ONE_JOB as error:
         return JobFacts(job.job_id, now, None, str(error))
-    gaps = {name: _gaps(watermarks, job.job_id, name) for name, state in states.items() if is_rows(state)}
-    return JobFacts(
-        job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
-        _unsuccessful(watermarks, job.job_id, since) if with_runs else (),
-    )  # fmt: skip
+    except DAMAGE as error:
+        return damaged(job.job_id, now, error)
+
+
+def damaged(job_id: str, now: datetime, error: BaseException) -> JobFacts:
+    """Return what is shown of a job whose items can be read and make no sense: no more than that, and among the others.
+
+    Only the type of the error is named: its text may quote a watermark.
+    """
+    problem = f"Its items are damaged ({type(error).__name__} while reading them). See doctor."
+    return JobFacts(job_id, now, None, problem)
+
+
+def _shown(state: Any) -> Any:
+    return {name: state[name] for name in SHOWN_FIELDS if name in state} if isinstance(state, Mapping) else state
 
 
 def _entries(watermarks: Watermarks, job_id: str, since: datetime | None, most: int) -> tuple[Sequence[LogEntry], bool]:

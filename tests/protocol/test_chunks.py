@@ -15,8 +15,8 @@ import pytest
 
 from scripts.helpers.errors import TooLargeError
 from scripts.helpers.protocol import chunks as spill
-from scripts.helpers.protocol.chunks import CHUNK_BYTES, MAX_CHUNKS, MAX_RAW_BYTES, cut, join, references, spill_large
-from scripts.helpers.protocol.values import MAX_BYTES, Spilled, encode, same_values
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, cut, join, references, spill_large
+from scripts.helpers.protocol.values import MAX_BYTES, MAX_CHUNKS, MAX_RAW_BYTES, Spilled, encode, same_values
 
 VALUE = {
     "files": random.Random(1).randbytes(900_000),

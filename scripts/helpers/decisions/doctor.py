@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scripts.helpers.errors import AccessRefusedError, UnknownJobError
+from scripts.helpers.errors import AccessRefusedError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
@@ -16,6 +17,9 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
 
 CHUNK_PREFIXES = ("!p#", "!s#")
+DAMAGED = "damaged item"
+MOST_MISSING = 100
+"""Versions without a log entry that are named one by one: a head may say that there are a million million."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Finding:
     """One thing that is wrong, with its remedy.
 
     `kind` is one of ``global table``, ``no head``, ``open plan``, ``unpublished``, ``missing log entry``,
-    ``orphaned chunk``, ``missing chunk`` and ``legacy writer``.
+    ``orphaned chunk``, ``missing chunk``, ``damaged item`` and ``legacy writer``.
     """
 
     kind: str
@@ -33,8 +37,14 @@ class Finding:
 
 
 def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Finding]:
-    """Read all items of a job and compare them with its head. Only `repair` changes anything."""
-    head = store.read_head(job_id)
+    """Read all items of a job and compare them with its head. Only `repair` changes anything.
+
+    An item that is damaged is one finding, and hides none of the others. With a damaged head nothing is repaired.
+    """
+    try:
+        head = store.read_head(job_id)
+    except CorruptItemError as error:
+        return [_damaged(error.range_key, error.detail)]
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(requests.query_job(store.table_name, job_id))}
     found = {key: item for key, item in found.items() if not items.is_of_job_runs(key)}
     if head is None and not found:
@@ -47,8 +57,12 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     again = store.read_head(job_id)
     if again is None or again.identity != head.identity:
         return [Finding("open plan", "the job changed while it was examined", "Run the doctor again.")]
+    findings, found = _readable(found)
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
+    # Chunks that only a damaged entry refers to look unused, and its backup will need them.
+    repair = repair and not findings
     return [
+        *findings,
         *_open_plan(head, now),
         *_unpublished(head),
         *_missing_log(store, head, found, repair),
@@ -57,6 +71,41 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
     ]
+
+
+def _readable(found: Mapping[str, items.Item]) -> tuple[list[Finding], dict[str, items.Item]]:
+    """Part the items that say what we write from those that do not."""
+    findings: list[Finding] = []
+    readable: dict[str, items.Item] = {}
+    for key, item in found.items():
+        try:
+            items.reading(item, _read)
+            readable[key] = item
+        except CorruptItemError as error:
+            findings.append(_damaged(key, error.detail))
+        except NewerFormatError as error:
+            findings.append(_damaged(key, f"it is of format {error.found}, and the head is not"))
+    return findings, readable
+
+
+def _read(item: items.Item) -> None:
+    range_key = item[items.RANGE_KEY]["S"]
+    if items.TTL_ATTRIBUTE in item:
+        int(item[items.TTL_ATTRIBUTE]["N"])
+    if _is_log(range_key):
+        items.log_from_item(item)
+    elif range_key.startswith(CHUNK_PREFIXES):
+        item["data"]["B"]
+    elif range_key != items.HEAD_KEY:
+        items.run_from_item(item)
+
+
+def _damaged(range_key: str, detail: str) -> Finding:
+    return Finding(
+        DAMAGED,
+        f"{range_key}: {detail}",
+        "Somebody altered it. Restore it from a backup, and look who may write to this job's items.",
+    )
 
 
 def examine_table(store: Store) -> list[Finding]:
@@ -90,7 +139,7 @@ def _unpublished(head: Head) -> Iterable[Finding]:
     for output in head.unpublished:
         yield Finding(
             "unpublished",
-            f"version {output['version']} for {output['target']}",
+            f"version {output.get('version')} for {output.get('target')}",
             "It is committed and waits in staging. Run the job: it publishes it before it writes anything there.",
         )
 
@@ -104,9 +153,15 @@ def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair:
     """Report gaps in the log. Below the oldest entry, and below one that has an end, versions may have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version + 1 for version, item in log.items() if items.TTL_ATTRIBUTE in item]
-    for version in range(max(ending, default=min(log, default=head.version)), head.version + 1):
-        if version in log or version == 0:
-            continue
+    first = max(ending, default=min(log, default=head.version))
+    missing = (version for version in range(first, head.version + 1) if version not in log and version != 0)
+    named = list(itertools.islice(missing, MOST_MISSING))
+    last = max(named, default=0)
+    if head.version - last > 0 and len(named) == MOST_MISSING:
+        absent = head.version - last - sum(version > last for version in log)
+        if absent:
+            yield Finding("missing log entry", f"{absent:,} versions after {last:,}", "Restore them from a backup.")
+    for version in named:
         is_last = version == head.version
         if repair and is_last and head.log_entry:
             store.write_log(head.log_entry)

@@ -23,7 +23,14 @@ from scripts.helpers.decisions.export_lines import (
     last_line,
     read_item,
 )
-from scripts.helpers.errors import CorruptItemError, ExportFileError, JobsExistError, StaleError, UnknownJobError
+from scripts.helpers.errors import (
+    CorruptItemError,
+    ExportFileError,
+    JobsExistError,
+    NewerFormatError,
+    StaleError,
+    UnknownJobError,
+)
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry, Order
 from scripts.helpers.protocol.races import Written
@@ -53,13 +60,15 @@ a new epoch of what is there already."""
 class Summary:
     """What was exported: how much, and the jobs at which a run was at work.
 
-    `left_out` counts the items of the Job Runs API (definitions, runs, triggers), which no export holds.
+    `left_out` counts the items of the Job Runs API (definitions, runs, triggers), which no export holds. `damaged`
+    says of each job of a list that could not be read why not: it is not in the export.
     """
 
     jobs: int = 0
     items: int = 0
     left_out: int = 0
     at_work: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
 
 
 def export_jobs(
@@ -82,25 +91,33 @@ def export_jobs(
     on_job
         Told of the number of jobs read.
     listed
-        The names are those of a list: pass over those under which only the Job Runs API keeps anything.
+        The names are those of a list, and not of a person: pass over those under which only the Job Runs API keeps
+        anything, and leave out what cannot be read, which `Summary.damaged` names. Otherwise who may spoil one item
+        could keep all others from being exported.
 
     Raises
     ------
     UnknownJobError, StaleError
         There is no such job with watermarks; it changed at each attempt to read it.
     CorruptItemError, NewerFormatError
-        A job has an item that no import would take; the error names both.
+        A job that was named has an item that no import would take; the error names both.
     """
     summary = Summary()
     with tempfile.TemporaryFile() as spool:
         for job_id in job_ids:
-            head, found, left_out = _read_job(store, job_id)
+            try:
+                head, found, left_out = _read_job(store, job_id)
+                _check_readable(job_id, found)
+            except (CorruptItemError, NewerFormatError, StaleError, UnknownJobError) as error:
+                if not listed:
+                    raise
+                summary.damaged[job_id] = str(error)
+                continue
             summary.left_out += left_out
             if not found and listed:
                 continue
             if not found:
                 raise UnknownJobError(job_id, store.table_name)
-            _check_readable(job_id, found)
             if head is not None and head.claim is not None and now < head.claim.lease_until:
                 summary.at_work.append(job_id)
             for item in found:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
 
 from scripts.helpers.display.units import count_text, duration_text, printable, size_text, time_text
-from scripts.helpers.errors import ConfigurationError
+from scripts.helpers.errors import DAMAGE, ConfigurationError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,7 @@ class Table(list[T]):
         shown: list[Column] = []
         filled: list[list[str]] = []
         for column in self.columns:
-            cells = [_text(column, column.value(row)) for row in rows]
+            cells = [_cell(column, row) for row in rows]
             # A column without a single filled cell is left out, to leave room for the others.
             if any(cells):
                 shown.append(column)
@@ -142,6 +142,14 @@ def need_pandas() -> Any:
 
 def _heading(column: Column) -> str:
     return f"{column.heading} (UTC)" if column.kind == "time" else column.heading
+
+
+def _cell(column: Column, row: Any) -> str:
+    # Other programs write to the table as well: one record that makes no sense must not hide all others.
+    try:
+        return _text(column, column.value(row))
+    except DAMAGE:
+        return "damaged"
 
 
 def _text(column: Column, value: Any) -> str:

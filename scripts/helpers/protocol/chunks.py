@@ -16,15 +16,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from scripts.helpers.errors import TooLargeError
-from scripts.helpers.protocol.values import MAX_BYTES, Attribute, Spilled, decode, encode, size_of
+from scripts.helpers.protocol.values import (
+    MAX_BYTES,
+    MAX_CHUNKS,
+    MAX_RAW_BYTES,
+    Attribute,
+    Spilled,
+    decode,
+    encode,
+    size_of,
+)
 
 CHUNK_BYTES = 350_000
 """DynamoDB's limit for an item is 400 KB; some servers count their own overhead too."""
 
 MAX_SPILL_BYTES = 64 * 1024 * 1024
-MAX_RAW_BYTES = 256 * 1024 * 1024
-"""Most that is decompressed, whatever a reference says."""
-MAX_CHUNKS = 1_000
 WORTH_BYTES = 1_000
 """A smaller entry stays where it is: its reference would be no smaller."""
 INLINE_BYTES = 2_000

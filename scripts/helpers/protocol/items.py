@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from scripts.helpers.errors import CorruptItemError, NewerFormatError, ReservedNameError
+from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan
-from scripts.helpers.protocol.values import Attribute, from_utc_string, to_utc_string
+from scripts.helpers.protocol.values import Attribute, ImplausibleError, from_utc_string, to_utc_string
 
 Item = dict[str, Attribute]
 T = TypeVar("T")
@@ -30,6 +31,12 @@ TOKEN = "tok"
 FORMAT = 1
 _ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
 MAX_METRICS_BYTES = 8 * 1024
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
+"""Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
+MAX_COUNT = 10**15
+"""The highest version, fence or other count of ours: more than a run a microsecond for thirty years."""
+LONGEST_LEASE = timedelta(days=366)
+"""After the begin of its run, renewals included. A lease that lasts longer is taken for over."""
 
 
 def log_key(version: int) -> str:
@@ -88,7 +95,7 @@ def head_to_item(head: Head) -> Item:
             "ownerTok": {"S": head.claim.token},
             "attempt": number(head.claim.attempt),
             "leaseUntil": {"S": to_utc_string(head.claim.lease_until)},
-            "claimedAt": {"S": to_utc_string(head.claim.since)},
+            "claimedAt": _moment(head.claim.since),
         }
     if head.plan:
         item["planId"] = {"S": head.plan.plan_id}
@@ -121,7 +128,7 @@ def run_to_item(entry: LogEntry) -> Item:
         | {
             "version": number(entry.version),
             "status": {"S": "COMMITTED"},
-            "committedAt": {"S": to_utc_string(entry.change.at)},
+            "committedAt": _moment(entry.change.at),
         }
     )
 
@@ -138,7 +145,7 @@ def _change_to_map(change: Change) -> Item:
     item: Item = {
         "op": {"S": change.op},
         "commitId": {"S": change.commit_id},
-        "at": {"S": to_utc_string(change.at)},
+        "at": _moment(change.at),
         "attempt": number(change.attempt),
     }
     item["metrics"], item["metricTypes"] = encode_metrics(change.metrics, {})
@@ -149,11 +156,12 @@ def _change_to_map(change: Change) -> Item:
         "why": change.why,
         "who": change.who,
         "previousRun": change.previous_run_id,
-        "startedAt": to_utc_string(change.started_at) if change.started_at else None,
     }
     for name, text in texts.items():
         if text is not None:
             item[name] = {"S": text}
+    if change.started_at:
+        item["startedAt"] = _moment(change.started_at)
     if change.outputs:
         item["outputs"] = _outputs(change.outputs)
     return item
@@ -174,13 +182,20 @@ def _plan_to_map(plan: Plan) -> Item:
     following, next_types = values.encode(plan.next)
     item = {"contexts": contexts, "contextTypes": context_types, "next": following, "nextTypes": next_types}
     if plan.at:
-        item["at"] = {"S": to_utc_string(plan.at)}
+        item["at"] = _moment(plan.at)
     return item
 
 
 def number(value: int) -> Attribute:
     """Write a whole number of ours."""
     return {"N": str(value)}
+
+
+def _moment(moment: datetime) -> Attribute:
+    """Write a time of ours. InvalidValueError for one that no reader would believe."""
+    if not EARLIEST <= moment <= LATEST:
+        raise InvalidValueError(f"The clock says {moment:%Y-%m-%d}. Set the clock of the machine that the job runs on.")
+    return {"S": to_utc_string(moment)}
 
 
 # --- items -> records ---------------------------------------------------------------------------
@@ -206,16 +221,22 @@ def run_from_item(item: Item) -> dict[str, Any]:
 def start_of_run(item: Item) -> datetime:
     """Return when the run of a record began to work; where it never did, when it was started."""
     check_format(item)
-    return reading(item, lambda item: from_utc_string(item.get("runningSince", item["startedOn"])["S"]))
+    return reading(item, lambda item: _moment_in(item, "runningSince" if "runningSince" in item else "startedOn"))
 
 
 def reading(item: Item, read: Callable[[Item], T]) -> T:
     """Read an item; CorruptItemError if it was altered."""
     try:
         return read(item)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        job_id, range_key = item[HASH_KEY]["S"], item[RANGE_KEY]["S"]
-        raise CorruptItemError(job_id, range_key, f"{type(error).__name__} while reading it") from error
+    except ImplausibleError as error:
+        raise _corrupt(item, str(error)) from error
+    except DAMAGE as error:
+        # Only the type: the text of such an error may quote the value of a watermark.
+        raise _corrupt(item, f"{type(error).__name__} while reading it") from error
+
+
+def _corrupt(item: Item, detail: str) -> CorruptItemError:
+    return CorruptItemError(item[HASH_KEY]["S"], item[RANGE_KEY]["S"], detail)
 
 
 def check_format(item: Item) -> None:
@@ -234,23 +255,27 @@ def _head(item: Item) -> Head:
         claim = Claim(
             run_id=item["owner"]["S"],
             token=item["ownerTok"]["S"],
-            attempt=int(item["attempt"]["N"]),
+            attempt=_whole(item, "attempt"),
             lease_until=from_utc_string(item["leaseUntil"]["S"]),
-            since=from_utc_string(item["claimedAt"]["S"]),
+            since=_moment_in(item, "claimedAt"),
         )
+        # Nobody could begin before the year 9000 otherwise. To take it for over is safe: the fence, and not the lease,
+        # keeps two runs from both committing.
+        if not EARLIEST <= claim.lease_until <= claim.since + LONGEST_LEASE:
+            claim = replace(claim, lease_until=claim.since)
     if "planId" in item or "plan" in item:
         stored = item["plan"]["M"]
         plan = Plan(
             plan_id=item["planId"]["S"],
             contexts=values.decode(stored["contexts"], stored["contextTypes"]),
             next=values.decode(stored["next"], stored["nextTypes"]),
-            at=from_utc_string(stored["at"]["S"]) if "at" in stored else None,
+            at=_moment_in(stored, "at") if "at" in stored else None,
         )
     return Head(
         job_id=item[HASH_KEY]["S"],
         epoch=item["epoch"]["S"],
-        version=int(item["version"]["N"]),
-        fence=int(item["fence"]["N"]),
+        version=_whole(item, "version"),
+        fence=_whole(item, "fence"),
         watermarks=values.decode(item["watermarks"], item["types"]),
         last=_change(item["last"]["M"]) if "last" in item else None,
         claim=claim,
@@ -262,9 +287,13 @@ def _head(item: Item) -> Head:
 
 
 def _log_entry(item: Item) -> LogEntry:
+    version = _whole(item, "version")
+    # Pages of a history are asked for by version. An entry under the key of another one would be read for ever.
+    if item[RANGE_KEY]["S"] != log_key(version):
+        raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(
         job_id=item[HASH_KEY]["S"],
-        version=int(item["version"]["N"]),
+        version=version,
         watermarks=values.decode(item["watermarks"], item["types"]),
         change=_change(item),
     )
@@ -274,14 +303,14 @@ def _change(item: Item) -> Change:
     return Change(
         op=item["op"]["S"],
         commit_id=item["commitId"]["S"],
-        at=from_utc_string(item["at"]["S"]),
+        at=_moment_in(item, "at"),
         run_id=_text(item, "byRun"),
         plan_id=_text(item, "planId"),
-        attempt=int(item["attempt"]["N"]),
+        attempt=_whole(item, "attempt"),
         why=_text(item, "why"),
         who=_text(item, "who"),
         previous_run_id=_text(item, "previousRun"),
-        started_at=from_utc_string(item["startedAt"]["S"]) if "startedAt" in item else None,
+        started_at=_moment_in(item, "startedAt") if "startedAt" in item else None,
         metrics=values.decode(item["metrics"], item["metricTypes"]),
         fence=_count(item, "fence"),
         runs=_count(item, "runs"),
@@ -297,9 +326,9 @@ def _run(item: Item) -> dict[str, Any]:
         "watermarks": values.decode(item["watermarks"], item.get("types")),
     }
     if "version" in item:
-        found["version"] = int(item["version"]["N"])
+        found["version"] = _whole(item, "version")
         found["status"] = item["status"]["S"]
-        found["committedAt"] = from_utc_string(item["committedAt"]["S"])
+        found["committedAt"] = _moment_in(item, "committedAt")
         found["metrics"] = values.decode(item["metrics"], item["metricTypes"])
     return found
 
@@ -321,4 +350,18 @@ def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
 
 
 def _count(item: Item, name: str) -> int | None:
-    return int(item[name]["N"]) if name in item else None
+    return _whole(item, name) if name in item else None
+
+
+def _whole(item: Item, name: str) -> int:
+    found = int(item[name]["N"])
+    if not 0 <= found <= MAX_COUNT:
+        raise ImplausibleError(f"{name} is {found:,}")
+    return found
+
+
+def _moment_in(item: Item, name: str) -> datetime:
+    found = from_utc_string(item[name]["S"])
+    if not EARLIEST <= found <= LATEST:
+        raise ImplausibleError(f"{name} is a time of the year {found.year}")
+    return found

@@ -273,5 +273,5 @@ def _listed(job_id: str, item: items.Item) -> ListedJob:
         return ListedJob(job_id, items.head_from_item(item))
     except NewerFormatError as error:
         return ListedJob(job_id, None, f"format {error.found}: upgrade glue-watermarks")
-    except CorruptItemError:
-        return ListedJob(job_id, None, "its head is not readable; see doctor")
+    except CorruptItemError as error:
+        return ListedJob(job_id, None, f"damaged: its head is not readable ({error.detail}); see doctor")

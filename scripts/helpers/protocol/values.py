@@ -24,9 +24,15 @@ MAX_DIGITS = 38
 MAX_EXPONENT, MIN_EXPONENT = 125, -130
 LAST_PLACE = -165
 """boto3's deserializer cannot read a number with digits after this decimal place."""
+MAX_CHUNKS, MAX_RAW_BYTES = 1_000, 256 * 1024 * 1024
+"""What a reference may say at most of the chunks that it stands for, and of what they decompress to."""
 _CONTEXT = Context(prec=MAX_DIGITS)
 SPILLED = "spilled"
 RESERVED_NAMES = ("jobName", "runId", "watermarks")
+
+
+class ImplausibleError(ValueError):
+    """A time, count or size of ours that can be stored, and that nothing of ours ever stores. Its text has no value."""
 
 
 class Spilled(NamedTuple):
@@ -312,6 +318,11 @@ def _spilled(fields: dict[str, Any]) -> Spilled:
         raise ValueError("not a reference to chunks")
     if not all(type(number) is int and number >= 0 for number in (reference.chunks, reference.length)):
         raise ValueError("not a reference to chunks")
+    # Before anything counts them: who looks for the chunks of a reference goes through them one by one.
+    if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
+        raise ImplausibleError(
+            f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written"
+        )
     return reference
 
 

@@ -1,0 +1,284 @@
+"""What one team can spoil is its own: each attribute of each kind of item, one by one and at random, costs one line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import re
+from base64 import b64decode
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scripts.cli import surroundings
+from scripts.cli.main import cli
+from scripts.helpers.decisions.doctor import DAMAGED
+from scripts.helpers.decisions.transfer import export_jobs
+from scripts.helpers.errors import CorruptItemError, InvalidValueError
+from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.protocol import items
+from scripts.helpers.watermarks import Watermarks
+from scripts.report import build_report
+from scripts.report.page import live_job, live_page
+from tests.cli.stories import rows_state
+from tests.support.dynamodb import FakeDynamoDB
+from tests.support.spoiled_table import LATE, SPOILED, TableOfJobs, attribute_at, paths_in, spoiled, spoilt_by
+from tests.support.steps import commit
+
+NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+GOOD = "good"
+KINDS = ("head", "log", "run", "chunk", "record", "legacy")
+
+
+def opened(double: Any, now: datetime = NOW) -> Watermarks:
+    """Return the table that a double is."""
+    return Watermarks("table", double, clock=lambda: now)
+
+
+@cache
+def sound_items() -> dict[str, Any]:
+    """Return the items of a job that has one of each kind, by range key."""
+    double = FakeDynamoDB()
+    watermarks = opened(double, NOW - timedelta(hours=1))
+    text = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
+    commit(watermarks, GOOD, "jr_1", {"repairs": rows_state(NOW - timedelta(hours=3)), "big": text}, rows_collected=7)
+    commit(watermarks, GOOD, "jr_2", {"repairs": rows_state(NOW - timedelta(hours=2)), "big": text}, rows_collected=9)
+    watermarks.set_watermark(GOOD, {"value": NOW}, transformation_ctx="repairs", why="it is so", who="sam")
+    watermarks.begin(GOOD, "jr_3").freeze({"repairs": {"kind": "rows"}}, {"repairs": rows_state(NOW)})
+    head = watermarks.latest(GOOD)
+    assert head.last is not None
+    record = {
+        "sink": "files",
+        "target": "/x",
+        "folder": "f",
+        "job": GOOD,
+        "epoch": head.epoch,
+        "version": 2,
+        "fence": 1,
+    }
+    full = replace(
+        head, unpublished=(record,), retracting=(record,), retracted=((1, 1),),
+        last=replace(head.last, started_at=NOW, outputs=(record,), metrics={"rows": 3, "seconds": 1.5}, why="x"),
+    )  # fmt: skip
+    found = {key: item for (_, key), item in double.items.items()}
+    ended = RunRecord(GOOD, "jr_2", "FAILED", NOW, NOW, {"Attempt": 0}, completed_on=NOW, running_since=NOW, error="x")
+    return found | {items.HEAD_KEY: items.head_to_item(full), items.run_record_key("jr_2"): ended.to_item()}
+
+
+def key_of(kind: str) -> str:
+    """Return the range key of the item of a kind."""
+    known = {"head": items.HEAD_KEY, "log": items.log_key(2), "run": "jr_2", "record": items.run_record_key("jr_2")}
+    return known.get(kind) or next(key for key in sound_items() if key.startswith("!s#"))
+
+
+def hostile(kind: str, path: tuple[Any, ...], attribute: Any) -> dict[str, Any]:
+    """Return the items of a job of which one has one attribute altered."""
+    if kind == "legacy":
+        made = {"watermarks": {"M": {"latest": {"S": "2026"}}}}
+        return {"jr_0": spoiled(made, path, attribute)}
+    return sound_items() | {key_of(kind): spoiled(sound_items()[key_of(kind)], path, attribute)}
+
+
+@cache
+def spoiled_jobs() -> dict[str, dict[str, Any]]:
+    """Return a job for each attribute of each kind of item, and each thing that can be put there."""
+    jobs = {}
+    for kind in KINDS:
+        made = {"watermarks": {"M": {"latest": {"S": "2026"}}}} if kind == "legacy" else sound_items()[key_of(kind)]
+        for path in paths_in(made):
+            for name in spoilt_by(attribute_at(made, path)):
+                jobs[f"{kind}-{'.'.join(map(str, path))}-{name}"] = hostile(kind, path, SPOILED[name])
+    # Without a history of before, the charts would begin at the time that is spoilt.
+    late = jobs["head-last.M.at-late"]
+    jobs["alone"] = {key: item for key, item in late.items() if not key.startswith(items.LOG_PREFIX)}
+    return jobs
+
+
+@cache
+def whole_table() -> TableOfJobs:
+    return TableOfJobs({GOOD: sound_items(), **spoiled_jobs()})
+
+
+def called(monkeypatch: pytest.MonkeyPatch, table: TableOfJobs, *arguments: str) -> Result:
+    """Call the command on a double, as it is called on a table."""
+    monkeypatch.setattr(surroundings, "make_client", lambda *_: table)
+    return CliRunner().invoke(cli, ["--table", "table", "--now", NOW.isoformat(), *arguments], prog_name="watermarks")
+
+
+def shown_of(page: str, job: str) -> str:
+    """Return the row of a job in a page, without its place among the others, and its details."""
+    (row,) = re.findall(rf'<tr role="row" data-name="{job}".*?</tr>', page, re.DOTALL)
+    (place,) = re.findall(r'data-rank="(\d+)"', row)
+    packed = re.search(rf'id="details-{place}">(.*?)</script>', page)
+    details = gzip.decompress(b64decode(packed[1])).decode() if packed else ""
+    return re.sub(r'data-rank="\d+"', "", row) + details
+
+
+def test_page_of_the_others_stays_the_same_when_any_attribute_is_spoiled() -> None:
+    alone = build_report(opened(TableOfJobs({GOOD: sound_items()})), now=NOW)
+
+    page = build_report(opened(whole_table()), now=NOW)
+
+    assert shown_of(page, GOOD) == shown_of(alone, GOOD)
+    assert all(f'data-name="{job}"' in page for job in spoiled_jobs())
+    assert "unreadable" in shown_of(page, "head-last.M.at-late")
+    assert "at is a time of the year 9999" in shown_of(page, "head-last.M.at-late")
+
+
+def test_live_page_and_details_are_answered_when_any_attribute_is_spoiled() -> None:
+    watermarks = opened(whole_table())
+    alone = live_page(opened(TableOfJobs({GOOD: sound_items()})), NOW)
+
+    page = live_page(watermarks, NOW)
+
+    assert shown_of(page, GOOD) == shown_of(alone, GOOD)
+    assert "at is a time of the year 9999" in live_job(watermarks, "head-last.M.at-late", NOW)
+
+
+@pytest.mark.parametrize("arguments", [["jobs"], ["freshness", "--warn", "1d"]], ids=lambda value: value[0])
+def test_list_has_the_others_when_any_attribute_is_spoiled(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    alone = called(monkeypatch, TableOfJobs({GOOD: sound_items()}), *arguments, "--output", "json")
+
+    found = called(monkeypatch, whole_table(), *arguments, "--output", "json")
+
+    by_job = {job["job"]: job for job in json.loads(found.stdout)["jobs"]}
+    assert [by_job[GOOD]] == json.loads(alone.stdout)["jobs"]
+    assert by_job.keys() == {GOOD, *spoiled_jobs()}
+    assert "at is a time of the year 9999" in by_job["head-last.M.at-late"]["problem"]
+
+
+def test_notebook_shows_the_others_when_any_attribute_is_spoiled() -> None:
+    listed = opened(whole_table()).list_jobs()
+
+    html = listed[:90]._repr_html_()  # As much as a notebook shows.
+
+    assert len(listed) == len(spoiled_jobs()) + 1
+    assert html.count("<tr>") == 91
+    assert len(listed.to_pandas()) == len(listed)
+
+
+def test_export_of_all_has_the_others_when_any_attribute_is_spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = {name: job for name, job in spoiled_jobs().items() if "nested" not in name}
+    table = TableOfJobs(
+        {GOOD: sound_items(), **dict(list(some.items())[::7]), "zz": spoiled_jobs()["head-last.M.at-late"]}
+    )
+    alone, found = io.BytesIO(), io.BytesIO()
+    export_jobs(opened(TableOfJobs({GOOD: sound_items()})).store, [GOOD], alone, NOW)
+
+    done = export_jobs(opened(table).store, sorted(table._jobs), found, NOW, listed=True)
+    told = called(monkeypatch, TableOfJobs({GOOD: sound_items(), "zz": some["head-last.M.at-late"]}), "export", "--all")
+
+    lines = [line for line in found.getvalue().splitlines() if b'"jobName":{"S":"good"}' in line]
+    assert lines == alone.getvalue().splitlines()[1:-1]
+    assert done.jobs + len(done.damaged) == len(table._jobs)
+    assert "at is a time of the year 9999" in done.damaged["zz"]
+    assert told.exit_code == 1
+    assert "left out zz" in told.stderr
+
+
+def test_named_job_is_refused_when_it_is_exported_and_damaged() -> None:
+    table = TableOfJobs({"bad": spoiled_jobs()["head-last.M.at-late"]})
+
+    with pytest.raises(CorruptItemError, match="year 9999"):
+        export_jobs(opened(table).store, ["bad"], io.BytesIO(), NOW)
+
+
+def test_doctor_names_each_damaged_item_when_any_attribute_is_spoiled() -> None:
+    watermarks = opened(whole_table())
+
+    found = {job: watermarks.doctor(job) for job in spoiled_jobs() if job != "head-fmt-huge"}
+
+    assert [one.detail for one in found["head-last.M.at-late"]] == ["~latest: at is a time of the year 9999"]
+    damaged = [one.detail for one in found["log-at-late"] if one.kind == DAMAGED]
+    assert damaged == [f"{items.log_key(2)}: at is a time of the year 9999"]
+    assert {"open plan", "unpublished"} <= {one.kind for one in found["log-at-late"]}
+
+
+def test_missing_entries_are_counted_when_a_head_names_a_version_that_never_was() -> None:
+    table = TableOfJobs({"far": hostile("head", ("version",), {"N": str(items.MAX_COUNT)})})
+
+    found = opened(table).doctor("far")
+
+    assert len(found) < 200
+    assert any("999,999,999,8" in one.detail for one in found)
+
+
+def test_doctor_of_the_command_answers_when_what_it_knows_of_targets_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = TableOfJobs({"bad": spoiled_jobs()["head-retracting-keyless"]})
+
+    done = called(monkeypatch, table, "doctor", "bad", "--output", "json")
+
+    assert "what was recorded of its targets" in done.stdout
+
+
+def test_job_can_begin_and_keeps_its_watermark_when_a_lease_lasts_for_thousands_of_years() -> None:
+    made = hostile("head", ("leaseUntil",), {"S": LATE})
+    double = FakeDynamoDB()
+    for item in made.values():
+        double.put_item(TableName="table", Item=item)
+    watermarks = opened(double)
+    before = watermarks.latest(GOOD)
+
+    run = watermarks.begin(GOOD, "jr_9")
+
+    assert run.plan is not None
+    assert watermarks.latest(GOOD).watermarks == before.watermarks
+
+
+def test_clock_that_nobody_would_believe_is_refused_when_it_is_written() -> None:
+    watermarks = opened(FakeDynamoDB(), NOW.replace(year=2300))
+
+    with pytest.raises(InvalidValueError, match="Set the clock"):
+        watermarks.begin("job", "jr_1")
+
+
+ATTRIBUTES = st.recursive(
+    st.one_of(
+        st.text(max_size=20).map(lambda text: {"S": text}),
+        st.datetimes().map(lambda moment: {"S": f"{moment.isoformat()}+00:00"}),
+        st.decimals(allow_nan=False, allow_infinity=False, places=3).map(lambda number: {"N": f"{number:f}"}),
+        st.integers(-(10**38), 10**38).map(lambda number: {"N": str(number)}),
+        st.sampled_from(list(SPOILED.values())[1:]),
+        st.booleans().map(lambda value: {"BOOL": value}),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda found: {"L": found}),
+        st.dictionaries(st.sampled_from(["kind", "value", "repairs", "S", "cursor_column"]), inner, max_size=3).map(
+            lambda found: {"M": found}
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_page_of_the_others_stays_the_same_when_items_are_spoiled_at_random(data: Any) -> None:
+    kind = data.draw(st.sampled_from(KINDS[:-1]))
+    path = data.draw(st.sampled_from(list(paths_in(sound_items()[key_of(kind)]))))
+    table = TableOfJobs({GOOD: sound_items(), "evil": hostile(kind, path, data.draw(ATTRIBUTES))})
+    watermarks = opened(table)
+
+    page = build_report(watermarks, now=NOW, values=True)
+
+    assert shown_of(page, GOOD) == good_alone()
+    assert 'data-name="evil"' in page
+    assert repr(watermarks.list_jobs())
+    watermarks.doctor("evil")
+
+
+@cache
+def good_alone() -> str:
+    return shown_of(build_report(opened(TableOfJobs({GOOD: sound_items()})), now=NOW, values=True), GOOD)
