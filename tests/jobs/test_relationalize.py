@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import types
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from scripts.helpers.errors import (
-    FieldTypeError,
     InvalidValueError,
     NameCollisionError,
     PlanConflictError,
@@ -24,7 +21,6 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.relational import relations
 from scripts.helpers.relational.ids import BLOCK, STRIDE
-from scripts.helpers.relational.order import check_order
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import REPOSITORY
 from tests.support.doctests import run_doctest
@@ -40,8 +36,6 @@ PEOPLE: list[tuple[Any, ...]] = [
     *[(f"E{number}", [("fax", [number]), ("home", [number, number])], {"n": float(number)}) for number in range(20)],
 ]
 Tables = dict[str, list[tuple[Any, ...]]]
-VariantType: Any = getattr(types, "VariantType", type("VariantType", (DataType,), {}))
-"""Spark 4's, or one of its name."""
 
 
 @pytest.fixture(autouse=True)
@@ -402,18 +396,6 @@ def test_error_names_both_fields_when_they_would_be_one_column(spark: Any, water
     assert caught.value.what.startswith("column 'a.b'")
     assert (caught.value.first, caught.value.second) == (("a.b",), ("a", "b"))
     assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (0, None)
-
-
-@pytest.mark.parametrize("within", [ArrayType, partial(MapType, StringType())], ids=["array", "map"])
-def test_error_names_the_field_when_its_type_has_no_order(within: Any) -> None:
-    schema = StructType([StructField("at", VariantType())])
-
-    with pytest.raises(FieldTypeError) as caught:
-        check_order("b", within(schema))
-
-    assert str(caught.value) == (
-        "Field 'b.val.at' is of type variant, which has no order. Cast it to a string or leave it out."
-    )
 
 
 def test_context_is_refused_when_it_remembers_rows(spark: Any, watermarks: Watermarks) -> None:

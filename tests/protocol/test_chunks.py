@@ -15,7 +15,7 @@ import pytest
 
 from scripts.helpers.errors import TooLargeError
 from scripts.helpers.protocol import chunks as spill
-from scripts.helpers.protocol.chunks import CHUNK_BYTES, cut, join, references, spill_large
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, cut, join, lazy_blobs, references, spill_large
 from scripts.helpers.protocol.values import MAX_BYTES, MAX_CHUNKS, MAX_RAW_BYTES, Spilled, encode, same_values
 
 VALUE = {
@@ -33,6 +33,21 @@ VALUE = {
 def noise(size: int, seed: int = 0) -> bytes:
     """Return bytes that do not compress."""
     return random.Random(seed).randbytes(size)
+
+
+def test_blob_is_read_once_when_its_bytes_are_needed() -> None:
+    asked: list[Spilled] = []
+
+    def read(reference: Spilled) -> bytes:
+        asked.append(reference)
+        return b"names"
+
+    reference, _ = cut(b"names", "s#t-b0", "watermark")
+    blob = lazy_blobs({"files": [reference]}, "parking", read)["files"][0]
+    assert asked == []
+
+    assert (blob.data, blob.data) == (b"names", b"names")
+    assert asked == [reference]
 
 
 def test_value_comes_back_with_its_types_when_its_chunks_are_joined() -> None:

@@ -117,6 +117,11 @@ def test_boto3_deserializer_reads_attribute_when_reader_is_legacy(attribute: Any
         assert read == attribute["S"]
 
 
+@pytest.mark.parametrize(("value", "text"), [("10", "10"), ("2.50", "2.5"), ("1E+2", "100")])
+def test_decimal_is_written_out_without_zeros_after_its_point_when_decoded(value: str, text: str) -> None:
+    assert str(decode(*encode({"cursor": Decimal(value)}))["cursor"]) == text
+
+
 def test_decode_tells_numbers_apart_when_they_are_equal() -> None:
     back = decode(*encode({"int": 2, "float": 2.0, "decimal": Decimal(2), "flag": True}))
 
@@ -248,6 +253,10 @@ def test_encode_accepts_up_to_the_limit_and_no_byte_more_when_map_is_large() -> 
 
     assert decode(*encode({"cursor": fits})) == {"cursor": fits}
     assert "65,537 bytes" in refusal(fits + "x", TooLargeError)
+
+
+def test_size_counts_names_and_entries_when_values_are_nested() -> None:
+    assert size_of({"M": {"ab": {"L": [{"S": "é"}, {"N": "12"}]}, "c": {"NULL": True}}}) == 19
 
 
 def test_size_counts_utf8_bytes_when_text_is_not_ascii() -> None:

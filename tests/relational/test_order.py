@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import pytest
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from scripts.helpers.relational.order import exactly
+from scripts.helpers.errors import FieldTypeError
+from scripts.helpers.relational.order import check_order, exactly
+
+VariantType: Any = getattr(types, "VariantType", type("VariantType", (DataType,), {}))
+"""Spark 4's, or one of its name."""
 
 
 def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:
@@ -15,3 +23,15 @@ def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:
     written = rows.select(exactly(F.col("row"), rows.schema["row"].dataType).alias("row")).collect()
 
     assert [found.row.of for found in written] == [["0.0"], ["-0.0"]]
+
+
+@pytest.mark.parametrize("within", [ArrayType, partial(MapType, StringType())], ids=["array", "map"])
+def test_error_names_the_field_when_its_type_has_no_order(within: Any) -> None:
+    schema = StructType([StructField("at", VariantType())])
+
+    with pytest.raises(FieldTypeError) as caught:
+        check_order("b", within(schema))
+
+    assert str(caught.value) == (
+        "Field 'b.val.at' is of type variant, which has no order. Cast it to a string or leave it out."
+    )

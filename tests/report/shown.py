@@ -60,6 +60,8 @@ class Details:
         The rows of each table by its caption, each by its headings.
     charts
         By name, the words beside a chart, the number at its top, and when it begins and ends.
+    titles
+        By name, what a screen reader calls a chart.
     """
 
     def __init__(self, html: str) -> None:
@@ -68,6 +70,7 @@ class Details:
         self.facts = {_first(pair, "dt"): _first(pair, "dd") for pair in root.iterfind(".//dl/div")}
         self.tables = {_first(table, "caption"): rows_of(table) for table in root.iter("table")}
         self.charts = {}
+        self.titles: dict[str, str] = {}
         self.bars: dict[str, list[tuple[str, float, float, float, float]]] = {}
         self.lines: dict[str, list[str]] = {}
         for figure in root.iter("figure"):
@@ -79,6 +82,7 @@ class Details:
                 start,
                 end,
             )
+            self.titles[name] = _first(figure, ".//title")
             self.bars[name] = [_bar(rect) for rect in figure.iter("rect")]
             self.lines[name] = [line.attrib["points"] for line in figure.iter("polyline")]
             self.lines[name] += [path.attrib["d"] for path in figure.iter("path")]

@@ -289,6 +289,7 @@ def test_charts_say_their_numbers_when_drawn(details: Details) -> None:
         "Files": ("3 in all, most in one period 3", "3", *ends),
         "Versions and failed runs": ("3 versions, 2 runs failed", "3", *ends),
     }
+    assert details.titles == {name: name for name in details.charts}
 
 
 def test_charts_are_of_the_age_when_a_job_has_no_cursor_of_time() -> None:
