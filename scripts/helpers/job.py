@@ -466,7 +466,7 @@ class IncrementalJob:
         Parameters
         ----------
         target
-            A sink that merges, such as `DatabaseSink`.
+            A sink that merges: a `DatabaseSink` or a `DeltaSink`.
         keys
             The columns that name a row.
         sequence_by
@@ -492,7 +492,9 @@ class IncrementalJob:
         """
         rules = Merge.of(keys, sequence_by, history)
         if not hasattr(target, "merging"):
-            raise InvalidValueError(f"{target!r} is no target that rows are merged into. Give a DatabaseSink.")
+            raise InvalidValueError(
+                f"{target!r} is no target that rows are merged into. Give a DatabaseSink or a DeltaSink."
+            )
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 
     def _write(self, df: Any, target: str | Sink, layout: Layout) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from deltalake import DeltaTable
 
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page
@@ -20,12 +21,15 @@ def test_table_is_that_of_the_page_when_its_jobs_are_run(watermarks: Watermarks,
     )
     repairs["last_modified"] = [now - timedelta(hours=hours) for hours in (4, 3, 2, 1)]
     names: dict[str, Any] = {"watermarks": watermarks, "shop": str(tmp_path / "shop.db"), "repairs": repairs}
-    names["lookback"] = timedelta(hours=9)
+    names |= {"lookback": timedelta(hours=9), "lake": str(tmp_path)}
 
     found = run_page("merge.md", names)
 
     connection = sqlite3.connect(names["shop"])
-    assert found == 2
+    assert found == 3
+    assert DeltaTable(f"{tmp_path}/repairs").to_pyarrow_table().to_pylist() == [
+        {"id": 1, "status": "done", "changed": "3"}
+    ]
     assert connection.execute("SELECT * FROM repairs").fetchall() == [(1, "done", "3")]
     assert connection.execute("SELECT * FROM glue_watermarks_deleted_repairs").fetchall() == [(2, "4")]
     assert sorted(connection.execute("SELECT id, valid_from, valid_to FROM repair_history")) == [

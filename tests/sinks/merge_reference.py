@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+from hypothesis import strategies as st
+
+from scripts.helpers.sinks import Merge
 
 
 class Event(NamedTuple):
@@ -35,3 +40,29 @@ def history(events: Iterable[Event]) -> list[tuple[int, int, str, int, int | Non
             if event.value is not None:
                 found.append((key, event.sequence, event.value, event.sequence, end))
     return sorted(found)
+
+
+def expected(kind: str, events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    return list(newest(events) if kind == "newest" else history(events))
+
+
+def rules(kind: str) -> Merge:
+    return Merge.of("id", "at", history=kind == "history")
+
+
+def frame(events: Sequence[Event]) -> pd.DataFrame:
+    """Return events as rows, in which the word `gone` says that one is a delete."""
+    rows = [(event.key, event.sequence, event.value or "gone") for event in events]
+    return pd.DataFrame(rows, columns=["id", "at", "word"]).astype({"id": "int64", "at": "int64", "word": "str"})
+
+
+@st.composite
+def histories(draw: Any) -> list[list[Event]]:
+    """Return batches: a key has one event for each sequence, which may come in several batches and twice in one."""
+    moments = st.tuples(st.integers(1, 3), st.integers(1, 6))
+    kinds = draw(st.dictionaries(moments, st.sampled_from(["a", "b", None]), max_size=14))
+    events = [Event(key, sequence, value) for (key, sequence), value in kinds.items()]
+    if not events:
+        return [[]]
+    batches: list[list[Event]] = draw(st.lists(st.lists(st.sampled_from(events), max_size=6), min_size=1, max_size=5))
+    return batches

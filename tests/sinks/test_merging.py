@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -25,8 +24,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
 from scripts.helpers.sinks.merging import DELETED
-from tests.sinks import merge_reference
-from tests.sinks.merge_reference import Event
+from tests.sinks.merge_reference import Event, expected, frame, histories, rules
 from tests.support.database_fixtures import written_as
 from tests.support.patience import PATIENCE
 from tests.support.written import EPOCH, JOB, Written
@@ -37,15 +35,6 @@ COLUMNS = {
     "valid_to integer, PRIMARY KEY (id, valid_from)",
 }
 KINDS = pytest.mark.parametrize("kind", list(COLUMNS))
-
-
-def rules(kind: str) -> Merge:
-    return Merge.of("id", "at", history=kind == "history")
-
-
-def frame(events: Sequence[Event]) -> pd.DataFrame:
-    rows = [(event.key, event.sequence, event.value or "gone") for event in events]
-    return pd.DataFrame(rows, columns=["id", "at", "word"]).astype({"id": "int64", "at": "int64", "word": "str"})
 
 
 class Table:
@@ -74,23 +63,7 @@ class Table:
         return found
 
 
-def expected(kind: str, events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    return list(merge_reference.newest(events) if kind == "newest" else merge_reference.history(events))
-
-
 # --- any history, cut in any way, in any order, with repeats -------------------------------------------
-
-
-@st.composite
-def histories(draw: Any) -> list[list[Event]]:
-    """Return batches: a key has one event for each sequence, which may come in several batches and twice in one."""
-    moments = st.tuples(st.integers(1, 3), st.integers(1, 6))
-    kinds = draw(st.dictionaries(moments, st.sampled_from(["a", "b", None]), max_size=14))
-    events = [Event(key, sequence, value) for (key, sequence), value in kinds.items()]
-    if not events:
-        return [[]]
-    batches: list[list[Event]] = draw(st.lists(st.lists(st.sampled_from(events), max_size=6), min_size=1, max_size=5))
-    return batches
 
 
 @KINDS

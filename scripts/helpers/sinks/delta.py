@@ -4,7 +4,7 @@
 
     stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest      nobody sees it
     commit    the head names this attempt: not here, and nothing else does
-    publish   one transaction that appends these rows and records the batch, unless it is recorded already
+    publish   one transaction that appends these rows, or merges them, and records the batch, unless it is recorded
     sweep     the staged folder is deleted, its manifest last; those of losers too
 
 The record is Delta's own: a transaction id of an application, here job and epoch, with a version, here the batch's.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,8 +31,10 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.delta_merge import DeltaMerge
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.staged_rows import (
@@ -67,7 +70,7 @@ ARROW_REMEDY = "Install it: pip install 'glue-watermarks[delta]'; or write a Dat
 
 
 class DeltaSink:
-    """A Delta table at a path, to which each batch is appended in one transaction.
+    """A Delta table at a path, to which each batch is appended, or merged by key, in one transaction.
 
     Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
     write, sleep or die. Readers see no row before the commit, all rows of the batch after the publication, and never a
@@ -88,6 +91,8 @@ class DeltaSink:
         Columns that the table is partitioned by. Empty: as the table is; a new one is not.
     staging
         Where attempts stage, in the same bucket or file system; by default beside the target.
+    merge
+        Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
 
     Raises
     ------
@@ -103,6 +108,7 @@ class DeltaSink:
         s3_client: S3Client | None = None,
         partition_by: Sequence[str] = (),
         staging: str | None = None,
+        merge: Merge | None = None,
     ) -> None:
         if "/" not in target:
             raise InvalidValueError(
@@ -117,6 +123,7 @@ class DeltaSink:
         self.staging = Staging(place_of(chosen, spark, s3_client))
         check_apart(self.target, self.staging.place)
         self._partition_by = list(partition_by)
+        self.rules = merge
         self._engine: _Engine = _SparkEngine(self.target, spark) if spark is not None else _ArrowEngine(self.target)
 
     @classmethod
@@ -129,6 +136,12 @@ class DeltaSink:
             return None
         with_spark = None if staged.get("engine") == _ArrowEngine.name else spark
         return cls(output.target, spark=with_spark, s3_client=s3_client, staging=output.staging)
+
+    def merging(self, rules: Merge) -> DeltaSink:
+        """Return a sink for the same table that merges."""
+        made = copy(self)
+        made.rules = rules
+        return made
 
     @property
     def name(self) -> str:
@@ -157,6 +170,8 @@ class DeltaSink:
 
         Raises
         ------
+        MergeNullError, MergeTieError
+            Rows that a merge cannot decide about. What was staged is deleted.
         TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
             Before anything is written.
         TargetError
@@ -166,6 +181,10 @@ class DeltaSink:
         rows = self._engine.rows(df)
         self._check_table(rows)
         staged = self.staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
+        options: dict[str, Any] = {"engine": self._engine.name, "partition_by": self._partition_by}
+        if self.rules is not None:
+            options["merge"] = self.rules.record()
+            self._check_merge(self.rules, _Staged(self.staging.place, staged.folder, sorted(staged.sizes)))
         return Output(
             sink="delta",
             target=self.name,
@@ -179,11 +198,11 @@ class DeltaSink:
             bytes=sum(staged.sizes.values()),
             rows=staged.rows,
             replaces=replaces,
-            options={"engine": self._engine.name, "partition_by": self._partition_by},
+            options=options,
         )
 
     def publish(self, output: Output) -> None:
-        """Append the staged rows in one transaction that records the batch; nothing if it is recorded already.
+        """Append or merge the staged rows in one transaction that records the batch; nothing if it is recorded already.
 
         To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
 
@@ -195,20 +214,22 @@ class DeltaSink:
             The transaction failed, for a reason that stays, or because others kept coming between. Call again.
         """
         if not output.rows:
-            return
+            return None
         if output.replaces and self._engine.has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
                 self.name, output.batch,
             )  # fmt: skip
-            return
+            return None
         failed: Exception
         for _ in range(TRIES):
             try:
                 staged = self._staged(output)
-                if staged is not None:
-                    self._engine.append(output, staged)
-                return
+                if staged is None:
+                    return None
+                if "merge" in output.options:
+                    return self._merge(output, staged)
+                return self._engine.append(output, staged)
             except WatermarkError:
                 raise
             except Exception as error:
@@ -252,6 +273,26 @@ class DeltaSink:
             "back with RESTORE TABLE, or delete them by key", self.name, retraction.first, retraction.last,
         )  # fmt: skip
         return 0
+
+    def _check_merge(self, rules: Merge, staged: _Staged) -> None:
+        """Raise what a merge cannot decide about in staged rows, and delete them."""
+        if not staged.names:
+            return
+        try:
+            self._engine.merging(rules).check(self._engine.read(staged))
+        except BaseException:
+            self.staging.drop(staged.folder)
+            raise
+
+    def _merge(self, output: Output, staged: _Staged) -> None:
+        # Else a publisher of long ago would remember its deletes once more.
+        if self.target.files(LOG, most=1) and self._engine.has(output):
+            return
+        events = self._engine.read(staged)
+        columns = [name for name in columns_of(events) if name != DELETED]
+        merge = self._engine.merging(Merge.from_record(output.options["merge"]))
+        record = (_app(output), output.version)
+        merge.publish(events, columns, output.options["partition_by"], record, self._engine.may_pass)
 
     def _close(self, retraction: Retraction) -> None:
         """Record the last of the versions without rows: a publisher that has read its files and sleeps comes too late.
@@ -298,8 +339,15 @@ class DeltaSink:
                 raise NotATableError(self.name, "Delta", found[0])
             self._engine.check_new(rows)
             return
-        check_fits(self.name, self._engine.types(rows), table.types)
-        check_required(self.name, rows, table.required)
+        brought, there = self._engine.types(rows), dict(table.types)
+        if self.rules is not None:
+            del brought[DELETED]
+            history = self.rules.history
+            filled = {history.valid_from, history.valid_to} if history else set()
+            there = {name: kind for name, kind in there.items() if name in brought or name not in filled}
+        check_fits(self.name, brought, there)
+        needed = [name for name in table.required if name in brought]
+        check_required(self.name, rows if self.rules is None else self._engine.kept(rows), needed)
         if self._partition_by and self._partition_by != table.partition_by:
             raise TargetLayoutError(
                 self.name,
@@ -360,6 +408,15 @@ class _Engine(Protocol):
     def append(self, output: Output, staged: _Staged) -> None:
         """Append staged rows, and record the batch, in one transaction; nothing if it is recorded."""
 
+    def read(self, staged: _Staged) -> Any:
+        """Return staged rows as a frame."""
+
+    def kept(self, rows: Any) -> Any:
+        """Return the rows of a merge that are no deletes."""
+
+    def merging(self, rules: Merge) -> DeltaMerge:
+        """Return what merges into the table."""
+
     def close(self, retraction: Retraction) -> None:
         """Record the last version of a retraction as if it had no rows; nothing if it, or a later one, is recorded."""
 
@@ -405,11 +462,19 @@ class _SparkEngine:
         return bool(done.isDefined()) and int(done.get()) >= output.version
 
     def append(self, output: Output, staged: _Staged) -> None:
-        rows = self._spark.read.parquet(*[staged.place.uri(f"{staged.folder}/{name}") for name in staged.names])
-        writer = rows.write.format("delta").mode("append")
+        writer = self.read(staged).write.format("delta").mode("append")
         writer = writer.option("txnAppId", _app(output)).option("txnVersion", output.version)
         partition_by = output.options["partition_by"]
         (writer.partitionBy(*partition_by) if partition_by else writer).save(self._uri)
+
+    def read(self, staged: _Staged) -> DataFrame:
+        return self._spark.read.parquet(*[staged.place.uri(f"{staged.folder}/{name}") for name in staged.names])
+
+    def kept(self, rows: DataFrame) -> DataFrame:
+        return rows.where(f"NOT {DELETED}")
+
+    def merging(self, rules: Merge) -> DeltaMerge:
+        return DeltaMerge.with_spark(self._uri, rules, self._spark)
 
     def close(self, retraction: Retraction) -> None:
         nothing = self._spark.read.format("delta").load(self._uri).limit(0)
@@ -483,6 +548,17 @@ class _ArrowEngine:
             # To the table as it was looked at, not to the path: else another publisher's append in between, which
             # conflicts with this one, goes unnoticed, and the batch is there twice.
             write_deltalake(table, rows, mode="append", commit_properties=once)
+
+    def read(self, staged: _Staged) -> pa.Table:
+        return read_rows(staged.place, staged.folder, staged.names).read_all()
+
+    def kept(self, rows: pa.Table) -> pa.Table:
+        import pyarrow.compute as pc
+
+        return rows.filter(pc.invert(rows[DELETED]))
+
+    def merging(self, rules: Merge) -> DeltaMerge:
+        return DeltaMerge.with_deltalake(self._uri, rules, self._options)
 
     def close(self, retraction: Retraction) -> None:
         import pyarrow as pa

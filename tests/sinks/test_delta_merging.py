@@ -1,0 +1,238 @@
+"""Merges into Delta tables leave what the set of rows says, whatever the order of batches and of publishers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+
+from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, TargetSchemaError, TargetTableError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import DeltaSink, Merge, events_of
+from scripts.helpers.sinks.delta_merge import DeltaMerge
+from scripts.helpers.sinks.outputs import Output, job_hash
+from scripts.helpers.watermarks import Watermarks
+from tests.sinks.merge_reference import Event, expected, frame, histories, rules
+from tests.support.steps import KilledError
+
+KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
+SCHEMA = "id long, at long, word string"
+
+
+class Table:
+    """A Delta table that batches are merged into, and what its readers see."""
+
+    def __init__(self, path: str, kind: str, spark: Any = None) -> None:
+        self.path, self.kind, self.spark, self.version = path, kind, spark, 0
+
+    @property
+    def sink(self) -> DeltaSink:
+        return DeltaSink(self.path, spark=self.spark).merging(rules(self.kind))
+
+    def stage(self, events: Sequence[Event], version: int | None = None) -> Output:
+        self.version = version or self.version + 1
+        rows = frame(events)
+        if self.spark is None:
+            marked = events_of(rows, rules(self.kind), lambda rows: rows.word == "gone")
+        else:
+            given = self.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
+            marked = events_of(given, rules(self.kind), "word = 'gone'")
+        return self.sink.stage(BatchId("repairs", "e1", self.version), 1, marked)
+
+    def merge(self, events: Sequence[Event]) -> None:
+        """Merge a batch from stage to clear."""
+        output = self.stage(events)
+        self.sink.publish(output)
+        self.sink.clear(output)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows that readers see, by a reader that is neither Spark nor this package."""
+        if not DeltaTable.is_deltatable(self.path):
+            return []
+        names = ["id", "at", "word", *(["valid_from", "valid_to"] if self.kind == "history" else [])]
+        found = DeltaTable(self.path).to_pyarrow_table().select(names).to_pylist()
+        return sorted(tuple(row.values()) for row in found)
+
+
+ENGINES = pytest.mark.parametrize(
+    ("kind", "engine"),
+    # A merge by Spark takes seconds, most of which the two kinds share.
+    [("newest", "deltalake"), ("history", "deltalake"), ("history", "spark")],
+    indirect=["engine"],
+)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Any:
+    """Return a session of Spark with Delta's connector, or None for `deltalake`."""
+    return request.getfixturevalue("spark_with_tables") if request.param == "spark" else None
+
+
+@KINDS
+@settings(max_examples=12, deadline=None)
+@given(batches=histories())
+def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, batches: list[list[Event]]
+) -> None:
+    table = Table(f"{tmp_path_factory.mktemp('merge')}/repairs", kind)
+
+    for batch in batches:
+        table.merge(batch)
+
+    assert table.rows == expected(kind, [event for batch in batches for event in batch])
+
+
+@KINDS
+def test_spark_leaves_the_same_when_batches_come_in_any_order(
+    kind: str, tmp_path: Path, spark_with_tables: Any
+) -> None:
+    table, chance = Table(f"{tmp_path}/repairs", kind, spark_with_tables), random.Random(7)
+    moments = [(key, sequence) for key in range(12) for sequence in range(1, 6)]
+    events = [Event(*moment, chance.choice(["a", "b", None])) for moment in chance.sample(moments, 45)]
+    batches = [chance.choices(events, k=30) for _ in range(2)]
+
+    for batch in batches:
+        output = table.stage(batch)
+        table.sink.publish(output)
+        table.sink.publish(output)
+
+    assert table.rows == expected(kind, [event for batch in batches for event in batch])
+
+
+@KINDS
+def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: str, tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", kind)
+    first = [Event(1, 1, "a"), Event(2, 1, "b")]
+    second = [Event(1, 3, "c"), Event(2, 2, None)]
+    early = table.stage(first)
+    table.sink.publish(early)
+    table.sink.publish(early)
+    late = table.stage(second)
+    table.sink.publish(late)
+    table.sink.publish(early)
+
+    assert table.rows == expected(kind, [*first, *second])
+
+
+@ENGINES
+def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
+    kind: str, tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(f"{tmp_path}/repairs", kind, engine)
+    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
+    table.merge(events[:1])
+    output = table.stage(events[1:])
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaMerge, "_source", die)
+        with pytest.raises((KilledError, TargetError)):
+            table.sink.publish(output)
+    seen = table.rows
+    table.sink.publish(output)
+    table.merge([Event(2, 3, "late")])
+
+    assert seen == expected(kind, events[:1])
+    assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
+
+
+@ENGINES
+def test_delete_is_carried_out_when_it_is_remembered_between_look_and_write(
+    kind: str, tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs merge into one table: the one that writes last has looked before the other's delete."""
+    table, other = (Table(f"{tmp_path}/repairs", kind, engine) for _ in range(2))
+    table.merge([Event(9, 9, "there")])
+    output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77)
+    source = DeltaMerge._source
+    pending = [between]
+
+    def late(merge: DeltaMerge, distinct: Any) -> Any:
+        found = source(merge, distinct)
+        if engine is not None:
+            found = found.localCheckpoint()  # Spark would look when it writes.
+        if pending:
+            # Under another job's name, else it would be recorded as a later batch of this one.
+            other.sink.publish(Output.from_record(pending.pop().record() | {"job": "other"}))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaMerge, "_source", late)
+        table.sink.publish(output)
+
+    assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
+
+
+@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_path: Path, engine: Any) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest", engine)
+    table.merge([Event(1, 1, "a"), Event(2, 1, None)])
+    before = table.rows
+
+    with pytest.raises(MergeTieError, match="1 row has the same id, at as a different row in the target"):
+        table.stage([Event(1, 1, "b"), Event(3, 1, "x")])
+    with pytest.raises(MergeTieError, match="in the target"):
+        table.stage([Event(2, 1, "b")])
+    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+        table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
+
+    assert table.rows == before
+    assert table.sink.staged(job_hash("repairs")) == []
+
+
+@pytest.mark.parametrize("column", ["id", "at"])
+def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(tmp_path: Path, column: str) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    rows = frame([Event(1, 1, "a"), Event(2, 2, "b")]).astype({column: "Int64"})
+    rows.loc[1, column] = pd.NA
+
+    with pytest.raises(MergeNullError, match=f"{column!r}: 1 row has NULL"):
+        table.sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, rules("newest")))
+
+
+def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    table.merge([Event(1, 1, "a")])
+    other = Merge.of(["id", "word"], "at")
+    rows = events_of(frame([Event(1, 1, "a")]), other)
+
+    with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
+        DeltaSink(table.path).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
+
+
+def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    table.merge([Event(1, 1, "a")])
+    rows = frame([Event(1, 2, "a")])[["id", "at"]]
+
+    with pytest.raises(TargetSchemaError, match="word"):
+        table.sink.stage(BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
+
+
+@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, tmp_path: Path, engine: Any) -> None:
+    table = Table(f"{tmp_path}/repairs", "history", engine)
+    sink = DeltaSink(table.path, spark=engine)
+    history = [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, "gone")]
+    deletes: Any = (lambda rows: rows.word == "gone") if engine is None else "word = 'gone'"
+    for count in (2, 3):
+        rows: Any = frame(history[:count])
+        if engine is not None:
+            rows = engine.createDataFrame(rows.to_dict("records"), SCHEMA)
+        with IncrementalJob(watermarks, "repairs", f"jr_{count}", spark=engine) as job:
+            # With rows of the last batch once more, as a lookback has them.
+            new = job.rows_since(rows, "at", lookback=1, sink="merge")
+            job.merge(new, sink, keys="id", sequence_by="at", deletes=deletes, history=True)
+
+    assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])
+    assert watermarks.latest("repairs").unpublished == ()
