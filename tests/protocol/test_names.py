@@ -17,6 +17,7 @@ from scripts.helpers.protocol.names import (
     new_epoch,
     new_run_id,
     new_token,
+    same_run,
 )
 
 ALL = [check_job_id, check_run_id, check_context]
@@ -108,3 +109,20 @@ def test_batch_id_differs_when_job_epoch_or_version_does() -> None:
 
     assert len(ids) == 4
     assert BatchId("a", "e1", 1) in ids
+
+
+@pytest.mark.parametrize(
+    ("owner", "run_id", "is_same"),
+    [
+        ("jr_0a", "jr_0a", True),
+        ("jr_0a", "jr_0a_attempt_0", True),
+        ("jr_0a", "jr_0a_attempt_1", True),
+        ("jr_0a_attempt_1", "jr_0a_attempt_2", True),
+        ("jr_0a_attempt_1", "jr_0a", False),
+        ("jr_0a_attempt_2", "jr_0a_attempt_1", False),
+        ("jr_0a", "jr_0b_attempt_1", False),
+        ("nightly", "nightly_attempt_1", False),
+    ],
+)
+def test_run_goes_on_for_its_earlier_attempts_only_when_ids_are_glues(owner: str, run_id: str, is_same: bool) -> None:
+    assert same_run(owner, run_id) is is_same
