@@ -6,11 +6,11 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
-from scripts.helpers.errors import CorruptItemError, ExportFileError
+from scripts.helpers.errors import DAMAGE, CorruptItemError, ExportFileError, NewerFormatError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
@@ -92,6 +92,11 @@ def chunks_of(head: Head) -> set[str]:
     return keys
 
 
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file; of a longer one than any item has, a part that `check` refuses."""
+    return iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
+
+
 def check(path: str, lines: Iterable[bytes]) -> Exported:
     """Read a whole file and refuse it for anything that is not as it was written.
 
@@ -109,7 +114,9 @@ def check(path: str, lines: Iterable[bytes]) -> Exported:
             reading.take(line)
         except ExportFileError:
             raise
-        except (CorruptItemError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except NewerFormatError:
+            raise
+        except (CorruptItemError, *DAMAGE) as error:
             raise reading.refused(f"it is not what an export writes ({type(error).__name__})") from error
     return reading.whole()
 
@@ -130,7 +137,7 @@ class _Reading:
         if self._sha256:
             raise self.refused("it comes after the last one")
         if not line.endswith(b"\n") or len(line) > MAX_LINE_BYTES:
-            raise self.refused("it is cut off or longer than any item")
+            raise self.refused(f"it is cut off, or longer than any item: the limit is {MAX_LINE_BYTES:,} bytes")
         content = json.loads(line)
         if self.number == 1:
             self._begin(content)

@@ -21,6 +21,7 @@ from scripts.helpers.decisions.export_lines import (
     item_line,
     item_of,
     last_line,
+    lines_of,
     read_item,
 )
 from scripts.helpers.errors import (
@@ -225,7 +226,7 @@ def plan_import(
         by a job without a head, which nobody adopted.
     """
     with path.open("rb") as file:
-        exported = check(str(path), file)
+        exported = check(str(path), lines_of(file))
     steps: dict[str, Step] = {}
     present: dict[str, Head] = {}
     refused = []
@@ -319,7 +320,7 @@ def _jobs_of(plan: ImportPlan, done: Callable[[], int]) -> Iterator[tuple[str, l
         return item[items.HASH_KEY]["S"] if item else None
 
     with plan.path.open("rb") as file:
-        found = ((number, line, item_of(line)) for number, line in enumerate(file, 1))
+        found = ((number, line, item_of(line)) for number, line in enumerate(lines_of(file), 1))
         for job_id, lines in itertools.groupby(found, job_of):
             # The first and the last line are of no job.
             if job_id is None or plan.steps.get(job_id) == "same":

@@ -14,10 +14,13 @@ from scripts.helpers.errors import LedgerError
 from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.paths import is_hidden
-from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+MAX_FILE_BYTES = 1024 * 1024 * 1024
+"""Of one file of a ledger: it has half a million rows at most."""
 
 
 class SegmentFiles:
@@ -91,17 +94,24 @@ class SegmentFiles:
         """Read a file; LedgerError if it is gone or not what was written."""
         name = str(file["file"])
         uri = self.location.uri(name)
+        length = int(file["length"])
+        if not 0 <= length <= MAX_FILE_BYTES:
+            raise LedgerError(
+                uri, f"the state says that it has {length:,} bytes, and the limit is {MAX_FILE_BYTES:,}. Restore the "
+                "job's item from a backup.",
+            )  # fmt: skip
         try:
+            # One byte more than was written is enough to notice another file, however large somebody has made it.
             if self.location.is_local:
                 with open(self.location.prefix + name, "rb") as local:
-                    data = local.read()
+                    data = local.read(length + 1)
             else:
                 found = self.client.get_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
-                data = found["Body"].read()
+                data = read_at_most(found["Body"], length + 1)
         except (ClientError, BotoCoreError, OSError) as error:
             raise login_or_load(uri, error) or LedgerError(
                 uri, f"it could not be read ({code_of(error)}). Restore it, or give the right ledger_uri."
             ) from error
-        if len(data) != file["length"] or checksum(data) != file["sha256"]:
+        if len(data) != length or checksum(data) != file["sha256"]:
             raise LedgerError(uri, "it is not what was written there. Restore it from a backup.")
         return data

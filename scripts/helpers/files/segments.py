@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scripts.helpers.listing.objects import GONE, LEDGER, newest_rows
+from scripts.helpers.protocol.chunks import plain_json
 
 SMALL_ROWS = 200
 """Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
 MAX_JSON_BYTES = 4 * 1024 * 1024
+MAX_MARKS = 2_000_000
+"""Values of packed JSON: the names of a quarter of a million files."""
 ROW_GROUP = 100_000
 MAX_MERGED_ROWS = 2_000_000
 """Larger segments are left as they are, so that a merge fits into memory."""
@@ -58,7 +61,7 @@ def unpack_json(data: bytes, limit: int) -> Any:
         raise ValueError("not compressed data") from error
     if not inflate.eof:
         raise ValueError("more than is ever packed, or less than a whole value")
-    return json.loads(text)
+    return plain_json(text, MAX_MARKS)
 
 
 def _to_parquet(rows: pa.Table) -> bytes:

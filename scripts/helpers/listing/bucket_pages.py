@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.errors import AccessRefusedError, SourceError, WatermarkError
+from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError, WatermarkError
 from scripts.helpers.listing.cuts import LAST
 from scripts.helpers.listing.page import from_parsed, take_objects
 from scripts.helpers.listing.ranges import Page
@@ -28,6 +28,8 @@ _here = threading.local()
 """Set while this thread waits for a page of ours: other calls with the caller's client stay as they are."""
 
 _ELSEWHERE = "The bucket is in another region: give the client that region."
+MAX_PAGE_BYTES = 32 * 1024 * 1024
+"""A thousand keys of 1,024 bytes, encoded, with all that S3 says of each, have a quarter of it."""
 REMEDIES = {
     "NoSuchBucket": "Check the name.",
     "PermanentRedirect": _ELSEWHERE,
@@ -125,19 +127,32 @@ class BucketPages:
             found: dict[str, Any] = call(**{**self._fixed, **asked})
         except (ClientError, BotoCoreError) as error:
             raise self._translated(error) from error
+        except _TooLongError as error:
+            raise self._damaged(f"it has {error}, and the limit is {MAX_PAGE_BYTES:,}") from error
         finally:
             # Also after an error: a tag that stays would take the objects out of the caller's own listings.
             rows, _here.tag, _here.rows = _here.rows, None, None
         if rows is None:
             # A page that our parser left alone, so botocore has read it. The XML says Version, botocore Versions:
             # under another name there is nothing, and the page would look empty.
-            rows = from_parsed(found.get("Versions" if tag == "Version" else "Contents", []))
+            try:
+                rows = from_parsed(found.get("Versions" if tag == "Version" else "Contents", []))
+            except (*DAMAGE, pa.ArrowException) as error:
+                raise self._damaged(f"{type(error).__name__} while reading it") from error
+        if "IsTruncated" not in found:
+            raise self._damaged("it does not say whether it is the last one")
         found["_rows"] = rows
         if self.date is None:
             # Of the first answer only: what is written after it may be missing on pages that were shown already.
             header = found["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-            self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
+            try:
+                self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
+            except DAMAGE as error:
+                raise self._damaged("its Date is no time") from error
         return found
+
+    def _damaged(self, detail: str) -> SourceError:
+        return SourceError(self.source, f"its server sent a page that cannot be read: {detail}. Use S3Inventory.")
 
     def _translated(self, error: ClientError | BotoCoreError) -> WatermarkError:
         """Say what an error of a listing means for the caller, as `store.Store.translate` does of the table."""
@@ -151,9 +166,15 @@ class BucketPages:
         return SourceError(self.source, f"S3 refused to list it ({code}). {remedy}")
 
 
+class _TooLongError(Exception):
+    pass
+
+
 def _take_objects(response_dict: dict[str, Any], **_: Any) -> None:
     """Take the objects out of a page before botocore parses it; called for every answer of the client."""
     tag = getattr(_here, "tag", None)
     if tag is not None and response_dict["status_code"] == 200:
+        if len(response_dict["body"]) > MAX_PAGE_BYTES:
+            raise _TooLongError(f"{len(response_dict['body']):,} bytes")
         with _parsing:
             response_dict["body"], _here.rows = take_objects(response_dict["body"], tag)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from dateutil.parser import isoparse
 
+from scripts.helpers.errors import DAMAGE
+
+MAX_BODY = 1024 * 1024
+"""Characters of a message: SQS takes no larger one."""
+MAX_TEXT = 1_024
+"""Bytes of a key, as of S3. Its other texts are shorter."""
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
 CREATED, REMOVED, OTHER = "created", "removed", "other"
 
 
@@ -35,14 +42,19 @@ def parse_message(body: str) -> list[ObjectEvent]:
     Raises
     ------
     ValueError
-        It is no notification of S3, or lacks something that one has.
+        It is no notification of S3, lacks something that one has, or holds what S3 never says: a queue takes messages
+        from whoever may send there, so nothing else may come out of here.
     """
+    if len(body) > MAX_BODY:
+        raise ValueError(f"it has {len(body):,} characters, and the limit is {MAX_BODY:,}")
     try:
         return list(_events(json.loads(body), unwrap=True))
     except KeyError as error:
         raise ValueError(f"it has no {error.args[0]!r}") from error
-    except (TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is no notification of S3 ({error})") from error
+    except ValueError:
+        raise
+    except DAMAGE as error:
+        raise ValueError(f"it is no notification of S3 ({type(error).__name__}: {error})") from error
 
 
 def _events(message: Mapping[str, Any], unwrap: bool) -> Iterator[ObjectEvent]:
@@ -64,10 +76,10 @@ def _notified(record: Mapping[str, Any]) -> ObjectEvent:
     group, _, action = name.partition(":")
     found = record["s3"]["object"]
     kind = {"ObjectCreated": CREATED, "ObjectRemoved": REMOVED, "LifecycleExpiration": REMOVED}.get(group, OTHER)
-    version_id = str(found.get("versionId") or "") or None
+    version_id = _text("version id", found.get("versionId") or "") or None
     return ObjectEvent(
         kind=kind,
-        bucket=str(record["s3"]["bucket"]["name"]),
+        bucket=_text("bucket", record["s3"]["bucket"]["name"]),
         key=_valid(unquote_plus(found["key"], errors="strict")),
         time=_time(record["eventTime"]),
         sequencer=_sequencer(found),
@@ -83,10 +95,10 @@ def _bridged(event: Mapping[str, Any]) -> ObjectEvent:
     detail = event["detail"]
     found = detail["object"]
     kind = {"Object Created": CREATED, "Object Deleted": REMOVED}.get(event["detail-type"], OTHER)
-    version_id = str(found.get("version-id") or "") or None
+    version_id = _text("version id", found.get("version-id") or "") or None
     return ObjectEvent(
         kind=kind,
-        bucket=str(detail["bucket"]["name"]),
+        bucket=_text("bucket", detail["bucket"]["name"]),
         key=_valid(found["key"]),
         time=_time(event["time"]),
         sequencer=_sequencer(found),
@@ -127,19 +139,26 @@ def newest(events: Iterable[ObjectEvent]) -> ObjectEvent | None:
 
 
 def _valid(key: str) -> str:
-    key.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a surrogate pair, which JSON may hold.
-    if not key:
+    if not _text("key", key):
         raise ValueError("its key is empty")
     return key
 
 
+def _text(name: str, value: Any) -> str:
+    text = str(value)
+    # UnicodeEncodeError, a ValueError, for half a surrogate pair, which JSON may hold and no Arrow array.
+    if len(text.encode("utf-8")) > MAX_TEXT:
+        raise ValueError(f"its {name} has {len(text):,} characters, and S3 allows {MAX_TEXT:,} bytes")
+    return text
+
+
 def _sequencer(found: Mapping[str, Any]) -> str:
     # Sequencers are compared as texts, and there "B" comes before "a".
-    return str(found.get("sequencer") or "").lower()
+    return _text("sequencer", found.get("sequencer") or "").lower()
 
 
 def _etag(value: str) -> str:
-    etag = value.strip('"')
+    etag = _text("ETag", value.strip('"'))
     if not etag:
         raise ValueError("its ETag is empty")
     return etag
@@ -156,4 +175,7 @@ def _time(text: str) -> datetime:
     time = isoparse(text)
     if time.tzinfo is None:
         raise ValueError("its time has no zone")
+    # Of a time in the last hours of the year 9999 only the zone need be changed, and it is none any more.
+    if not EARLIEST <= time <= LATEST:
+        raise ValueError(f"its time is of the year {time.year}")
     return time

@@ -26,6 +26,8 @@ BATCH = 10
 """The most messages that SQS takes in one request."""
 MAX_WAIT, MAX_VISIBILITY = 20, 12 * 60 * 60
 """Limits of SQS, in seconds."""
+MAX_EVENTS = 1_000_000
+"""Events of one `receive`. S3 sends one in each message; others may send thousands, and all are kept in memory."""
 
 
 class Received(NamedTuple):
@@ -114,7 +116,7 @@ class S3EventQueue:
                 self._take(message, location, events)
             if not fresh:
                 break
-            has_more = len(seen) >= self._max_messages
+            has_more = len(seen) >= self._max_messages or sum(map(len, events.values())) >= MAX_EVENTS
         created: list[tuple[str, ObjectEvent]] = []
         removed: list[str] = []
         for key, found in events.items():

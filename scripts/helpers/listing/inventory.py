@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import DAMAGE, SourceError
 from scripts.helpers.listing.inventory_files import FORMATS, read_listed
 from scripts.helpers.listing.objects import Interval
-from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
 from scripts.helpers.listing.sorted_runs import sorted_intervals
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 VERSION = "2016-11-30"
 MANIFEST, CHECKSUM = "manifest.json", "manifest.checksum"
 CHUNK_BYTES = 4 * 1024 * 1024
+MAX_MANIFEST_BYTES = 16 * 1024 * 1024
+"""Fifty thousand data files."""
+MAX_FILE_BYTES = 8 * 1024 * 1024 * 1024
+"""Of one data file, as it lies in the bucket: it is copied to local disk."""
 ATTEMPTS = 3
 """How often a data file is fetched whose transfer breaks off."""
 
@@ -122,7 +126,7 @@ class S3Inventory:
                     yield from read_listed(
                         file, manifest.file_format, manifest.file_schema, manifest.uri, location.prefix
                     )
-                except (ValueError, OSError, pa.ArrowException) as error:
+                except (*DAMAGE, pa.ArrowException) as error:
                     raise SourceError(
                         manifest.uri,
                         f"its file {data_file.key!r} cannot be read as {manifest.file_format}: {_first_line(error)}. "
@@ -182,8 +186,13 @@ class S3Inventory:
         )
 
     def _read(self, key: str) -> bytes:
-        with self._translated(f"s3://{self._bucket}/{key}"):
-            return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        uri = f"s3://{self._bucket}/{key}"
+        with self._translated(uri):
+            found = self._client.get_object(Bucket=self._bucket, Key=key)
+            body = read_at_most(found["Body"], MAX_MANIFEST_BYTES + 1)
+        if len(body) > MAX_MANIFEST_BYTES:
+            raise _too_large(uri, MAX_MANIFEST_BYTES)
+        return body
 
     @contextmanager
     def _verified(self, manifest: _Manifest, data_file: _DataFile) -> Iterator[BinaryIO]:
@@ -206,9 +215,13 @@ class S3Inventory:
                 digest = hashlib.md5(usedforsecurity=False)
                 file.seek(0)
                 file.truncate()
+                copied = 0
                 body = self._client.get_object(Bucket=bucket, Key=key)["Body"]
                 try:
                     for chunk in body.iter_chunks(CHUNK_BYTES):
+                        copied += len(chunk)
+                        if copied > MAX_FILE_BYTES:
+                            raise _too_large(f"s3://{bucket}/{key}", MAX_FILE_BYTES)
                         digest.update(chunk)
                         file.write(chunk)
                     break
@@ -226,6 +239,14 @@ class S3Inventory:
                 self.manifest_uri,
                 f"S3 refused {uri!r} ({code_of(error)}). Check the name, the region, s3:GetObject and s3:ListBucket.",
             ) from error
+
+
+def _too_large(uri: str, limit: int) -> SourceError:
+    return SourceError(
+        uri,
+        f"it is larger than {limit:,} bytes, the limit for a file of its kind. Look who wrote it, or take another "
+        "report.",
+    )
 
 
 def _parse_manifest(uri: str, body: bytes) -> _Manifest:

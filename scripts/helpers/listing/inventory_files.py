@@ -23,6 +23,10 @@ OPTIONAL = {
     "storage_class": "StorageClass",
 }
 BATCH_ROWS = 64 * 1024
+MAX_TEXT = 1_024
+"""Bytes of a key, as of S3. What else a report says in words is shorter."""
+MAX_COLUMN_BYTES = 1024 * 1024 * 1024
+"""Of one column in a row group of Parquet, decompressed."""
 
 _TIME = LISTED.field("modified").type
 _TYPES = {
@@ -142,9 +146,33 @@ def _decoded(keys: pa.Array) -> pa.Array:
 def _read_parquet(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
     from pyarrow import parquet
 
-    opened = parquet.ParquetFile(file)
-    wanted = columns_to_read(source, opened.schema_arrow.names)
-    yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
+    # Texts stay in dictionaries. A text that is written once and referred to by each row takes a few bytes of the file,
+    # and any amount of memory where it is written out: so its length is looked at first.
+    metadata = parquet.read_metadata(file)
+    wanted = columns_to_read(source, metadata.schema.names)
+    texts = [name for name in wanted if _TYPES[name] == pa.string()]
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in wanted and column.total_uncompressed_size > MAX_COLUMN_BYTES:
+                raise ValueError(
+                    f"column {column.path_in_schema!r} of row group {number} takes {column.total_uncompressed_size:,} "
+                    f"bytes, and the limit is {MAX_COLUMN_BYTES:,}"
+                )
+    file.seek(0)
+    opened = parquet.ParquetFile(file, metadata=metadata, read_dictionary=texts)
+    for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+        yield pa.record_batch([_written_out(batch, name) for name in batch.schema.names], batch.schema.names)
+
+
+def _written_out(batch: pa.RecordBatch, name: str) -> pa.Array:
+    column = batch.column(name)
+    if not isinstance(column, pa.DictionaryArray):
+        return column
+    longest = pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+    if longest > MAX_TEXT:
+        raise ValueError(f"a text of column {name!r} has {longest:,} bytes, and the limit is {MAX_TEXT:,}")
+    return column.dictionary_decode()
 
 
 def _read_orc(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:

@@ -118,3 +118,12 @@ def obstore_code(error: Exception) -> str:
 def code_of(error: ClientError | BotoCoreError | OSError) -> str:
     """Return S3's code of an error, or what kind of error it is."""
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
+
+
+def read_at_most(body: Any, limit: int) -> bytes:
+    """Read the body of an answer, or so many bytes of it: an object may be of any size by now."""
+    data: bytes = body.read(limit)
+    if len(data) < limit:
+        # botocore only looks whether the transfer broke off when there is nothing more to read.
+        body.read(1)
+    return data

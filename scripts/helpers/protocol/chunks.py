@@ -8,19 +8,20 @@ count, length and hash.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from scripts.helpers.errors import TooLargeError
+from scripts.helpers.errors import DAMAGE, TooLargeError
 from scripts.helpers.protocol.values import (
     MAX_BYTES,
     MAX_CHUNKS,
+    MAX_ENTRIES,
     MAX_RAW_BYTES,
     Attribute,
+    ImplausibleError,
     Spilled,
     decode,
     encode,
@@ -33,6 +34,9 @@ CHUNK_BYTES = 350_000
 MAX_SPILL_BYTES = 64 * 1024 * 1024
 WORTH_BYTES = 1_000
 """A smaller entry stays where it is: its reference would be no smaller."""
+MAX_MARKS = 32 * MAX_ENTRIES
+"""Commas and opening brackets of a value in chunks, beside those in texts: an entry with its type has about ten."""
+_MARKS = (b",", b"[", b"{")
 INLINE_BYTES = 2_000
 """A blob of at most so many bytes is stored where it stands."""
 
@@ -173,6 +177,8 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     check(reference)
     if len(parts) != reference.chunks:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
+    if (size := sum(map(len, parts))) > MAX_SPILL_BYTES:
+        raise ValueError(f"{size:,} bytes, and the limit is {MAX_SPILL_BYTES:,}")
     inflate = zlib.decompressobj()
     try:
         # One byte more than was written is enough to notice an altered stream. Without the limit a few kilobytes
@@ -186,10 +192,34 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
         raise ValueError("length or checksum differ")
     try:
         # The hash is part of the head, so whoever can write there can make it fit: the content is checked as well.
-        attribute, types = json.loads(raw)
+        attribute, types = plain_json(raw, MAX_MARKS)
         return decode(_from_json(attribute), types)["value"]
-    except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, binascii.Error) as error:
+    except ImplausibleError:
+        raise
+    except DAMAGE as error:
         raise ValueError("not what was written") from error
+
+
+def plain_json(text: bytes, most: int) -> Any:
+    """Read JSON of at most so many values and names. ValueError for anything else, however deeply it is nested.
+
+    A megabyte of ``[[],[],`` takes thirty of memory, while one of long texts takes one. So values are counted first.
+    """
+    marks = sum(map(text.count, _MARKS))
+    # The same characters may stand in a text. Only where there are many is it worth telling these apart.
+    if marks > most:
+        bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+        quotes = bare.count(b'"')
+        marks = quotes
+        # Each value and each name has two quotes at most. With more, to cut there would take the memory to be saved.
+        if quotes <= 4 * most:
+            marks = sum(sum(map(outside.count, _MARKS)) for outside in bare.split(b'"')[::2])
+    if marks > most:
+        raise ImplausibleError(f"{marks:,} values, and the limit is {most:,}")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def check(reference: Spilled) -> None:

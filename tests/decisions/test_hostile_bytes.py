@@ -1,0 +1,132 @@
+"""What somebody else may have written is bounded before it is unpacked: chunks, packed state, import lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scripts.helpers.decisions.export_lines import MAX_LINE_BYTES, check, first_line, item_line, last_line, lines_of
+from scripts.helpers.errors import ExportFileError, LedgerError
+from scripts.helpers.files import segment_files
+from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.segments import from_bytes, pack_json, unpack_json
+from scripts.helpers.protocol import items
+from scripts.helpers.protocol.chunks import cut, join, plain_json
+from scripts.helpers.protocol.values import Spilled
+
+MEGABYTE = 1024 * 1024
+
+
+def packed(raw: bytes) -> tuple[Spilled, list[bytes]]:
+    """Return chunks and a reference that fits them, as only who may write to the head can make them."""
+    data = zlib.compress(raw)
+    return Spilled("s#1-0", 1, len(raw), hashlib.sha256(raw).hexdigest()), [data]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"[" * MEGABYTE, b"[" + b"[]," * (6 * MEGABYTE) + b"[]]", b'["' + b'","' * (3 * MEGABYTE) + b'"]'],
+    ids=["nested", "many-lists", "many-texts"],
+)
+def test_chunks_are_refused_before_they_take_the_memory_when_they_unfold_to_many_values(raw: bytes) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with pytest.raises(ValueError, match=r"nested too deeply|not what was written|values, and the limit is"):
+        join(*packed(raw))
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024  # In KB.
+
+
+def test_chunks_are_read_when_their_texts_are_full_of_brackets() -> None:
+    value = {"a": '{"x": [1, 2], "\\"": {}},' * 20_000, "b": "\\" * 1_001}
+
+    assert join(*cut(value, "s#1-0", "state")) == value
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=60) | st.text(alphabet='[]{}",:1\\SNML', max_size=60).map(str.encode))
+def test_chunks_are_read_or_refused_when_they_hold_anything(raw: bytes) -> None:
+    with suppress(ValueError):
+        join(*packed(raw))
+    for data in (raw, zlib.compress(raw)):
+        with suppress(ValueError):
+            from_bytes(data)
+
+
+@pytest.mark.parametrize("text", [b"[" * MEGABYTE, b"[" + b"[]," * (2 * MEGABYTE) + b"[]]"], ids=["nested", "many"])
+def test_packed_names_are_refused_when_they_are_no_names(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"nested too deeply|values, and the limit is"):
+        unpack_json(zlib.compress(text), 64 * MEGABYTE)
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner, max_size=4), max_leaves=20))
+def test_json_is_read_when_it_has_no_more_values_than_the_limit(value: Any) -> None:
+    text = json.dumps(value).encode()
+    assert plain_json(text, text.count(b",") + text.count(b"[")) == value
+    assert unpack_json(pack_json(value), 10_000) == value
+
+
+# --- ledgers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [10, 10**12], ids=["larger-than-known", "known-as-huge"])
+def test_no_more_of_a_ledger_file_is_read_than_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"x" * 1_000)
+    assert segment_files.MAX_FILE_BYTES < 10**12
+
+    with pytest.raises(LedgerError, match=r"not what was written|the limit is"):
+        SegmentFiles(f"{tmp_path}/").get({"file": "a.parquet", "length": length, "sha256": ""})
+
+
+# --- imports ------------------------------------------------------------------------------------
+
+
+def lines() -> list[bytes]:
+    """Return the lines of an export of one item of the original class."""
+    item = items.key("job", "jr_1") | {"watermarks": {"M": {"a": {"S": "b"}}}}
+    made = [first_line("table", "2026-03-16T15:45:00.000000+00:00", 1, 1), item_line(item)]
+    return [*made, last_line(hashlib.sha256(b"".join(made)).hexdigest())]
+
+
+@pytest.mark.parametrize("line", [b"[" * MEGABYTE + b"\n", b'{"a":' * 100_000 + b"\n", b"9" * 5_000 + b"\n", b"\xff\n"])
+def test_import_is_refused_by_line_when_one_is_hostile(line: bytes) -> None:
+    made = lines()
+
+    with pytest.raises(ExportFileError, match="line 2"):
+        check("jobs", [made[0], line, made[2]])
+
+
+def test_no_more_of_a_line_is_read_than_an_item_can_have(tmp_path: Path) -> None:
+    path = tmp_path / "jobs"
+    with path.open("wb") as file:
+        file.truncate(1_000 * MEGABYTE)  # Zeros on no disk.
+
+    with path.open("rb") as file:
+        first = next(lines_of(file))
+        with pytest.raises(ExportFileError, match=f"line 1: .*the limit is {MAX_LINE_BYTES:,} bytes"):
+            check(str(path), [first])
+
+    assert len(first) == MAX_LINE_BYTES + 1
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_import_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> None:
+    body = b"".join(lines())
+    start = data.draw(st.integers(0, len(body)))
+    end = data.draw(st.integers(start, min(start + 10, len(body))))
+    put = data.draw(st.binary(max_size=6) | st.sampled_from([b"{", b"[]", b"null", b"1e999", b'"M"', b'"N"']))
+
+    with suppress(ExportFileError):
+        check("jobs", (body[:start] + put + body[end:]).splitlines(keepends=True))
