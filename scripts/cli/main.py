@@ -32,6 +32,7 @@ from scripts.cli.serve import serve
 from scripts.cli.set import set_values
 from scripts.cli.show import show
 from scripts.cli.usage import Commands
+from scripts.cli.work import work
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 NARROW, MAX_WIDTH = 52, 100
@@ -57,7 +58,7 @@ def cli(**_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, runs, report, serve,
+    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, runs, work, report, serve,
     rewind, reset, set_values, discard_plan, adopt, export, import_, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:

@@ -241,6 +241,26 @@ class MergeTieError(InvalidValueError):
         )
 
 
+class ScriptNotAllowedError(InvalidValueError):
+    """A script or a module of a run that lies outside the places that an engine runs scripts from."""
+
+    def __init__(self, job_id: str, location: str, allowed: Sequence[str]) -> None:
+        self.job_id, self.location, self.allowed = job_id, location, tuple(allowed)
+        places = f"They run from {', '.join(map(repr, allowed))}" if allowed else "No place is named"
+        super().__init__(
+            f"Job {job_id!r}: {location!r} is in no place that this engine runs scripts from. {places}. Correct the "
+            "job's definition, or name its folder in SparkSubmit(scripts=[...]) or --scripts."
+        )
+
+
+class ArgumentNotAllowedError(InvalidValueError):
+    """An argument of a run that would bring code with it, past the script of its job."""
+
+    def __init__(self, job_id: str, argument: str, detail: str) -> None:
+        self.job_id, self.argument = job_id, argument
+        super().__init__(f"Job {job_id!r}: a run may not have the argument {argument!r}: {detail}")
+
+
 class NameCollisionError(InvalidValueError):
     """Two fields of nested rows that would be one column, or two arrays that would be one table."""
 
@@ -637,6 +657,14 @@ class StoreUnavailableError(WatermarkError):
     def __init__(self, table_name: str, action: str, reason: str) -> None:
         self.table_name, self.action, self.reason = table_name, action, reason
         super().__init__(f"{action} on table {table_name!r} failed: {reason}. Try again later.")
+
+
+class LogFolderError(ConfigurationError):
+    """A folder for the logs of runs that others could read or change."""
+
+    def __init__(self, folder: str, detail: str) -> None:
+        self.folder = folder
+        super().__init__(f"Folder {folder!r} of the logs {detail}. Remove it, or give SparkSubmit another logs=.")
 
 
 class JobArgumentError(WatermarkError, RuntimeError):

@@ -76,6 +76,12 @@ BUILT = [
         errors.TargetUnavailableError("shop/repairs", "rows cannot be read", "SQLSTATE 08001"),
         ["'shop/repairs': rows cannot be read", "SQLSTATE 08001", "Run again later"],
     ),
+    (
+        errors.ScriptNotAllowedError("parking", "/evil.py", ["/jobs"]),
+        ["'parking'", "'/evil.py'", "They run from '/jobs'", "scripts=[...]"],
+    ),
+    (errors.ArgumentNotAllowedError("parking", "--conf", "it sets 'a'."), ["'parking'", "'--conf'", "it sets 'a'."]),
+    (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Remove it"]),
     (errors.MergeNullError("id", 2), ["'id'", "2 rows have NULL", "Filter or fill"]),
     (
         errors.MergeTieError("shop/repairs", ["id"], ["at", "line"], 1, "of the batch"),
@@ -152,7 +158,8 @@ FAMILIES = [
         [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
             "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
-            "JobsExistError", "ContextsExistError", "MergeNullError", "MergeTieError",
+            "JobsExistError", "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
+            "ArgumentNotAllowedError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
@@ -167,7 +174,7 @@ FAMILIES = [
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError",
-            "StagedFilesLostError",
+            "StagedFilesLostError", "LogFolderError",
         ],
     ),
 ]  # fmt: skip

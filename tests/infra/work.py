@@ -65,7 +65,7 @@ def as_job_runs(marks: Watermarks) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.touch()
-        jobs = JobRuns(marks, SparkSubmit(folder, beat_seconds=0.2, lease_seconds=10))
+        jobs = JobRuns(marks, SparkSubmit(folder, scripts=[folder], beat_seconds=0.2, lease_seconds=10))
         for name in (FIRST, SECOND):
             jobs.create_job(Name=name, Command={"Name": "pythonshell", "ScriptLocation": str(script)})
         jobs.create_trigger(
@@ -77,6 +77,7 @@ def as_job_runs(marks: Watermarks) -> None:
         )
         run_id = jobs.start_job_run(JobName=FIRST)["JobRunId"]
         assert jobs.wait(FIRST, run_id, seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
+        jobs.tend([FIRST, SECOND])
         (after,) = jobs.get_job_runs(JobName=SECOND)["JobRuns"]
         assert jobs.wait(SECOND, after["Id"], seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
         for name, ended in ((FIRST, run_id), (SECOND, after["Id"])):

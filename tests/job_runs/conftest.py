@@ -13,7 +13,7 @@ import pytest
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from tests.conftest import Clock
-from tests.support.job_runs import FAST, Jobs, Parked, is_alive, process_of
+from tests.support.job_runs import FAST, PASSED_ON, PLACES, Jobs, Parked, is_alive, process_of
 from tests.support.table_items import Item, all_items
 
 
@@ -29,7 +29,10 @@ def make_jobs(table: Watermarks, tmp_path: Path) -> Iterator[Callable[..., Jobs]
     logs = tmp_path / "logs"
 
     def make(**options: Any) -> Jobs:
-        return Jobs(table, SparkSubmit(str(logs), **(FAST | options)))
+        return Jobs(
+            table,
+            SparkSubmit(str(logs), **(FAST | {"scripts": [str(tmp_path), *PLACES], "pass_on": PASSED_ON} | options)),
+        )
 
     yield make
     jobs = make()
@@ -64,7 +67,9 @@ def make_parked(table: Watermarks, tmp_path: Path, clock: Clock) -> Callable[...
     """Return a builder of jobs whose runs nothing carries out, on the clock that stands still."""
 
     def make(**options: Any) -> Jobs:
-        made = Jobs(table, SparkSubmit(str(tmp_path / "logs")), **({"clock": clock} | options))
+        made = Jobs(
+            table, SparkSubmit(str(tmp_path / "logs"), scripts=[str(tmp_path), *PLACES]), **({"clock": clock} | options)
+        )
         made.scheduler.engine = Parked()
         return made
 

@@ -185,7 +185,7 @@ def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
         run.freeze({}, {"up_to": 1})
         run.commit()
     jobs.pass_through("parking", first, "RUNNING", "SUCCEEDED")
-    jobs.get_job_runs(JobName="parking")
+    jobs.tend("parking")
     waited = jobs.record("parking", second)
     now = jobs.scheduler.clock()
     jobs.scheduler.records.write_run(waited, waited.to("RUNNING", now, running_since=now))

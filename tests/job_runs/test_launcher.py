@@ -18,7 +18,7 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import ConfigurationError, InvalidValueError, StoreUnavailableError
+from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, StoreUnavailableError
 from scripts.helpers.job_runs import engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.protocol.store import Store
@@ -27,6 +27,7 @@ from tests.conftest import REGION
 from tests.support.job_runs import FAST, Jobs, Parked, gone, is_alive, process_of
 from tests.support.patience import PATIENCE
 
+RUN_ID = "jr_" + "0" * 64
 Define = Callable[..., None]
 SLEEP = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
 FAMILY = """
@@ -146,6 +147,7 @@ def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(jobs: Jobs
     dead = [gone(process) for process in family]
     jobs.be_late()
     run = jobs.wait("job", run_id)
+    jobs.tend("job")
 
     assert dead == [True, True]
     assert run["JobRunState"] == "ERROR"
@@ -245,7 +247,7 @@ def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(job
 
     os.kill(paused, signal.SIGSTOP)
     jobs.be_late()
-    given_up = jobs.wait("job", run_id)
+    given_up = jobs.run("job", run_id)
     assert is_alive(process)
     os.kill(paused, signal.SIGCONT)
 
@@ -410,7 +412,7 @@ def test_run_has_failed_when_its_launcher_cannot_be_started(jobs: Jobs, define: 
     assert jobs.wait("job", jobs.start("job"))["JobRunState"] == "SUCCEEDED"
 
 
-def test_queue_empties_itself_in_order_when_nobody_looks(jobs: Jobs, define: Define, tmp_path: Path) -> None:
+def test_queue_empties_itself_in_order_when_a_worker_is_there(jobs: Jobs, define: Define, tmp_path: Path) -> None:
     define(
         "job",
         f"import sys\nopen({str(tmp_path / 'order')!r}, 'a').write(sys.argv[-1] + '\\n')\n",
@@ -418,7 +420,8 @@ def test_queue_empties_itself_in_order_when_nobody_looks(jobs: Jobs, define: Def
     )
 
     made = [jobs.start("job", Arguments={"--n": str(number)}) for number in range(4)]
-    jobs.until("job", made[-1], "SUCCEEDED")
+    with jobs.working("job"):
+        jobs.until("job", made[-1], "SUCCEEDED")
 
     assert (tmp_path / "order").read_text().split() == ["0", "1", "2", "3"]
 
@@ -432,13 +435,14 @@ def test_run_succeeds_at_the_third_attempt_when_the_first_two_fail(jobs: Jobs, d
     )
 
     first = jobs.start("job")
-    last = jobs.until("job", f"{first}_attempt_2", "SUCCEEDED")
+    with jobs.working("job"):
+        last = jobs.until("job", f"{first}_attempt_2", "SUCCEEDED")
 
     assert jobs.states("job") == ["SUCCEEDED", "FAILED", "FAILED"]
     assert (last.attempt, last.told["PreviousRunId"]) == (2, f"{first}_attempt_1")
 
 
-def test_chain_of_jobs_runs_when_nobody_looks(jobs: Jobs, define: Define) -> None:
+def test_chain_of_jobs_runs_when_a_worker_has_all_of_them(jobs: Jobs, define: Define) -> None:
     for name in ("one", "two", "three"):
         define(name)
     for before, after in (("one", "two"), ("two", "three")):
@@ -451,9 +455,10 @@ def test_chain_of_jobs_runs_when_nobody_looks(jobs: Jobs, define: Define) -> Non
     first = jobs.start("one")
     jobs.until("one", first, "SUCCEEDED")
     end = time.monotonic() + PATIENCE
-    while not (last := jobs.scheduler.records.newest_runs("three", 2)) or not last[0].is_over:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    with jobs.working("one", "two", "three"):
+        while not (last := jobs.scheduler.records.newest_runs("three", 2)) or not last[0].is_over:
+            assert time.monotonic() < end
+            time.sleep(0.02)
 
     assert [run.state for run in last] == ["SUCCEEDED"]
     (second,) = jobs.scheduler.records.newest_runs("two", 2)
@@ -474,7 +479,8 @@ def test_only_as_many_jobs_run_as_are_allowed_when_many_are_started(jobs: Jobs, 
     )  # fmt: skip
 
     made = [jobs.start("job") for _ in range(5)]
-    runs = [jobs.wait("job", run_id) for run_id in made]
+    with jobs.working("job"):
+        runs = [jobs.wait("job", run_id) for run_id in made]
 
     together = [int(Path(run["LogGroupName"], "stdout").read_text()) for run in runs]
     assert {run["JobRunState"] for run in runs} == {"SUCCEEDED"}
@@ -507,7 +513,8 @@ def test_commit_has_the_id_of_the_run_when_it_is_started_through_the_api(
 
     run_id = jobs.start("job")
     last = f"{run_id}_attempt_1" if killed else run_id
-    found = jobs.until("job", last, "SUCCEEDED", "FAILED")
+    with jobs.working("job"):
+        found = jobs.until("job", last, "SUCCEEDED", "FAILED")
 
     assert found.state == "SUCCEEDED", found.error
     assert table.get_most_recent_run_id("job") == last
@@ -522,7 +529,7 @@ def test_commit_has_the_id_of_the_run_when_it_is_started_through_the_api(
 
 def a_run(jobs: Jobs, **arguments: str) -> Any:
     return jobs.scheduler.new_run(
-        "jr_1", "my job", {"Command": {"Name": "glueetl", "ScriptLocation": "a.py"}},
+        RUN_ID, "my job", {"Command": {"Name": "glueetl", "ScriptLocation": "a.py"}},
         {"Arguments": {name.replace("_", "-"): value for name, value in arguments.items()}}, jobs.scheduler.clock(),
     )  # fmt: skip
 
@@ -531,25 +538,33 @@ def test_spark_submit_gets_glue_s_special_arguments_as_options_when_it_is_starte
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/spark-submit").touch()
     engine = SparkSubmit(
-        "logs", master="spark://host:7077", conf={"spark.a": "1"}, options=["--queue", "q"], spark_home=str(tmp_path)
+        "logs",
+        master="spark://host:7077",
+        conf={"spark.a": "1"},
+        options=["--queue", "q"],
+        spark_home=str(tmp_path),
+        scripts=["/x"],
+        run_conf=["spark.a", "spark.b"],
     )
-    run = a_run(jobs, **{"--conf": "spark.a=2 --conf spark.b=3", "--extra-py-files": "x.zip,y.zip", "--TempDir": "t"})
+    run = a_run(
+        jobs, **{"--conf": "spark.a=2 --conf spark.b=3", "--extra-py-files": "/x/x.zip,/x/y.zip", "--TempDir": "t"}
+    )
 
     command = engine.command(run, "/a.py")
 
     assert command[: command.index("/a.py")] == [
         str(tmp_path / "bin/spark-submit"), "--name", "my job", "--master", "spark://host:7077",
         "--conf", "spark.a=1", "--conf", "spark.a=2", "--conf", "spark.b=3",
-        "--py-files", "x.zip,y.zip", "--queue", "q", "--deploy-mode", "client",
+        "--py-files", "/x/x.zip,/x/y.zip", "--queue", "q", "--deploy-mode", "client",
     ]  # fmt: skip
-    assert command[command.index("/a.py") + 5 :] == ["--JOB_RUN_ID", "jr_1", "--TempDir", "t"]
-    assert engine.folder("my/job", "jr_1").parts[-2:] == ("my%2Fjob", "jr_1")
+    assert command[command.index("/a.py") + 5 :] == ["--JOB_RUN_ID", RUN_ID, "--TempDir", "t"]
+    assert engine.folder("my/job", RUN_ID).parts[-2:] == ("my%2Fjob", RUN_ID)
 
 
 def test_folders_differ_and_fit_when_names_are_long() -> None:
     engine = SparkSubmit("logs")
 
-    names = [engine.folder(name, "jr_1").parent.name for name in ("a" + "/" * 254, "a" + "/" * 253)]
+    names = [engine.folder(name, RUN_ID).parent.name for name in ("a" + "/" * 254, "a" + "/" * 253)]
 
     assert len(set(names)) == 2
     assert max(map(len, names)) <= 255
@@ -569,16 +584,17 @@ def test_run_is_refused_when_its_settings_ask_for_the_cluster_mode(jobs: Jobs, t
     (tmp_path / "bin/spark-submit").touch()
     run = a_run(jobs, **{"--conf": "spark.a=2 --conf spark.submit.deployMode=cluster"})
 
-    with pytest.raises(ConfigurationError, match="Use the client mode"):
+    with pytest.raises(ArgumentNotAllowedError, match="Use the client mode"):
         SparkSubmit("logs", spark_home=str(tmp_path)).command(run, "/a.py")
 
 
 def test_launcher_is_this_package_s_when_the_caller_s_folder_has_modules_of_the_same_names(
-    jobs: Jobs, define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_jobs: Callable[..., Jobs], define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere/scripts").mkdir(parents=True)
     (tmp_path / "elsewhere/scripts/__init__.py").touch()
     (tmp_path / "elsewhere/boto3.py").write_text("raise ImportError('the wrong one')")
+    jobs = make_jobs(pass_on=["PYTHONPATH"])
     define("job", "import os\nprint(os.environ['PYTHONPATH'])\n")
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setenv("PYTHONPATH", "/one:/two:/one")
@@ -597,7 +613,7 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
     run = a_run(jobs)
 
     for _ in range(2):
-        engines.Launching(SparkSubmit(jobs.engine.logs), shared_by(jobs)).launch(run)
+        engines.Launching(SparkSubmit(jobs.engine.logs, scripts=["a.py"]), shared_by(jobs)).launch(run)
         monkeypatch.setenv("PYTHONPATH", seen[-1].get("PYTHONPATH", ""))
 
     assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")
@@ -664,5 +680,5 @@ def test_engine_is_refused_when_it_could_not_keep_its_promises(options: dict[str
 def test_settings_are_the_same_when_they_went_through_json() -> None:
     engine = SparkSubmit("/logs", "yarn", {"a": "b"}, ["--queue", "q"], **FAST)
 
-    assert SparkSubmit(**json.loads(json.dumps(engine.to_json()))) == engine
+    assert SparkSubmit(**json.loads(json.dumps(engine.to_json()))).to_json() == engine.to_json()
     assert Path(engines.PACKAGE_ROOT, "scripts/helpers/job_runs/engines.py").samefile(engines.__file__)

@@ -31,7 +31,7 @@ def allow(jobs: Jobs, slots: int, **more: Any) -> None:
 def finish(jobs: Jobs, run_id: str, state: str = "SUCCEEDED", name: str = "parking") -> None:
     """Do what a launcher does from begin to end."""
     jobs.pass_through(name, run_id, "RUNNING", state)
-    jobs.scheduler.tend(name)
+    jobs.worker_looks(name)
 
 
 def queue(jobs: Jobs, count: int) -> list[str]:
@@ -104,6 +104,8 @@ def test_new_run_waits_behind_the_others_when_a_slot_is_free(parked: Jobs, make_
     parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
 
     third = parked.start("parking", JobRunQueuingEnabled=True)
+    assert [parked.record("parking", run_id).state for run_id in (second, third)] == ["WAITING", "WAITING"]
+    parked.tend("parking")
 
     assert [parked.record("parking", run_id).state for run_id in (second, third)] == ["STARTING", "WAITING"]
 
@@ -112,7 +114,9 @@ def test_waiting_run_starts_when_more_slots_are_allowed(parked: Jobs) -> None:
     first, second = queue(parked, 2)
 
     allow(parked, 2)
+    assert parked.scheduler.engine.launched == [first]
 
+    assert parked.tend("parking") == [{"JobName": "parking", "JobRunId": second}]
     assert parked.scheduler.engine.launched == [first, second]
 
 
@@ -211,7 +215,7 @@ def test_run_keeps_what_was_in_force_when_the_job_is_changed(parked: Jobs) -> No
 
     parked.update_job(
         JobName="parking",
-        JobUpdate={"Command": {"ScriptLocation": "new.py"}, "Timeout": 7, "DefaultArguments": {"--a": "b"}},
+        JobUpdate={"Command": {"ScriptLocation": "/jobs/new.py"}, "Timeout": 7, "DefaultArguments": {"--a": "b"}},
     )
     finish(parked, first)
 
@@ -228,7 +232,7 @@ def test_run_keeps_what_was_in_force_when_the_job_is_changed(parked: Jobs) -> No
     ("moves", "expected"),
     [((), "ERROR"), (("RUNNING",), "ERROR"), (("STOPPING",), "STOPPED"), (("RUNNING", "STOPPING"), "STOPPED")],
 )
-def test_run_is_ended_by_whoever_looks_when_its_launcher_gives_no_sign(
+def test_run_is_ended_by_the_next_worker_when_its_launcher_gives_no_sign(
     parked: Jobs, clock: Clock, moves: tuple[str, ...], expected: str
 ) -> None:
     run_id = parked.start("parking")
@@ -246,8 +250,8 @@ def test_run_is_ended_by_whoever_looks_when_its_launcher_gives_no_sign(
     assert parked.scheduler.records.job("parking").active == ()
 
 
-@pytest.mark.parametrize("look", ["get_job_runs", "start_job_run", "batch_stop_job_run"])
-def test_lost_run_gives_its_slot_back_when_any_call_is_made(parked: Jobs, clock: Clock, look: str) -> None:
+@pytest.mark.parametrize("look", ["start_job_run", "batch_stop_job_run", "delete_job"])
+def test_lost_run_gives_its_slot_back_when_any_call_changes_the_job(parked: Jobs, clock: Clock, look: str) -> None:
     run_id = parked.start("parking")
     clock.move(seconds=61)
 
@@ -343,11 +347,11 @@ def test_record_expires_after_its_time_when_the_run_is_over(
 ) -> None:
     first = parked.start("parking")
     clock.move(seconds=61)
-    parked.get_job_runs(JobName="parking")
+    parked.tend("parking")
     forever = make_parked(keep=None)
     second = forever.start("parking")
     clock.move(seconds=61)
-    forever.get_job_runs(JobName="parking")
+    forever.tend("parking")
 
     ends = {key.removeprefix("!r#"): item.get("expiresAt") for (_, key), item in everything().items()}
     first_end = clock() - timedelta(seconds=61) + timedelta(days=90)
@@ -449,7 +453,7 @@ def test_nothing_starts_when_the_run_ends_in_another_state(parked: Jobs, watched
     parked.pass_through("parking", run_id, "RUNNING", *(["STOPPING"] if state == "STOPPED" else []))
 
     parked.pass_through("parking", run_id, state)
-    parked.scheduler.tend("parking")
+    parked.worker_looks("parking")
 
     assert parked.states("cleaning") == []
 
@@ -507,7 +511,7 @@ def test_one_run_starts_when_many_look_at_once(parked: Jobs, make_parked: Callab
     others = [make_parked() for _ in range(6)]
 
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda jobs: jobs.get_job_runs(JobName="parking"), others))
+        list(pool.map(lambda jobs: jobs.worker_looks("parking"), others))
 
     assert len(parked.states("cleaning")) == 1
     assert sum(len(jobs.scheduler.engine.launched) for jobs in others) == 1
@@ -556,7 +560,7 @@ def test_trigger_fires_once_when_a_process_dies_at_any_write(
 
     count = crash_at(number, when)
     with pytest.raises(CrashError):
-        parked.scheduler.tend("parking")
+        parked.worker_looks("parking")
         assert count == [4], "the writes that are crashed at"
         raise CrashError
     crash_at(0, "")
@@ -580,7 +584,7 @@ def test_run_is_retried_once_when_a_process_dies_at_any_write(
 
     count = crash_at(number, when)
     with pytest.raises(CrashError):
-        parked.scheduler.tend("parking")
+        parked.worker_looks("parking")
         assert count == [3], "the writes that are crashed at"
         raise CrashError
     crash_at(0, "")
@@ -617,7 +621,7 @@ def test_start_is_given_up_when_it_took_so_long_that_its_slot_was_taken_back(
 
     def slowly(*arguments: Any, **more: Any) -> None:
         clock.move(seconds=61)
-        other.get_job_runs(JobName="parking")
+        other.tend("parking")
         record(*arguments, **more)
 
     monkeypatch.setattr(parked.service, "_record", slowly)

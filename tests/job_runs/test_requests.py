@@ -93,6 +93,7 @@ def test_answers_are_of_glue_s_shapes_when_every_operation_is_called(parked: Job
     first = parked.start("parking")
     parked.pass_through("parking", first, "RUNNING", "SUCCEEDED")
     assert parked.run("parking", first)["JobRunState"] == "SUCCEEDED"
+    parked.tend("full")
     runs = parked.get_job_runs(JobName="full")
     is_shape(runs, "GetJobRuns")
     (triggered,) = runs["JobRuns"]

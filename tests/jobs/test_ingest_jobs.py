@@ -97,7 +97,7 @@ def reports(done: Any) -> list[dict[str, Any]]:
 
 def started_without_end(watermarks: Watermarks, job: str) -> str:
     """Start a run through the Job Runs API, without anything that carries it out."""
-    jobs = JobRuns(watermarks, SparkSubmit("nowhere"))
+    jobs = JobRuns(watermarks, SparkSubmit("nowhere", scripts=["/a.py"]))
     jobs.service.scheduler.engine = Parked()
     jobs.create_job(Name=job, Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
     run_id: str = jobs.start_job_run(JobName=job)["JobRunId"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol.races import Written
-from tests.conftest import Clock
+from tests.conftest import REPOSITORY, Clock
 from tests.support.patience import PATIENCE
 
 FAST: dict[str, Any] = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seconds": 0.5}
@@ -19,6 +22,23 @@ FAST: dict[str, Any] = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seco
 The lease outlasts a test, or a launcher that gets no processor for some seconds would lose its run. A test that needs
 a lost run lets those who look be later: `Jobs.be_late`.
 """
+
+PLACES = [
+    "/jobs",
+    "/nowhere",
+    "/a.py",
+    "/x.zip",
+    str(REPOSITORY / "scripts" / "jobs"),
+    "s3://scripts/",
+    "s3://no-such-bucket/",
+    "gs://bucket/",
+]
+"""Where scripts of these tests are, or would be."""
+
+PASSED_ON = [
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "SPARK_LOCAL_IP", "SPARK_CONF_DIR", "IVY_HOME",
+]  # fmt: skip
+"""What scripts of these tests need of the tests' own environment."""
 
 
 class Parked:
@@ -50,16 +70,35 @@ class Jobs(JobRuns):
         run_id: str = self.start_job_run(JobName=name, **request)["JobRunId"]
         return run_id
 
+    def worker_looks(self, name: str) -> None:
+        """Do a worker's work once, for a job and the one that triggers of these tests start."""
+        self.tend([name, "cleaning"])
+
     def run(self, name: str, run_id: str) -> dict[str, Any]:
+        """Return a run after a worker has looked."""
+        self.worker_looks(name)
         found: dict[str, Any] = self.get_job_run(JobName=name, RunId=run_id)["JobRun"]
         return found
+
+    @contextlib.contextmanager
+    def working(self, *names: str) -> Iterator[None]:
+        """Have a worker for some jobs, in a thread of its own."""
+        over = threading.Event()
+        worker = threading.Thread(target=lambda: self.work(names, 0.1, over.is_set))
+        worker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            worker.join()
 
     def be_late(self) -> None:
         """Look from now on by a clock an hour ahead: a launcher that gives no sign has lost its run."""
         self.scheduler.clock = lambda: datetime.now(timezone.utc) + timedelta(hours=1)
 
     def states(self, name: str) -> list[str]:
-        """Return the states of all runs, the newest first."""
+        """Return the states of all runs, the newest first, after a worker has looked."""
+        self.worker_looks(name)
         return [run["JobRunState"] for run in self.get_job_runs(JobName=name)["JobRuns"]]
 
     def record(self, name: str, run_id: str) -> RunRecord:

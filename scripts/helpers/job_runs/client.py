@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.glue_api.errors import GlueApiError
 from scripts.helpers.job_runs import states
 from scripts.helpers.job_runs.engines import Glue, Launching, Shared, SparkSubmit
 from scripts.helpers.job_runs.run_store import RunStore
-from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.job_runs.scheduler import A_WORKER, Scheduler
 from scripts.helpers.job_runs.service import RunsService
 from scripts.helpers.watermarks import Watermarks
 
 __all__ = ["Glue", "JobRuns", "SparkSubmit"]
+
+logger = logging.getLogger(__name__)
 
 KEEP = timedelta(days=90)
 """For how long Glue keeps the history of runs."""
@@ -27,15 +31,20 @@ class JobRuns:
 
     With the engine `Glue` every call goes to Glue. With `SparkSubmit` jobs run on this machine's
     Spark, or on the master that it names, and their records are kept in the table of the watermarks.
-    Any call may be repeated after an error, and whatever process dies, the next call on the job
-    brings its runs up to date.
+    Any call may be repeated after an error, and whatever process dies, the next worker brings the
+    runs of the job up to date.
+
+    Calls that read change and start nothing. `start_job_run` starts the one run that it makes, where a
+    slot is free. All else is started by a worker, for the jobs that it is given: `tend`, `work`, or
+    ``watermarks work``. What any of them starts has to be within the limits of its engine.
 
     Parameters
     ----------
     table
         A `Watermarks`, or the name of its table. Not used with `Glue`.
     engine
-        None: runs can be looked at and stopped, and none can be started.
+        None: runs can be looked at and stopped, and none can be started. `SparkSubmit` starts scripts in
+        the places that its `scripts` names.
     queue_time
         How long a run waits for a slot before it has EXPIRED.
     keep
@@ -52,7 +61,7 @@ class JobRuns:
 
     Examples
     --------
-    >>> jobs = JobRuns("glue-watermarks", SparkSubmit(logs))
+    >>> jobs = JobRuns("glue-watermarks", SparkSubmit(logs, scripts=[script]))
     >>> jobs.create_job(Name="hello", Command={"Name": "pythonshell", "ScriptLocation": script})
     {'Name': 'hello'}
     >>> run_id = jobs.start_job_run(JobName="hello", Arguments={"--who": "world"})["JobRunId"]
@@ -120,19 +129,27 @@ class JobRuns:
         return self.service.delete_job(**request)
 
     def start_job_run(self, **request: Any) -> dict[str, Any]:
-        """Start a run of `JobName`; return its ``JobRunId``.
+        """Start a run of `JobName`; return its ``JobRunId``. It begins at once where a slot is free.
 
+        Where none is, it waits for a worker, as its retries do. InvalidInputException for a script or an argument
+        that the engine does not allow: its ``__cause__`` is a ScriptNotAllowedError or ArgumentNotAllowedError.
         EntityNotFoundException for an unknown job or `JobRunId`, ConcurrentRunsExceededException where no slot is
         free and `JobRunQueuingEnabled` is not set. With `JobRunId` it repeats that run under a new id.
         """
         return self.service.start_job_run(**request)
 
     def get_job_run(self, **request: Any) -> dict[str, Any]:
-        """Return run `RunId` of `JobName` under ``JobRun``; with `PredecessorsIncluded` also what triggered it."""
+        """Return run `RunId` of `JobName` under ``JobRun``; with `PredecessorsIncluded` also what triggered it.
+
+        Only looks. A run whose launcher has given no sign for its lease is shown as the ERROR that it is.
+        """
         return self.service.get_job_run(**request)
 
     def get_job_runs(self, **request: Any) -> dict[str, Any]:
-        """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on."""
+        """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on.
+
+        Only looks.
+        """
         return self.service.get_job_runs(**request)
 
     def get_paginator(self, operation_name: str) -> Any:
@@ -158,6 +175,7 @@ class JobRuns:
         """Start `Actions` each time a run of the job in `Predicate` ends in its state; once per run, whatever crashes.
 
         `Type` is CONDITIONAL. As in Glue it does nothing before `start_trigger`, or with `StartOnCreation`.
+        The jobs of its actions are made to accept it, which takes the right to write their items.
         """
         return self.service.create_trigger(**request)
 
@@ -177,11 +195,86 @@ class JobRuns:
         """Delete trigger `Name`. None to delete is no error."""
         return self.service.delete_trigger(**request)
 
+    def accept_trigger(self, job_name: str, trigger: str) -> None:
+        """Let a trigger start runs of a job, as `create_trigger` does for the jobs that it starts.
+
+        Not a call of Glue. It is for triggers that were made before jobs had to accept them, or by others.
+
+        Raises
+        ------
+        EntityNotFoundException
+            There is no such job.
+        """
+        self._own("accept_trigger").accept_trigger(job_name, trigger, True)
+
+    def refuse_trigger(self, job_name: str, trigger: str) -> None:
+        """Let a trigger start no more runs of a job. Not a call of Glue."""
+        self._own("refuse_trigger").accept_trigger(job_name, trigger, False)
+
+    def tend(self, job_names: str | Collection[str]) -> list[dict[str, str]]:
+        """Do a worker's work on some jobs once: end lost runs, make retries, fire triggers, start what has its turn.
+
+        Parameters
+        ----------
+        job_names
+            The jobs whose runs may be started. A run that a trigger makes of another job waits for a worker of that.
+
+        Returns
+        -------
+        list of dict
+            ``JobName`` and ``JobRunId`` of each run that was started. Empty without an engine, which starts nothing.
+
+        Raises
+        ------
+        InvalidValueError
+            No job is named.
+        GlueApiError
+            As of other calls, if a job could not be looked after; the others were.
+        """
+        names = [job_names] if isinstance(job_names, str) else list(job_names)
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise InvalidValueError("tend: no job is named. Name each job whose runs may be started.")
+        started = self._own("tend").tend(names)
+        return [{"JobName": run.job_name, "JobRunId": run.run_id} for run in started]
+
+    def work(
+        self,
+        job_names: str | Collection[str],
+        pause: float = 1.0,
+        is_over: Callable[[], bool] = lambda: False,
+        on_start: Callable[[dict[str, str]], None] = lambda _: None,
+    ) -> None:
+        """Be a worker: `tend` some jobs every `pause` seconds, until `is_over`. Runs at work then go on.
+
+        Errors of the table are logged, and it goes on. `on_start` is called with each run that was started.
+        """
+        while not is_over():
+            try:
+                for started in self.tend(job_names):
+                    on_start(started)
+            except GlueApiError as error:
+                logger.warning("event=work_failed error=%s", error)
+            time.sleep(pause)
+
+    def _own(self, what: str) -> RunsService:
+        """Return what keeps the records here."""
+        if self._is_glue:
+            raise InvalidValueError(f"{what} is for engines other than Glue, which starts its runs itself.")
+        return self.service
+
     def wait(self, job_name: str, run_id: str, seconds: float = 600.0, pause: float = 0.2) -> dict[str, Any]:
-        """Wait until a run is over, and return its JobRun; as it is now once `seconds` have passed."""
-        until = time.monotonic() + seconds
+        """Wait until a run is over, and return its JobRun; as it is now once `seconds` have passed.
+
+        Only looks. A run that has begun is brought to its end by its launcher, also if no worker is there, and is
+        an ERROR a lease after its launcher was lost. One that is WAITING begins when a worker starts it, as do
+        retries and what triggers start: `tend`, `work`, or ``watermarks work``. A WARNING says so.
+        """
+        until, has_warned = time.monotonic() + seconds, False
         while True:
             run: dict[str, Any] = self.get_job_run(JobName=job_name, RunId=run_id)["JobRun"]
+            if run["JobRunState"] == "WAITING" and not has_warned and not self._is_glue:
+                has_warned = True
+                logger.warning("event=waits_for_worker job=%s run=%s: %s", job_name, run_id, A_WORKER)
             if run["JobRunState"] in states.TERMINAL or time.monotonic() >= until:
                 return run
             time.sleep(pause)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from scripts.helpers.errors import ConfigurationError, InvalidValueError
-from scripts.helpers.job_runs import ids
+from scripts.helpers.errors import (
+    ArgumentNotAllowedError,
+    ConfigurationError,
+    InvalidValueError,
+    LogFolderError,
+)
+from scripts.helpers.job_runs import allowed, ids
 from scripts.helpers.job_runs.run_record import RunRecord
 
 SETTINGS = "GLUE_WATERMARKS_LAUNCHER"
@@ -34,7 +41,20 @@ _MAIN = (
     "from scripts.helpers.job_runs.launcher import main; main()"
 )
 """Without the folder that the process is in, whose modules would hide those of the same name."""
-_DETACH = '"$@" </dev/null >>"$0" 2>&1 &'
+_DETACH = 'old=$(umask); umask 077; : >>"$0" || exit 1; umask "$old"; "$@" </dev/null >>"$0" 2>&1 &'
+"""The log is its owner's alone; the files that a job makes have the mode that its starter would give them."""
+INHERITED = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "AWS_REGION", "AWS_DEFAULT_REGION",
+)  # fmt: skip
+"""Variables that a job gets from whoever starts its run: what programs need to be found, and no login."""
+RUN_CONF = (
+    "spark.default.parallelism", "spark.driver.cores", "spark.driver.memory", "spark.driver.memoryOverhead",
+    "spark.dynamicAllocation.*", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
+    "spark.executor.memoryOverhead", "spark.sql.adaptive.enabled", "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.files.*", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions",
+    "spark.sql.sources.partitionOverwriteMode",
+)  # fmt: skip
+"""Spark's settings that a run may choose by itself: sizes and numbers, and nothing that loads a class."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +94,23 @@ class SparkSubmit:
     python
         By default this interpreter.
     environment
-        Variables of the job, on top of those of the caller.
+        Variables of the job, besides those of `INHERITED`.
     lease_seconds
         For how long a run without a sign of its launcher counts as alive.
     beat_seconds
         How often the launcher renews the lease, and looks whether it shall stop.
     grace_seconds
         Between SIGTERM and SIGKILL.
+    scripts
+        Where scripts and modules of jobs may be: folders and files of this machine, and URLs; a URL
+        that ends in ``/`` stands for all below it. Nothing else is run, and by default nothing is:
+        what a job names is in its items, and whoever may write these would choose.
+    pass_on
+        Names of variables that a job gets from whoever starts its run, besides those of `INHERITED`,
+        such as ``AWS_PROFILE``. The job sees no others.
+    run_conf
+        Names of Spark's settings that a run's ``--conf`` may set; a ``*`` at the end stands for any
+        end. Others may load code.
 
     Raises
     ------
@@ -98,9 +128,16 @@ class SparkSubmit:
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
     grace_seconds: float = 30.0
+    scripts: Sequence[str] = ()
+    pass_on: Sequence[str] = ()
+    run_conf: Sequence[str] = RUN_CONF
 
     def __post_init__(self) -> None:
         """Refuse what could not keep the promises."""
+        for name in ("options", "scripts", "pass_on", "run_conf"):
+            if isinstance(getattr(self, name), str):
+                raise InvalidValueError(f"{name}={getattr(self, name)!r} must be a list of texts, not one text.")
+        allowed.check_places(self.scripts)
         settings = [f"{name}={value}" for name, value in self.conf.items()]
         if "cluster" in self.options or any(map(_is_cluster, [*settings, *self.options])):
             raise InvalidValueError(_CLUSTER)
@@ -112,15 +149,90 @@ class SparkSubmit:
             )
 
     def folder(self, job_name: str, run_id: str) -> Path:
-        """Return the folder of a run's logs."""
+        """Return the folder of a run's logs; InvalidIdError of an id that is none, and might lead out of `logs`."""
+        ids.check_run_id(run_id)
         name = quote(job_name, safe=" ")
+        if not name.strip("."):
+            name = name.replace(".", "%2E")
         if len(name) > MAX_FOLDER_NAME:
             name = f"{name[: MAX_FOLDER_NAME // 2]}-{ids.job_digest(job_name)}"
         return Path(os.path.abspath(self.logs), name, run_id)
 
+    def make_folder(self, job_name: str, run_id: str) -> Path:
+        """Make the folder of a run's logs, which its owner alone can read.
+
+        Raises
+        ------
+        LogFolderError
+            There is something else, or it is somebody else's.
+        """
+        folder = self.folder(job_name, run_id)
+        with suppress(FileExistsError):  # It may be anybody's folder, as long as what is made in it is ours.
+            folder.parents[1].mkdir(mode=0o700, parents=True)
+        for made in (folder.parent, folder):
+            made.mkdir(mode=0o700, exist_ok=True)
+            found = made.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                raise LogFolderError(str(made), "is a link, or belongs to another user")
+            made.chmod(0o700)  # It may be one of an earlier version.
+        return folder
+
+    def check(self, run: RunRecord) -> None:
+        """Refuse a run that this engine does not start.
+
+        Raises
+        ------
+        InvalidIdError
+            Of its id.
+        ScriptNotAllowedError
+            Its script, or a module that an argument names, is outside `scripts`.
+        ArgumentNotAllowedError
+            An argument would replace the script, bring code with it, or ask for the cluster mode.
+        """
+        ids.check_run_id(run.run_id)
+        self.script(run)
+        self._modules(run)
+        if not is_python_shell(run):
+            self._settings(run)
+
+    def script(self, run: RunRecord) -> str:
+        """Return where the script of a run is, links resolved; ScriptNotAllowedError outside `scripts`."""
+        if SCRIPT_LOCATION in run.told["Arguments"]:
+            raise ArgumentNotAllowedError(
+                run.job_name, SCRIPT_LOCATION, "it would replace the script. Set Command.ScriptLocation of the job."
+            )
+        return allowed.checked(run.job_name, str(run.command.get("ScriptLocation", "")), self.scripts)
+
+    def _modules(self, run: RunRecord) -> dict[str, list[str]]:
+        """Return the modules, jars and files of a run by argument; ScriptNotAllowedError outside `scripts`."""
+        found = {}
+        for name in ("--extra-py-files",) if is_python_shell(run) else OPTION_OF:
+            given = [one.strip() for one in run.told["Arguments"].get(name, "").split(",") if one.strip()]
+            if is_python_shell(run) and (urls := [one for one in given if "://" in one]):
+                raise ArgumentNotAllowedError(run.job_name, name, f"{urls[0]!r} is no local file. Copy it here.")
+            found[name] = [allowed.checked_module(run.job_name, one, self.scripts) for one in given]
+        return found
+
+    def _settings(self, run: RunRecord) -> list[str]:
+        """Return what the run's own ``--conf`` sets; one argument of Glue holds many: "a=1 --conf b=2"."""
+        given = [one.strip() for one in run.told["Arguments"].get(CONF, "").split("--conf ") if one.strip()]
+        if any(map(_is_cluster, given)):
+            raise ArgumentNotAllowedError(run.job_name, CONF, _CLUSTER)
+        for one in given:
+            name = one.partition("=")[0].strip()
+            if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in self.run_conf):
+                raise ArgumentNotAllowedError(
+                    run.job_name, CONF,
+                    f"it sets {name!r}, and a run may set {', '.join(self.run_conf) or 'nothing'}. Set it for all runs "
+                    "in SparkSubmit(conf={...}), or name it in SparkSubmit(run_conf=[...]).",
+                )  # fmt: skip
+        return given
+
     def to_json(self) -> dict[str, Any]:
         """Return the settings, for the launcher."""
-        return asdict(self) | {"logs": os.path.abspath(self.logs), "options": list(self.options)}
+        lists = {name: list(getattr(self, name)) for name in ("options", "pass_on", "run_conf")}
+        places = [absolute(place) for place in self.scripts]
+        return asdict(self) | lists | {"logs": os.path.abspath(self.logs), "scripts": places}
 
     def command(self, run: RunRecord, script: str) -> list[str]:
         """Return what is started for a run: Python with the script, or spark-submit with its options.
@@ -128,7 +240,9 @@ class SparkSubmit:
         Raises
         ------
         ConfigurationError
-            There is no spark-submit, or the job asks for the cluster mode.
+            There is no spark-submit.
+        InvalidValueError
+            As `check`, of the arguments.
         """
         given: Mapping[str, str] = run.told["Arguments"]
         arguments = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
@@ -140,22 +254,19 @@ class SparkSubmit:
         options = ["--name", run.job_name]
         options += ["--master", self.master] if self.master else []
         settings = [f"{name}={value}" for name, value in self.conf.items()]
-        # One argument of Glue holds many settings: "a=1 --conf b=2".
-        settings += [one.strip() for one in given.get(CONF, "").split("--conf ") if one.strip()]
-        if any(map(_is_cluster, settings)):
-            raise ConfigurationError(_CLUSTER)
-        for setting in settings:
+        for setting in [*settings, *self._settings(run)]:
             options += ["--conf", setting]
-        for name, option in OPTION_OF.items():
-            options += [option, given[name]] if given.get(name) else []
+        for name, modules in self._modules(run).items():
+            options += [OPTION_OF[name], ",".join(modules)] if modules else []
         # The last one wins, over settings and the environment too.
         client = ["--deploy-mode", "client"]
         return [self._spark_submit(), *options, *self.options, *client, script, *arguments]
 
     def variables(self, run: RunRecord) -> dict[str, str]:
-        """Return the environment of a job: that of the launcher, with this package and the job's own modules."""
-        found = {name: value for name, value in os.environ.items() if name != SETTINGS} | dict(self.environment)
-        modules = run.told["Arguments"].get("--extra-py-files", "").split(",") if is_python_shell(run) else []
+        """Return the whole environment of a job: named variables, with this package and the job's own modules."""
+        named = (*INHERITED, *self.pass_on)
+        found = {name: os.environ[name] for name in named if name in os.environ} | dict(self.environment)
+        modules = self._modules(run)["--extra-py-files"] if is_python_shell(run) else []
         path = [*modules, *found.get("PYTHONPATH", "").split(os.pathsep), PACKAGE_ROOT]
         found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(part for part in path if part))
         found.setdefault("PYSPARK_PYTHON", self.python)
@@ -195,11 +306,6 @@ def is_python_shell(run: RunRecord) -> bool:
     return run.command.get("Name") == "pythonshell"
 
 
-def script_location(run: RunRecord) -> str:
-    """Return where the script of a run is: its argument ``--scriptLocation``, else what its job says."""
-    return str(run.told["Arguments"].get(SCRIPT_LOCATION) or run.command["ScriptLocation"])
-
-
 @dataclass(frozen=True)
 class Shared:
     """What every process that looks after the runs of a table must agree on: launchers get it from who starts them."""
@@ -228,9 +334,9 @@ class Launching:
         self._engine, self._shared = engine, shared
 
     def launch(self, run: RunRecord) -> None:
-        """Start the launcher; OSError if that fails."""
-        folder = self._engine.folder(run.job_name, run.run_id)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Start the launcher; OSError if that fails, a WatermarkError of `SparkSubmit.check` if it may not be."""
+        self._engine.check(run)
+        folder = self._engine.make_folder(run.job_name, run.run_id)
         settings = {
             "shared": asdict(self._shared),
             "engine": self._engine.to_json(),

@@ -7,9 +7,11 @@ import re
 import secrets
 from datetime import datetime, timedelta, timezone
 
+from scripts.helpers.errors import InvalidIdError
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_DIGITS, _DIGITS = 14, 64
-_ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]*))?")
+_ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]{0,2}))?")
 
 
 def new_id(started_on: datetime) -> str:
@@ -39,6 +41,22 @@ def job_digest(job_name: str) -> str:
 def is_run_id(text: str) -> bool:
     """Tell whether a text is the id of a run of ours."""
     return _ID.fullmatch(text) is not None
+
+
+def check_run_id(text: str) -> str:
+    """Return the id of a run of ours.
+
+    Raises
+    ------
+    InvalidIdError
+        It is none. Ids become names of folders, so one that was put into the table could lead out of them.
+    """
+    if not is_run_id(text):
+        raise InvalidIdError(
+            f"Job run id {text[:80]!r} is none of ours: those are jr_ and {_DIGITS} hexadecimal digits, and _attempt_N "
+            "for a retry. Delete its record."
+        )
+    return text
 
 
 def _stamped(moment: datetime, digits: str) -> str:

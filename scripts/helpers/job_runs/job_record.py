@@ -31,6 +31,8 @@ class JobRecord:
     A run leaves its list only after everything that follows from its end is done: its retry and
     the runs that triggers start. So whatever crashes, the next one who looks finds it here and goes on.
     `definition` is None once the job is deleted; what is still in the lists comes to its end.
+    `triggers` are those that watch the job, `accepts` those that may start runs of it: a trigger is kept
+    under a name of its own, so who may write it need not be who may write this job.
     """
 
     name: str
@@ -38,6 +40,7 @@ class JobRecord:
     active: tuple[Entry, ...] = ()
     waiting: tuple[Entry, ...] = ()
     triggers: tuple[str, ...] = ()
+    accepts: tuple[str, ...] = ()
     token: str = field(default_factory=new_token)
 
     @property
@@ -105,6 +108,8 @@ class JobRecord:
             "waiting": _to_list(self.waiting),
             "triggers": {"L": [{"S": name} for name in self.triggers]},
         }
+        if self.accepts:
+            item["accepts"] = {"L": [{"S": name} for name in self.accepts]}
         if self.definition is not None:
             fields = {"definition": dict(self.definition)}
             item["job"], item["types"] = values.encode(fields, what="job", limit=MAX_DEFINITION_BYTES)
@@ -122,6 +127,7 @@ class JobRecord:
                 active=_from_list(item["active"]),
                 waiting=_from_list(item["waiting"]),
                 triggers=tuple(name["S"] for name in item["triggers"]["L"]),
+                accepts=tuple(name["S"] for name in item["accepts"]["L"]) if "accepts" in item else (),
                 token=item[items.TOKEN]["S"],
             ),
         )

@@ -16,10 +16,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
-from scripts.helpers.job_runs.engines import SETTINGS, Launching, Shared, SparkSubmit, is_python_shell, script_location
+from scripts.helpers.job_runs.engines import SETTINGS, Shared, SparkSubmit, is_python_shell
 from scripts.helpers.job_runs.last_words import describe
 from scripts.helpers.job_runs.lease import Lease
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -79,9 +79,9 @@ class Launcher:
         finally:
             self._lease.let_go()
             self._kill()
-        # On a machine that goes down a run started now would be lost with it. Whoever looks next starts it elsewhere.
+        # What follows is a worker's work: a launcher knows one run that somebody started, and starts no other.
         if not self._told_to_end():
-            self._scheduler.tend(self._run.job_name)
+            self._scheduler.settle(self._run.job_name)
 
     # --- the record -----------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Launcher:
     def _start_and_watch(self) -> None:
         job, why, code = None, "", 0
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder = self._engine.make_folder(self._run.job_name, self._run.run_id)
             command = self._engine.command(self._run, self._script())
             # To fetch the script may have taken longer than the lease: then another launcher may have the run.
             why = self._why_to_end()
@@ -144,6 +144,8 @@ class Launcher:
         if job is not None:
             why = self._watch(job)
             code = job.wait()
+            # Nobody takes the word of a launcher whose lease is over: those who look call the run an ERROR already.
+            why = why or self._why_to_end()
             self._kill()  # Before the end is written: a retry must not meet children of this attempt.
         if why == "TOLD_TO_END":
             self._end("ERROR", "The launcher was told to end (SIGTERM), as when its machine goes down.")
@@ -189,7 +191,7 @@ class Launcher:
         return told
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with (self._folder / "stdout").open("ab") as output, (self._folder / "stderr").open("ab") as errors:
+        with self._log("stdout") as output, self._log("stderr") as errors:
             return subprocess.Popen(
                 ["/bin/sh", "-c", _GUARDED, "job", *command],
                 stdin=subprocess.PIPE,
@@ -198,6 +200,11 @@ class Launcher:
                 env=self._engine.variables(self._run),
                 start_new_session=True,
             )
+
+    def _log(self, name: str) -> BinaryIO:
+        """Open a log that its owner alone can read; never one that somebody has put a link in the place of."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        return os.fdopen(os.open(self._folder / name, flags, 0o600), "ab")
 
     def _signal(self, number: signal.Signals) -> None:
         if self._job is not None:
@@ -215,7 +222,7 @@ class Launcher:
 
     def _script(self) -> str:
         """Return a local file with the script; it is fetched if it is on S3."""
-        location = script_location(self._run)
+        location = self._engine.script(self._run)
         if location.startswith(("s3://", "s3a://")):
             return str(self._fetched(location))
         if "://" in location and not location.startswith("file://"):
@@ -236,7 +243,7 @@ class Launcher:
         parsed = Location.parse(folder + "/")
         fetched = ObjectFetcher(parsed, make_s3_client(1)).fetch(Planned(name, None, None, 0))
         path = self._folder / "script" / (name or "script.py")  # It may have the name of a log.
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(fetched)
         return path
 
@@ -251,9 +258,7 @@ def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
     engine, shared = SparkSubmit(**settings["engine"]), Shared(**settings["shared"])
     records = RunStore(Store(shared.table, make_client(shared.region, shared.endpoint)))
-    scheduler = Scheduler(
-        records, Launching(engine, shared), lambda: datetime.now(timezone.utc), shared.queue_time, shared.keep
-    )
+    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), shared.queue_time, shared.keep)
     run = records.run(settings["job"], settings["run"])
     return Launcher(scheduler, engine, run, **options) if run else None
 

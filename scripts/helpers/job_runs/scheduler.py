@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import subprocess
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
-from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
 from scripts.helpers.protocol.races import Written
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 START_LEASE = timedelta(seconds=60)
 """For how long a run may be without a sign of its launcher after it was given a slot. Longer than a slow machine takes
 to start a Python, or runs that are about to begin would be given up."""
+A_WORKER = "A worker starts it: watermarks work, or JobRuns.tend."
 CAPACITY = (
     "AllocatedCapacity", "MaxCapacity", "WorkerType", "NumberOfWorkers", "SecurityConfiguration",
     "NotificationProperty", "ExecutionClass",
@@ -32,16 +33,28 @@ class Engine(Protocol):
     """What starts a launcher for a run that has a slot."""
 
     def launch(self, run: RunRecord) -> None:
-        """Start the launcher; OSError if that fails."""
+        """Start the launcher; OSError if that fails, InvalidValueError if the engine does not run such a run."""
+
+
+@dataclass
+class _Pass:
+    """One look at some jobs: those whose runs may be started, those that are looked at, and what was started."""
+
+    starts: frozenset[str] = frozenset()
+    underway: set[str] = field(default_factory=set)
+    started: list[RunRecord] = field(default_factory=list)
 
 
 class Scheduler:
     """Brings the runs of a job up to date. Everything it does may be done twice, by many at once, or by the next one.
 
+    Whoever may write the items of a job decides what is in its lists and records. So nothing here
+    starts a run, but `tend` for the names that it is given, and `launch` and `start` for one run.
+
     Parameters
     ----------
     engine
-        None: runs are ended and queued; slots are given out, and runs started, by somebody else.
+        None: `tend` ends and queues runs; slots are given out, and runs started, by somebody else.
     queue_time
         How long a run waits for a slot before it has EXPIRED.
     keep
@@ -58,18 +71,41 @@ class Scheduler:
     ) -> None:
         self.records, self.engine, self.clock, self.queue_time, self.keep = records, engine, clock, queue_time, keep
 
-    def tend(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
-        """Do all that has to follow by now for a job, and for the jobs that its triggers start.
+    def tend(self, job_names: Collection[str]) -> list[RunRecord]:
+        """Do a worker's work on some jobs: all that has to follow by now, and start what has a slot.
 
-        Of the runs that wait, those are read that are next, due to expire, or `looked_at`.
+        Runs that triggers make of other jobs are queued there, and wait for a worker of theirs.
+        Returns the runs that were started. One job that cannot be looked after does not keep the
+        others waiting: its WatermarkError or LostRaceError is raised in the end.
         """
-        return self._tend(job_name, looked_at, set())
+        look, failure = _Pass(frozenset(job_names)), list[Exception]()
+        for name in sorted(look.starts):
+            try:
+                look.underway.clear()
+                self._tend(name, (), look)
+            except (WatermarkError, LostRaceError) as error:
+                logger.warning("event=tend_failed job=%s error=%s", name, type(error).__name__)
+                failure.append(error)
+        if failure:
+            raise failure[0]
+        return look.started
 
-    def _tend(self, name: str, looked_at: Collection[str], underway: set[str]) -> JobRecord | None:
-        if name in underway:
+    def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
+        """Do what has to follow for a job, and start nothing: ended runs leave their slots, retries wait in them.
+
+        Of the runs that wait, those are read that are due to expire or `looked_at`.
+        """
+        return self._tend(job_name, looked_at, _Pass())
+
+    def seen(self, run: RunRecord) -> RunRecord:
+        """Return a run as it is to be shown: one whose launcher is lost as the ERROR that will be written of it."""
+        return self._lost(run, run.lease_until) if run.is_lost(self.clock()) and run.lease_until else run
+
+    def _tend(self, name: str, looked_at: Collection[str], look: _Pass) -> JobRecord | None:
+        if name in look.underway:
             return None  # It was given a new run meanwhile, so its own write fails, and it looks again.
-        underway.add(name)
-        gives_out = self.engine is not None
+        look.underway.add(name)
+        gives_out = self.engine is not None and name in look.starts
 
         def settle(job: JobRecord | None) -> JobRecord | None:
             if job is None or not (job.active or job.waiting):
@@ -79,7 +115,7 @@ class Scheduler:
             for entry in job.active:
                 run = self._up_to_date(job, entry, may_expire=not gives_out)
                 if run is not None and run.is_over:
-                    ended[entry.run_id] = self._follow(job, run, underway)
+                    ended[entry.run_id] = self._follow(job, run, look)
             # A run that is retried keeps its slot, so that the retry comes before all that wait.
             at_work = [entry for entry in job.active if entry.run_id not in ended or ended[entry.run_id] is not None]
             free = job.slots - len(at_work) if gives_out else 0
@@ -91,7 +127,7 @@ class Scheduler:
                 # With a slot free a run is not expired, however late it is: it is given the slot.
                 run = self._up_to_date(job, entry, may_expire=free <= 0)
                 if run is not None and run.is_over:
-                    ended[entry.run_id] = self._follow(job, run, underway)
+                    ended[entry.run_id] = self._follow(job, run, look)
                 else:
                     free -= 1
             after = job.settled(ended, self.clock(), gives_out)
@@ -99,10 +135,11 @@ class Scheduler:
             return job if after.same_lists(job) else after
 
         _, job = self.records.change_job(name, settle)
-        underway.discard(name)
+        look.underway.discard(name)
         if job is not None and gives_out:
             for entry in job.active:
-                self.launch(name, entry.run_id)
+                if (started := self.launch(name, entry.run_id)) is not None:
+                    look.started.append(started)
         return job
 
     def _up_to_date(self, job: JobRecord, entry: Entry, may_expire: bool) -> RunRecord | None:
@@ -125,7 +162,7 @@ class Scheduler:
                 hours = f"{self.queue_time.total_seconds() / 3600:g} hours"
                 error = f"No slot was free for {hours}. Raise MaxConcurrentRuns, or start fewer runs."
                 if entry in job.active or len(job.active) < job.slots:
-                    error = f"A slot was free, but for {hours} nobody looked who has an engine to start the run."
+                    error = f"A slot was free, but for {hours} no worker started the run. {A_WORKER}"
                 return self.over(run.to("EXPIRED", now, error=error))
             return run
 
@@ -153,7 +190,7 @@ class Scheduler:
 
     # --- what follows from an end ---------------------------------------------------------------
 
-    def _follow(self, job: JobRecord, run: RunRecord, underway: set[str]) -> str | None:
+    def _follow(self, job: JobRecord, run: RunRecord, look: _Pass) -> str | None:
         """Make the retry of a run that ended, or the runs that triggers start after it; return the retry's id."""
         if run.is_retried and job.definition is not None:
             retry = run.retry(self.clock())
@@ -170,13 +207,21 @@ class Scheduler:
                 # trigger's creation is in it: one that was deleted and made anew is another trigger.
                 run_id = ids.triggered_id(f"{name}\n{trigger.created}", run.run_id, number, run.completed_on)
                 self._enqueue(run_id, action, name, run)
-                self._tend(action["JobName"], (), underway)
+                if action["JobName"] in look.starts:
+                    self._tend(action["JobName"], (), look)
         return None
 
     def _enqueue(self, run_id: str, action: dict[str, Any], trigger: str, after: RunRecord) -> None:
-        """Make the run that a trigger starts, and let it wait for a slot. Done once, however often it is called."""
+        """Make the run that a trigger starts, and let it wait for a slot. Done once, however often it is called.
+
+        Nothing where the job does not accept the trigger: who wrote it may have no right to the job, and who
+        looks at it here may have one.
+        """
 
         def queue(job: JobRecord | None) -> JobRecord | None:
+            if job is None or trigger not in job.accepts:
+                logger.warning("event=trigger_not_accepted trigger=%s job=%s", trigger, action["JobName"])
+                return job
             run = self.records.run(action["JobName"], run_id)
             if run is None:
                 made = self._triggered(run_id, job, action, trigger, after)
@@ -251,31 +296,42 @@ class Scheduler:
             told=told,
             command=command,
             max_retries=int(definition.get("MaxRetries", 0)),
-            detail="Waits for a slot: as many runs of the job as MaxConcurrentRuns allows are there.",
+            detail=f"Waits for a slot, of which there are as many as MaxConcurrentRuns allows. {A_WORKER}",
         )
 
     # --- launching ------------------------------------------------------------------------------
 
-    def launch(self, job_name: str, run_id: str) -> None:
-        """Start the launcher of a run that has a slot and still waits; one of those who try does it."""
+    def launch(self, job_name: str, run_id: str) -> RunRecord | None:
+        """Start the launcher of a run that has a slot and still waits; one of those who try gets the run."""
         assert self.engine is not None
         run = self.records.run(job_name, run_id)
         if run is None or run.state != "WAITING":
-            return
+            return None
         now = self.clock()
         starting = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
         # Of all who saw it wait one write takes effect, and only its writer starts a launcher.
-        if isinstance(self.records.write_run(run, starting), Written):
-            self.start(starting)
+        if not isinstance(self.records.write_run(run, starting), Written):
+            return None
+        return starting if self.start(starting) else None
 
-    def start(self, run: RunRecord) -> None:
-        """Start the launcher of a run that is STARTING; the run has failed if that cannot be done."""
+    def start(self, run: RunRecord) -> bool:
+        """Start the launcher of a run that is STARTING; the run has failed if that cannot be done.
+
+        A run that the engine refuses is an ERROR, of which no retry is made: it would be refused as well.
+        """
         assert self.engine is not None
         try:
             self.engine.launch(run)
+        except WatermarkError as error:
+            logger.warning("event=run_refused job=%s run=%s error=%s", run.job_name, run.run_id, type(error).__name__)
+            self.records.write_run(run, self.over(run.to("ERROR", self.clock(), error=str(error))))
+            return False
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             cause = type(error).__name__
             if isinstance(error, OSError) and error.strerror:
                 cause = f"{error.strerror}: {error.filename}"
             failure = f"The launcher cannot be started: {cause}."
             self.records.write_run(run, self.over(run.to("FAILED", self.clock(), error=failure)))
+            return False
+        logger.info("event=started job=%s run=%s", run.job_name, run.run_id)
+        return True

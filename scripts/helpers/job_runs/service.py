@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from scripts.helpers.glue_api.errors import (
     named_as_by_glue,
 )
 from scripts.helpers.glue_api.pages import paginator
-from scripts.helpers.job_runs import ids, shapes, states
+from scripts.helpers.job_runs import ids, shapes
 from scripts.helpers.job_runs.engines import RESERVED, SCRIPT_LOCATION, SparkSubmit, absolute
 from scripts.helpers.job_runs.job_record import MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -45,6 +46,19 @@ class _RefusedError(Exception):
         self.kind, self.message = kind, message
 
 
+@contextmanager
+def _named(operation_name: str) -> Iterator[None]:
+    """Give what goes wrong Glue's name for it."""
+    try:
+        yield
+    except _RefusedError as refused:
+        raise refused.kind(refused.message, operation_name) from None
+    except LostRaceError as error:
+        raise OperationTimeoutException(str(error), operation_name) from error
+    except WatermarkError as error:
+        raise named_as_by_glue(error, operation_name) from error
+
+
 def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[..., Answer]]:
     """Make an operation of a method: its keyword arguments are checked, and what goes wrong has Glue's name for it."""
 
@@ -52,14 +66,8 @@ def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[
         @functools.wraps(method)
         def call(self: S, **request: Any) -> Answer:
             given = shapes.check(name, request)
-            try:
+            with _named(name):
                 return method(self, given)
-            except _RefusedError as refused:
-                raise refused.kind(refused.message, name) from None
-            except LostRaceError as error:
-                raise OperationTimeoutException(str(error), name) from error
-            except WatermarkError as error:
-                raise named_as_by_glue(error, name) from error
 
         return call
 
@@ -123,7 +131,6 @@ class RunsService:
             return before.changed(definition=wanted | times)
 
         self._records.change_job(name, update)
-        self.scheduler.tend(name)  # With more slots than before, runs that wait start now.
         return {"JobName": name}
 
     @operation("DeleteJob")
@@ -135,16 +142,17 @@ class RunsService:
             return job.changed(definition=None) if job and job.definition is not None else job
 
         self._records.change_job(name, delete)
-        self.scheduler.tend(name)  # Ends the runs that wait.
+        self.scheduler.settle(name)  # Ends the runs that wait.
         return {"JobName": name}
 
     # --- runs -----------------------------------------------------------------------------------
 
     @operation("StartJobRun")
     def start_job_run(self, given: Request) -> Answer:
-        """Take a slot or a place in the queue, write the run's record, start its launcher."""
+        """Take a slot or a place in the queue, write the run's record, start its launcher; no other run's."""
         name = given["JobName"]
-        if self.engine is None:
+        engine = self.engine
+        if engine is None:
             raise _RefusedError(InvalidInputException, "There is no engine to run it. Give JobRuns an engine=.")
         self._job(name)
         wanted = _checked_arguments(self._as_retry(given) if "JobRunId" in given else given)
@@ -160,8 +168,9 @@ class RunsService:
                 # Runs that ended without anybody looking still hold their slots. Once is enough: if it changes the
                 # record, the write below fails, and this is called again with the record as it is then.
                 has_tended = True
-                job = _defined(self.scheduler.tend(name), name)
+                job = _defined(self.scheduler.settle(name), name)
             made = self.scheduler.new_run(run_id, name, job.definition, wanted, now)
+            engine.check(made)  # As does the one that launches it: that may be another one, with other limits.
             made.check_size()  # What is too large is refused before anything is changed.
             if job.has_free_slot:
                 return job.started(run_id, now)
@@ -198,7 +207,10 @@ class RunsService:
             )
         try:
             if not starts:
-                self.scheduler.tend(run.job_name, {run.run_id})  # It may have got a slot before it had a record.
+                # A worker may have given it a slot before it had a record.
+                job = self._records.job(run.job_name)
+                if job is not None and any(entry.run_id == run.run_id for entry in job.active):
+                    self.scheduler.launch(run.job_name, run.run_id)
             elif isinstance(outcome, Written):  # Whoever wrote another record of it starts it too.
                 self.scheduler.start(run)
         except (WatermarkError, LostRaceError) as error:
@@ -207,6 +219,9 @@ class RunsService:
     def _as_retry(self, given: Request) -> Request:
         """Return a request with what the run had that it repeats."""
         before = self._run(given["JobName"], given["JobRunId"])
+        if before.is_lost(self.scheduler.clock()):
+            self.scheduler.settle(before.job_name)
+            before = self._run(before.job_name, before.run_id)
         if not before.is_over:
             raise _RefusedError(
                 InvalidInputException,
@@ -227,28 +242,22 @@ class RunsService:
 
     @operation("GetJobRun")
     def get_job_run(self, given: Request) -> Answer:
-        """Read a run, after what has to follow by now."""
-        name, run_id = given["JobName"], given["RunId"]
-        run = self._run(name, run_id)
-        # A run with a live launcher is up to date by itself: who polls it costs one read each time, not four.
-        if run.state not in states.AT_WORK or run.is_lost(self.scheduler.clock()):
-            self.scheduler.tend(name, {run.run_id})
-            run = self._run(name, run_id)
+        """Read a run. Nothing is written or started: who may write the job's items must not act through who looks."""
+        run = self.scheduler.seen(self._run(given["JobName"], given["RunId"]))
         return {"JobRun": run.to_job_run(given.get("PredecessorsIncluded", False))}
 
     @operation("GetJobRuns")
     def get_job_runs(self, given: Request) -> Answer:
-        """Read a page of runs, after what has to follow by now."""
+        """Read a page of runs. Nothing is written or started."""
         name, limit, after = given["JobName"], given.get("MaxResults", shapes.MAX_PAGE), given.get("NextToken")
         if after is not None and not ids.is_run_id(after):
             raise _RefusedError(
                 InvalidInputException, "The NextToken is none of ours. Pass on that of the page before."
             )
-        job = self.scheduler.tend(name)
         found = self._records.newest_runs(name, limit + 1, after)  # One more says whether there is another page.
         if not found:
-            _defined(job, name)  # Runs outlive their job's definition, so a job without one may still have some.
-        answer: Answer = {"JobRuns": [run.to_job_run() for run in found[:limit]]}
+            self._job(name)  # Runs outlive their job's definition, so a job without one may still have some.
+        answer: Answer = {"JobRuns": [self.scheduler.seen(run).to_job_run() for run in found[:limit]]}
         if len(found) > limit:
             answer["NextToken"] = found[limit - 1].run_id
         return answer
@@ -268,7 +277,7 @@ class RunsService:
             except _RefusedError as refused:
                 detail = {"ErrorCode": refused.kind.__name__, "ErrorMessage": refused.message}
                 errors.append({"JobName": name, "JobRunId": run_id, "ErrorDetail": detail})
-        self.scheduler.tend(name, given["JobRunIds"])
+        self.scheduler.settle(name, given["JobRunIds"])
         return {"SuccessfulSubmissions": stopped, "Errors": errors}
 
     def _stop(self, name: str, run_id: str) -> None:
@@ -292,7 +301,7 @@ class RunsService:
 
     @operation("CreateTrigger")
     def create_trigger(self, given: Request) -> Answer:
-        """Write a trigger, and its name into the records of the jobs that it watches."""
+        """Write a trigger, and its name into the records of the jobs that it watches and of those that it starts."""
         name = check_job_id(given.pop("Name"), self._job_id_rule)
         given.pop("Tags", None)
         given["Actions"] = [_checked_arguments(action) for action in given["Actions"]]
@@ -318,9 +327,31 @@ class RunsService:
         # name no job has would be there to be seen, and never fire.
         for job_name in sorted(watched):
             self._records.change_job(job_name, attach)
+        for job_name in sorted(started):
+            self._accept(job_name, name, True)
         if not self._records.write_trigger(None, TriggerRecord(name, given, state)):
             raise taken
         return {"Name": name}
+
+    def accept_trigger(self, job_name: str, trigger: str, accepts: bool) -> None:
+        """Write into a job's record whether a trigger may start runs of it; errors have Glue's names."""
+        with _named("AcceptTrigger"):
+            self._job(job_name)
+            self._accept(job_name, trigger, accepts)
+
+    def tend(self, job_names: Collection[str]) -> list[RunRecord]:
+        """Do a worker's work on some jobs, and return the runs that were started; errors have Glue's names."""
+        with _named("Tend"):
+            return self.scheduler.tend(job_names)
+
+    def _accept(self, job_name: str, trigger: str, accepts: bool) -> None:
+        def accept(job: JobRecord | None) -> JobRecord | None:
+            if job is None or (trigger in job.accepts) == accepts:
+                return job
+            others = tuple(one for one in job.accepts if one != trigger)
+            return job.changed(accepts=(*others, trigger) if accepts else others)
+
+        self._records.change_job(job_name, accept)
 
     @operation("GetTrigger")
     def get_trigger(self, given: Request) -> Answer:
@@ -346,7 +377,7 @@ class RunsService:
 
     @operation("DeleteTrigger")
     def delete_trigger(self, given: Request) -> Answer:
-        """Delete a trigger, and its name from the jobs that it watches."""
+        """Delete a trigger, and its name from the jobs that it watches and starts."""
         name = given["Name"]
         trigger = self._records.trigger(name)
         self._records.delete_trigger(name)
@@ -358,6 +389,8 @@ class RunsService:
 
         for condition in trigger.definition["Predicate"]["Conditions"] if trigger else ():
             self._records.change_job(condition["JobName"], detach)
+        for action in trigger.definition["Actions"] if trigger else ():
+            self._accept(action["JobName"], name, False)
         return {"Name": name}
 
     # --- what a request names -------------------------------------------------------------------
@@ -416,7 +449,7 @@ def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
 
 
 def _checked_arguments(holder: Mapping[str, Any]) -> Answer:
-    """Return what holds arguments with local scripts as absolute paths, and refuse reserved names.
+    """Return what holds arguments, with a local script as an absolute path; refuse arguments that nobody may give.
 
     The process that starts the run later may be in another folder.
     """
@@ -430,7 +463,10 @@ def _checked_arguments(holder: Mapping[str, Any]) -> Answer:
                 InvalidInputException, f"Argument {', '.join(sorted(reserved))} is set for each run. Leave it out."
             )
         if SCRIPT_LOCATION in found[member]:
-            found[member] = found[member] | {SCRIPT_LOCATION: absolute(found[member][SCRIPT_LOCATION])}
+            raise _RefusedError(
+                InvalidInputException,
+                f"Argument {SCRIPT_LOCATION} would replace the job's script. Set Command.ScriptLocation of the job.",
+            )
     if "Command" in found:
         found["Command"] = found["Command"] | {"ScriptLocation": absolute(found["Command"]["ScriptLocation"])}
     return found

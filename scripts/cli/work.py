@@ -1,0 +1,81 @@
+"""`watermarks work`: start, retry and trigger runs of jobs that somebody names, on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import click
+
+from scripts.cli.commands import Duration, Job, command
+from scripts.cli.documents import emit
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+
+
+@command("work")
+@click.argument("jobs", type=Job(), nargs=-1, required=True, metavar="JOB...")
+@click.option("--logs", required=True, metavar="FOLDER", help="Folder of the logs; its owner alone can read them.")
+@click.option(
+    "--scripts",
+    required=True,
+    multiple=True,
+    metavar="PLACE",
+    help="A folder, file or URL such as s3://bucket/jobs/; scripts elsewhere are refused. May be repeated.",
+)
+@click.option("--pass-on", multiple=True, metavar="NAME", help="A variable that scripts get, too. May be repeated.")
+@click.option("--master", metavar="URL", help="Spark's master.")
+@click.option("--pause", type=Duration(), default="1s", show_default=True, help="Between two looks.")
+@click.option("--once", is_flag=True, help="Look once, and end.")
+def work(
+    around: Surroundings,
+    jobs: Sequence[str],
+    logs: str,
+    scripts: Sequence[str],
+    pass_on: Sequence[str],
+    master: str | None,
+    pause: timedelta,
+    once: bool,
+) -> None:
+    """Start, retry and trigger runs of jobs, here.
+
+    Runs of other jobs are left alone. What the jobs name runs as you, so name jobs whose writers you trust.
+    """
+    from scripts.helpers.job_runs.client import JobRuns
+    from scripts.helpers.job_runs.engines import SparkSubmit
+
+    engine = SparkSubmit(logs, master, scripts=list(scripts), pass_on=list(pass_on))
+    runs = JobRuns(around.watermarks, engine)
+    if around.profile:
+        os.environ["AWS_PROFILE"] = around.profile  # Launchers are processes of their own.
+    found: list[dict[str, str]] = []
+
+    def started(run: dict[str, str]) -> None:
+        if around.is_json:
+            found.append(run)
+        else:
+            around.out.print(printable(f"started {run['JobName']} {run['JobRunId']}"))
+
+    if once:
+        for run in runs.tend(jobs):
+            started(run)
+    else:
+        runs.work(jobs, pause.total_seconds(), _told_to_end(), started)
+    if around.is_json:
+        emit({"started": found})
+
+
+def _told_to_end() -> Any:
+    """Return what tells whether somebody wants the command to end; what it does at that moment is done first."""
+    told: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return lambda: bool(told)

@@ -1,0 +1,76 @@
+"""Where scripts and modules may run from. What the table names is checked here, as others may write the table."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from scripts.helpers.errors import InvalidValueError, ScriptNotAllowedError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/.*", re.DOTALL)
+_MEANT_OTHERWISE = re.compile(r"[%*?\[\]{}\\#,\s]")
+"""Signs that Hadoop and Spark take for escapes, patterns, aliases or the end of a name: what is checked must be what
+is read."""
+_STEPS = {".", ".."}
+
+
+def check_places(places: Sequence[str]) -> None:
+    """Refuse places that would allow more than they seem to; InvalidValueError.
+
+    >>> check_places(["/srv/jobs", "s3://scripts/jobs/"])
+    """
+    for place in places:
+        if not place or ("://" in place and not place.startswith("file://") and not _is_plain_url(place)):
+            raise InvalidValueError(
+                f"scripts: {place!r} is no place that scripts can run from. Name a folder or file of this machine, or "
+                "a URL with a bucket or host, such as s3://bucket/jobs/."
+            )
+
+
+def checked(job_name: str, location: str, places: Sequence[str]) -> str:
+    """Return a location that is in one of the places, a local one with its links resolved.
+
+    Raises
+    ------
+    ScriptNotAllowedError
+        It is in none of them.
+    """
+    local = _local(location)
+    if local is None:
+        if _is_plain_url(location) and any(_is_below(_url(location), _url(place)) for place in places):
+            return location
+    # Links first: one in a folder that is allowed may lead to one that is not.
+    elif local and os.pathsep not in local:
+        path = os.path.realpath(local)
+        folders = [os.path.realpath(folder) for folder in map(_local, places) if folder]
+        if any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders):
+            return path
+    raise ScriptNotAllowedError(job_name, location, places)
+
+
+def checked_module(job_name: str, location: str, places: Sequence[str]) -> str:
+    """Return a module as `checked` does; none whose name Spark would take for a pattern."""
+    if _MEANT_OTHERWISE.search(location):
+        raise ScriptNotAllowedError(job_name, location, places)
+    return checked(job_name, location, places)
+
+
+def _local(location: str) -> str | None:
+    """Return the path of a local file; None of a URL."""
+    location = location.removeprefix("file://")
+    return None if "://" in location else location
+
+
+def _is_plain_url(location: str) -> bool:
+    steps = location.partition("://")[2].split("/")
+    return bool(_URL.fullmatch(location)) and not _MEANT_OTHERWISE.search(location) and not _STEPS.intersection(steps)
+
+
+def _url(location: str) -> str:
+    # Both are names of S3: the one of Glue, and the one of Hadoop.
+    return "s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location
+
+
+def _is_below(url: str, place: str) -> bool:
+    return url == place or (place.endswith("/") and "://" in place and url.startswith(place))
