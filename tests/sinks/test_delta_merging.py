@@ -122,11 +122,11 @@ def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: 
     assert table.rows == expected(kind, [*first, *second])
 
 
-@ENGINES
+@KINDS
 def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
-    kind: str, tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(f"{tmp_path}/repairs", kind, engine)
+    table = Table(f"{tmp_path}/repairs", kind)
     events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
     table.merge(events[:1])
     output = table.stage(events[1:])
