@@ -395,6 +395,7 @@ class IncrementalJob:
         batch_folders: bool | None = None,
         staging: str | None = None,
         beside_others: bool = False,
+        batch_column: str | None = None,
         **options: Any,
     ) -> int:
         """Stage one batch for a target, whose readers see it once the run has committed; return its rows.
@@ -427,6 +428,9 @@ class IncrementalJob:
             Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` beside `target`.
         beside_others
             Whether `target` may hold files that no job of this package wrote.
+        batch_column
+            For ``delta`` and ``iceberg``: a column that holds the batch id of each row, so that a decision with
+            ``retract=True`` can delete published rows.
         **options
             Of Spark's writer, or of `pandas.DataFrame.to_parquet`.
 
@@ -444,7 +448,7 @@ class IncrementalJob:
         FencedError
             Another run took over; nothing is written.
         """
-        layout = Layout(format, partition_by, batch_folders, staging, beside_others, options)
+        layout = Layout(format, partition_by, batch_folders, staging, beside_others, batch_column, options)
         return self._write(df, target, layout)
 
     def merge(

@@ -22,6 +22,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK
+from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
 from tests.support.database_fixtures import written_as
 from tests.support.patience import PATIENCE
@@ -184,6 +185,37 @@ def test_rows_that_readers_have_seen_stay_with_a_warning_when_they_are_taken_bac
     assert written.rows(f"SELECT COUNT(*) FROM {BATCHES} WHERE staged = '{TAKEN_BACK}' AND target = '{table}'") == [
         (0,)
     ]
+
+
+def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
+    written: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = written.new_table("id integer, word varchar(20), batch varchar(64)")
+    sink = written.sink(table, batch_column="batch")
+    outputs = {version: sink.stage(batch(version), 7, ROWS[version - 2 : version - 1]) for version in (2, 3, 4)}
+    sink.publish(outputs[2])
+    sink.publish(outputs[3])
+
+    taken = Retraction(
+        "database", sink.name, outputs[3].staging, outputs[3].job, EPOCH, 3, 4, "2026-11-23T00:00:00+00:00", "batch"
+    )
+    counts = [sink.retract(taken) for _ in range(2)]
+    for output in outputs.values():
+        sink.publish(output)
+
+    assert (counts, written.rows(f"SELECT id, word, batch FROM {table}")) == ([1, 0], [(1, "a", str(batch(2)))])
+    assert (written.staged(table), "rows_kept" in caplog.text) == ([outputs[2].folder], False)
+
+
+def test_batch_column_is_refused_when_it_cannot_be_filled(written: Written, table: str) -> None:
+    with pytest.raises(TargetTableError, match="has no column 'batch'"):
+        written.sink(table, batch_column="batch").stage(BATCH, 7, ROWS)
+    with pytest.raises(InvalidValueError, match="batch_column='word' is filled by the sink"):
+        written.sink(table, batch_column="word").stage(BATCH, 7, ROWS)
+    with pytest.raises(InvalidValueError, match="a merge replaces those of other batches"):
+        written.sink(table, merge=Merge(("id",), ("word",)), batch_column="batch").stage(BATCH, 7, ROWS)
+
+    assert written.staged(table) == []
 
 
 # --- death at every statement -------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tests.support.blocked_packages import run_without
 from tests.support.steps import KilledError
 
 JOB = "repairs"
+SINCE = "2026-11-23T00:00:00+00:00"
 ENGINES = ["spark", "deltalake"]
 
 
@@ -313,9 +314,10 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(t
             place.write(name, data or b"")
     table.sink().publish(output)
     retracted = table.seen
-    table.sink().publish(table.stage(3, [3]))
+    # The decision itself was version 3.
+    table.sink().publish(table.stage(4, [4]))
 
-    assert (retracted, table.seen) == ([1], [1, 3])
+    assert (retracted, table.seen) == ([1], [1, 4])
 
 
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
@@ -324,12 +326,48 @@ def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     arrow.sink().publish(arrow.stage(1, [1]))
     waiting = arrow.stage(2, [2])
 
-    count = arrow.sink().retract(
-        Retraction("delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, "2026-11-23T00:00:00+00:00")
+    taken = Retraction(
+        "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, rows={"1": 1, "2": 1}
     )
+    counts = [arrow.sink().retract(taken) for _ in range(2)]
 
-    assert (count, arrow.seen, arrow.staged) == (0, [1], [])
-    assert "event=retraction_left" in caplog.text
+    assert (counts, arrow.seen, arrow.staged) == ([0, 0], [1], [])
+    assert caplog.text.count(f"event=retraction_left target={arrow.sink().name} versions=1-1 rows=1:") == 1
+
+
+def test_nothing_is_said_to_stay_when_nothing_was_published(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    waiting = table.stage(2, [2])
+    taken = Retraction("delta", table.sink().name, waiting.staging, waiting.job, "e1", 2, 2, SINCE)
+
+    for _ in range(2):
+        table.sink().retract(taken)
+
+    assert (table.seen, "retraction_left" in caplog.text) == ([1], False)
+
+
+def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    outputs = [table.stage(version, [version], batch_column="batch") for version in (1, 2, 3)]
+    outputs.append(table.stage(3, [9], epoch="e2", batch_column="batch"))
+    for output in outputs[:2] + outputs[3:]:
+        table.sink().publish(output)
+    name, staging, job = table.sink().name, outputs[0].staging, outputs[0].job
+    taken = Retraction("delta", name, staging, job, "e1", 2, 3, SINCE, batch_column="batch")
+
+    counts = [table.sink().retract(taken) for _ in range(2)]
+    decided = table.seen
+    table.sink().publish(outputs[1])
+    table.sink().publish(table.stage(5, [5], batch_column="batch"))
+
+    assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
+    assert "retraction_left" not in caplog.text
+
+
+def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
+    with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
+        table.stage(1, [1], batch_column="kind")
 
 
 def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str, bucket_of_process: str) -> None:

@@ -49,8 +49,10 @@ class Written:
     def new_table(self, columns: str) -> str:
         return str(self.server.new_table(columns))
 
-    def sink(self, table: str, connect: Callable[[], Any] | None = None, merge: Merge | None = None) -> DatabaseSink:
-        return DatabaseSink(table, connect=connect or self.connect, name="shop", merge=merge)
+    def sink(
+        self, table: str, connect: Callable[[], Any] | None = None, merge: Merge | None = None, **options: Any
+    ) -> DatabaseSink:
+        return DatabaseSink(table, connect=connect or self.connect, name="shop", merge=merge, **options)
 
     def staged(self, table: str) -> list[str]:
         """Return the staging tables for a target."""

@@ -288,12 +288,14 @@ class Decisions:
         outputs = self.outputs_after(head, version, None if retract else LOOKED_AT)
         if retract:
             for output in outputs:
-                # Only files carry the name of their batch, so only they can be told from those of others.
-                if output["sink"] != "files" and output not in head.unpublished:
+                # Files carry the name of their batch, and rows only where a column of theirs was named for it.
+                is_told = output["sink"] == "files" or output.get("options", {}).get("batch_column")
+                if not is_told and output not in head.unpublished:
                     raise InvalidValueError(
-                        f"{output['target']!r} is no folder of files, so what version {output['version']} left there "
-                        "cannot be taken back. Decide without retract, and delete those rows by hand, or let the "
-                        "target merge by key."
+                        f"{output['target']!r} is no folder of files, so the {_counted(output)} that version "
+                        f"{output['version']} left there cannot be taken back: no column holds their batch. Decide "
+                        "without retract, and delete those rows by hand, or let the target merge by key. Rows that "
+                        "are written with batch_column= can be taken back."
                     )
             return outputs
         seen = [output for output in outputs if output not in head.unpublished]
@@ -421,6 +423,11 @@ class Decisions:
         for name in watermarks if context is None else {context} & watermarks.keys():
             watermarks[name] = replaced(watermarks[name], copied)
         return replace(entry, watermarks=watermarks)
+
+
+def _counted(output: Mapping[str, Any]) -> str:
+    rows = output.get("rows")
+    return "rows" if rows is None else "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def _check_retract(retract: bool, context: str | None) -> None:

@@ -382,6 +382,11 @@ class Head:
         if not retract and not unseen:
             return after
         firsts: dict[tuple[str, ...], int] = {}
+        # For what to tell of rows that stay. Of files none do, and of tables with a batch column none.
+        rows: dict[tuple[str, ...], dict[str, int]] = {}
+        for output in unseen:
+            if output["sink"] != "files" and not _place(output)[-1] and output.get("rows"):
+                rows.setdefault(_place(output), {})[str(output["version"])] = output["rows"]
         # From the first of them on: at one target versions are published in their order, so none above it is seen.
         for output in unseen:
             firsts.setdefault(_place(output), output["version"])
@@ -399,7 +404,9 @@ class Head:
                 "last": self.version,
                 "since": order.at.astimezone(timezone.utc).isoformat(),
             }
-            for (sink, target, staging, job, epoch), first in firsts.items()
+            | ({"batch_column": column} if column else {})
+            | ({"rows": rows[place]} if (place := (sink, target, staging, job, epoch, column)) in rows else {})
+            for (sink, target, staging, job, epoch, column), first in firsts.items()
         )
         return replace(
             after,
@@ -436,6 +443,7 @@ class Head:
         )
 
 
-def _place(output: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    """Return where an output is, and by which names its job knows it there."""
-    return output["sink"], output["target"], output["staging"], output["job"], output["epoch"]
+def _place(output: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
+    """Return where an output is, and by which names its job knows it there, down to the column with the batch."""
+    column = str(output.get("options", {}).get("batch_column", ""))
+    return output["sink"], output["target"], output["staging"], output["job"], output["epoch"], column

@@ -29,6 +29,7 @@ class Layout:
     batch_folders: bool | None = None
     staging: str | None = None
     beside_others: bool = False
+    batch_column: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,12 +58,19 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
     if layout.format.lower() == "delta":
         layout.check_table()
         return DeltaSink(
-            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging
-        )
+            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging,
+            batch_column=layout.batch_column,
+        )  # fmt: skip
     if layout.format.lower() == "iceberg":
         layout.check_table()
         return IcebergSink(
-            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging
+            target, spark=spark_of(df), s3_client=s3_client, partition_by=layout.partition_by, staging=layout.staging,
+            batch_column=layout.batch_column,
+        )  # fmt: skip
+    if layout.batch_column is not None:
+        raise InvalidValueError(
+            f"format={layout.format!r} takes no option 'batch_column': names of files hold their batch. Leave it out; "
+            "batch_folders=True adds a column that readers see."
         )
     return FileSink(
         target,

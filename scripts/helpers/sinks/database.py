@@ -44,6 +44,7 @@ from scripts.helpers.sinks.database_sql import (
 )
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from scripts.helpers.sinks.staged_rows import check_batch_column, with_batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,6 +80,9 @@ class DatabaseSink:
         database of the URL. It must be the same in every run: what a dead run left is found by it.
     merge
         Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+    batch_column
+        A column of text in the table that the sink fills with the batch id of each row, so that `rewind` and `reset`
+        with ``retract=True`` can delete published rows. None: they cannot. Not for merges, which replace rows.
 
     Raises
     ------
@@ -98,10 +102,11 @@ class DatabaseSink:
         connect: Callable[[], Any] | None = None,
         name: str | None = None,
         merge: Merge | None = None,
+        batch_column: str | None = None,
     ) -> None:
         self._parts = table.split(".") if isinstance(table, str) else list(table)
         self._access = _access(spark, url, properties, connect, name)
-        self.rules = merge
+        self.rules, self._batch_column = merge, batch_column
         if not self._parts or not all(self._parts) or any("\0" in part for part in self._parts):
             raise TargetTableError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
 
@@ -117,7 +122,7 @@ class DatabaseSink:
     def merging(self, rules: Merge) -> DatabaseSink:
         """Return a sink for the same table that merges."""
         made = object.__new__(type(self))
-        made._parts, made._access, made.rules = self._parts, self._access, rules
+        made._parts, made._access, made.rules, made._batch_column = self._parts, self._access, rules, self._batch_column
         return made
 
     # --- before the commit ----------------------------------------------------------------------
@@ -126,6 +131,7 @@ class DatabaseSink:
         """Raise InvalidValueError for a frame of the other kind, a type that no database holds, or a missing key."""
         columns = self._access.check(df)
         names = [column.name for column in columns]
+        check_batch_column(self._batch_column, names, merges=self.rules is not None)
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise InvalidValueError(f"the rows have {names.count(twice[0])} columns {twice[0]!r}. Rename one of them.")
@@ -154,6 +160,7 @@ class DatabaseSink:
             The database is down, or refuses a value.
         """
         self.check(df)
+        df = with_batch(df, self._batch_column, str(batch))
         arriving = self._access.check(df)
         target = self._look(arriving)
         statements = target.statements
@@ -172,6 +179,8 @@ class DatabaseSink:
         options: dict[str, Any] = {"job": batch.job_id}
         if self.rules is not None:
             options["merge"] = self.rules.record()
+        if self._batch_column is not None:
+            options["batch_column"] = self._batch_column
         return Output(
             sink=KIND,
             target=self.name,
@@ -260,10 +269,10 @@ class DatabaseSink:
         return self._staged(Statements(self._sql, str(schema), self._parts[-1]), job)
 
     def retract(self, retraction: Retraction) -> int:
-        """Drop what attempts staged for some versions, and never publish it.
+        """Drop what attempts staged for some versions, and delete published rows by the batch column; return how many.
 
-        What is published stays, with a WARNING: rows in a table do not say which batch they are of. A merge of the
-        same rows again leaves them as they are.
+        Rows and records of a batch go in one transaction. Without that column published rows stay, with a WARNING. A
+        merge of the same rows again leaves them as they are.
         """
         statements = Statements(self._sql, retraction.staging, self._parts[-1])
         job, epoch = retraction.job, retraction.epoch
@@ -278,14 +287,25 @@ class DatabaseSink:
         with self._session("published batches cannot be read") as session:
             if not self._catalogue(session, [statements.schema, BATCHES]):
                 return 0
-            kept = _count(session, statements.kept(job, epoch, retraction.first, retraction.last))
+            begin(session, statements)
+            kept = [int(str(version)) for (version,) in session.rows(statements.kept(retraction), 1)]
+            deleted = 0
+            if kept and retraction.batch_column in self._catalogue(session, self._parts):
+                # These versions alone, not from the first to the last: a collation might take others for in between.
+                batches = [f"{epoch}-{version:010d}" for version in kept]
+                deleted = _count(session, statements.count_of(retraction.batch_column, batches))
+                session.run(statements.delete_of(retraction.batch_column, batches))
+                # The record stays, under another name: it refuses a publisher that wakes up late.
+                session.run(statements.take_back(retraction))
+                kept = []
+            session.commit()
         if kept:
             logger.warning(
-                "event=rows_kept target=%s versions=%d-%d batches=%d: their rows are in the table, and nothing in them "
-                "says so. Delete them by hand, unless they are merged again",
-                self.name, retraction.first, retraction.last, kept,
+                "event=rows_kept target=%s versions=%d-%d batches=%d rows=%s: their rows are in the table, and nothing "
+                "in them says so. Delete them by hand, unless they are merged again",
+                self.name, retraction.first, retraction.last, len(kept), retraction.rows_until(max(kept)),
             )  # fmt: skip
-        return 0
+        return deleted
 
     # --- within ---------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from scripts.helpers.databases.dialects import Database, Declared, MySQL, PostgreSQL, SQLite, TableColumn
 from scripts.helpers.errors import TargetError
 from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.outputs import Retraction
 
 BATCHES = "glue_watermarks_batches"
 """The table beside the target that holds the batches which are published."""
@@ -607,11 +608,29 @@ class Statements:
         """Return the query for which staging table a batch was published from."""
         return f"SELECT staged FROM {self.batches} WHERE {self.where_key(job, epoch, version)}"
 
-    def kept(self, job: str, epoch: str, first: int, last: int) -> str:
-        """Return the count of batches that are published, and not taken back before."""
+    def kept(self, retraction: Retraction) -> str:
+        """Return the query for versions that are published, and not taken back before."""
+        return f"SELECT version FROM {self.batches} WHERE {self._where_kept(retraction)}"
+
+    def take_back(self, retraction: Retraction) -> str:
+        """Return the UPDATE that records published batches as taken back."""
         taken_back = self.sql.database.text(TAKEN_BACK)
-        where = self.where_key(job, epoch, first, last)
-        return f"SELECT COUNT(*) FROM {self.batches} WHERE {where} AND staged <> {taken_back}"
+        return f"UPDATE {self.batches} SET staged = {taken_back} WHERE {self._where_kept(retraction)}"
+
+    def _where_kept(self, of: Retraction) -> str:
+        taken_back = self.sql.database.text(TAKEN_BACK)
+        return f"{self.where_key(of.job, of.epoch, of.first, of.last)} AND staged <> {taken_back}"
+
+    def count_of(self, column: str, batches: Sequence[str]) -> str:
+        """Return the count of rows whose batch column holds one of some batches."""
+        return f"SELECT COUNT(*) FROM {self.target} WHERE {self._where_batch(column, batches)}"
+
+    def delete_of(self, column: str, batches: Sequence[str]) -> str:
+        """Return the DELETE of those rows."""
+        return f"DELETE FROM {self.target} WHERE {self._where_batch(column, batches)}"
+
+    def _where_batch(self, column: str, batches: Sequence[str]) -> str:
+        return f"{self.sql.quote(column)} IN ({', '.join(map(self.sql.database.text, batches))})"
 
     def lock_row(self) -> str:
         """Return the INSERT of the row that merges into this target lock, one at a time."""

@@ -15,10 +15,10 @@ they append: the later one fails, looks again, and finds that the batch is there
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -40,6 +40,7 @@ from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
+    check_batch_column,
     check_fits,
     check_partition_columns,
     check_required,
@@ -48,6 +49,7 @@ from scripts.helpers.sinks.staged_rows import (
     read_rows,
     spark_of,
     spark_types,
+    with_batch,
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staging
@@ -93,6 +95,10 @@ class DeltaSink:
         Where attempts stage, in the same bucket or file system; by default beside the target.
     merge
         Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+    batch_column
+        A column of text that the sink fills with the batch id of each row, so that `rewind` and `reset` with
+        ``retract=True`` can delete published rows. A table that is there must have it. None: they cannot. Not for
+        merges, which replace rows.
 
     Raises
     ------
@@ -109,6 +115,7 @@ class DeltaSink:
         partition_by: Sequence[str] = (),
         staging: str | None = None,
         merge: Merge | None = None,
+        batch_column: str | None = None,
     ) -> None:
         if "/" not in target:
             raise InvalidValueError(
@@ -122,7 +129,7 @@ class DeltaSink:
             raise InvalidValueError(f"{target!r} is a whole bucket. Name a folder of it for the Delta table.")
         self.staging = Staging(place_of(chosen, spark, s3_client))
         check_apart(self.target, self.staging.place)
-        self._partition_by = list(partition_by)
+        self._partition_by, self._batch_column = list(partition_by), batch_column
         self.rules = merge
         self._engine: _Engine = _SparkEngine(self.target, spark) if spark is not None else _ArrowEngine(self.target)
 
@@ -151,6 +158,7 @@ class DeltaSink:
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
         check_partition_columns(self._partition_by, columns_of(df))
+        check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
         if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
             raise InvalidValueError(
                 f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
@@ -178,10 +186,12 @@ class DeltaSink:
             What cannot be listed, read or written.
         """
         self.check(df)
-        rows = self._engine.rows(df)
+        rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
         self._check_table(rows)
         staged = self.staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
         options: dict[str, Any] = {"engine": self._engine.name, "partition_by": self._partition_by}
+        if self._batch_column is not None:
+            options["batch_column"] = self._batch_column
         if self.rules is not None:
             options["merge"] = self.rules.record()
             self._check_merge(self.rules, _Staged(self.staging.place, staged.folder, sorted(staged.sizes)))
@@ -260,18 +270,30 @@ class DeltaSink:
         return self.staging.left(job)
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete what attempts staged; what is in the table stays there, with a WARNING.
+        """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
-        Delta does not tell which rows a transaction has added once files were compacted. Go back with ``RESTORE``, or
-        delete by key.
+        Without that column published rows stay, with a WARNING: Delta does not tell which rows a transaction has added
+        once files were compacted, and ``RESTORE`` would take rows of others along.
+
+        Raises
+        ------
+        TargetError
+            A transaction failed. Call again.
         """
         self.staging.retract(retraction)
-        if self.target.files("_delta_log", most=1):
-            self._close(retraction)
-        logger.warning(
-            "event=retraction_left target=%s: a Delta table keeps the rows that versions %d to %d have published. Go "
-            "back with RESTORE TABLE, or delete them by key", self.name, retraction.first, retraction.last,
-        )  # fmt: skip
+        if not self.target.files(LOG, most=1):
+            return 0
+        recorded = self._tried(lambda: self._engine.recorded(retraction))
+        # First: whoever publishes later finds it recorded, so no row comes after the delete.
+        self._tried(lambda: self._engine.close(retraction))
+        if retraction.batch_column and retraction.batch_column in self._tried(self._engine.table).types:
+            return self._tried(lambda: self._engine.delete(retraction))
+        if retraction.is_published(recorded):
+            logger.warning(
+                "event=retraction_left target=%s versions=%d-%d rows=%s: the Delta table keeps what they have "
+                "published. Delete those rows by key, or go back with RESTORE TABLE if nothing else was written since",
+                self.name, retraction.first, recorded, retraction.rows_until(recorded),
+            )  # fmt: skip
         return 0
 
     def _check_merge(self, rules: Merge, staged: _Staged) -> None:
@@ -294,8 +316,8 @@ class DeltaSink:
         record = (_app(output), output.version)
         merge.publish(events, columns, output.options["partition_by"], record, self._engine.may_pass)
 
-    def _close(self, retraction: Retraction) -> None:
-        """Record the last of the versions without rows: a publisher that has read its files and sleeps comes too late.
+    def _tried(self, action: Callable[[], _T]) -> _T:
+        """Do something at the table, again where others came between.
 
         Raises
         ------
@@ -304,7 +326,7 @@ class DeltaSink:
         """
         for _ in range(TRIES):
             try:
-                return self._engine.close(retraction)
+                return action()
             except Exception as error:
                 if not self._engine.may_pass(error):
                     raise TargetError(self.name, reason_of(error)) from error
@@ -373,6 +395,9 @@ class _Staged:
     names: list[str]
 
 
+_T = TypeVar("_T")
+
+
 def _app(output: Output | Retraction) -> str:
     """Return the application whose transaction versions are those of a job's batches.
 
@@ -405,6 +430,9 @@ class _Engine(Protocol):
     def has(self, output: Output) -> bool:
         """Tell whether the table has recorded a batch."""
 
+    def recorded(self, of: Output | Retraction) -> int:
+        """Return the last version that the table has recorded for this job and epoch; 0 for none."""
+
     def append(self, output: Output, staged: _Staged) -> None:
         """Append staged rows, and record the batch, in one transaction; nothing if it is recorded."""
 
@@ -418,7 +446,10 @@ class _Engine(Protocol):
         """Return what merges into the table."""
 
     def close(self, retraction: Retraction) -> None:
-        """Record the last version of a retraction as if it had no rows; nothing if it, or a later one, is recorded."""
+        """Record the versions of a retraction as if they had no rows; nothing if a later one is recorded."""
+
+    def delete(self, retraction: Retraction) -> int:
+        """Delete the rows of a retraction's batches, by their column; return how many."""
 
     def may_pass(self, error: Exception) -> bool:
         """Tell whether to look again after an error."""
@@ -456,10 +487,13 @@ class _SparkEngine:
 
     def has(self, output: Output) -> bool:
         # Not asked before each append: Delta looks by itself, within the transaction.
+        return self.recorded(output) >= output.version
+
+    def recorded(self, of: Output | Retraction) -> int:
         jvm: Any = self._spark._jvm
         found = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self._spark._jsparkSession, self._uri)
-        done = found._2().transactions().get(_app(output))
-        return bool(done.isDefined()) and int(done.get()) >= output.version
+        done = found._2().transactions().get(_app(of))
+        return int(done.get()) if done.isDefined() else 0
 
     def append(self, output: Output, staged: _Staged) -> None:
         writer = self.read(staged).write.format("delta").mode("append")
@@ -479,7 +513,11 @@ class _SparkEngine:
     def close(self, retraction: Retraction) -> None:
         nothing = self._spark.read.format("delta").load(self._uri).limit(0)
         writer = nothing.write.format("delta").mode("append")
-        writer.option("txnAppId", _app(retraction)).option("txnVersion", retraction.last).save(self._uri)
+        writer.option("txnAppId", _app(retraction)).option("txnVersion", retraction.closed).save(self._uri)
+
+    def delete(self, retraction: Retraction) -> int:
+        where = _where(retraction.batch_column, "`", retraction)
+        return int(self._spark.sql(f"DELETE FROM delta.`{self._uri}` WHERE {where}").collect()[0][0])
 
     def may_pass(self, error: Exception) -> bool:
         # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
@@ -524,6 +562,10 @@ class _ArrowEngine:
         table = self._table()
         return table is not None and _is_done(table, output)
 
+    def recorded(self, of: Output | Retraction) -> int:
+        table = self._table()
+        return (table.transaction_version(_app(of)) or 0) if table is not None else 0
+
     def append(self, output: Output, staged: _Staged) -> None:
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
         from deltalake.exceptions import DeltaError
@@ -566,10 +608,14 @@ class _ArrowEngine:
 
         table = self._table()
         done = table.transaction_version(_app(retraction))
-        if done is None or done < retraction.last:
-            once = CommitProperties(app_transactions=[Transaction(_app(retraction), retraction.last)])
+        if done is None or done < retraction.closed:
+            once = CommitProperties(app_transactions=[Transaction(_app(retraction), retraction.closed)])
             nothing = pa.schema(table.schema().to_arrow()).empty_table()
             write_deltalake(table, nothing, mode="append", commit_properties=once)
+
+    def delete(self, retraction: Retraction) -> int:
+        deleted = self._table().delete(_where(retraction.batch_column, '"', retraction))
+        return int(deleted.get("num_deleted_rows") or 0)
 
     def may_pass(self, error: Exception) -> bool:
         from deltalake.exceptions import CommitFailedError
@@ -583,6 +629,12 @@ class _ArrowEngine:
         if not DeltaTable.is_deltatable(self._uri, self._options):
             return None
         return DeltaTable(self._uri, storage_options=self._options)
+
+
+def _where(column: str, quote: str, retraction: Retraction) -> str:
+    """Write the condition for rows of a retraction's batches."""
+    first, last = (batch.replace("'", "''") for batch in retraction.batches)
+    return f"{quote}{column.replace(quote, 2 * quote)}{quote} BETWEEN '{first}' AND '{last}'"
 
 
 class _MovedError(Exception):

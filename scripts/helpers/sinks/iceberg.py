@@ -16,7 +16,9 @@ The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with t
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +37,7 @@ from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
+    check_batch_column,
     check_fits,
     check_partition_columns,
     check_required,
@@ -43,6 +46,7 @@ from scripts.helpers.sinks.staged_rows import (
     read_rows,
     spark_of,
     spark_types,
+    with_batch,
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staging
@@ -91,6 +95,9 @@ class IcebergSink:
         ``days(ts)`` and the like make the table first.
     staging
         Where attempts stage without Spark; by default beside the table's location.
+    batch_column
+        A column of text that the sink fills with the batch id of each row, so that `rewind` and `reset` with
+        ``retract=True`` can delete published rows. A table that is there must have it. None: they cannot.
 
     Raises
     ------
@@ -107,6 +114,7 @@ class IcebergSink:
         catalog: Any = None,
         partition_by: Sequence[str] = (),
         staging: str | None = None,
+        batch_column: str | None = None,
     ) -> None:
         parts = target.split(".")
         if len(parts) < 3 or not all(parts) or "/" in target:
@@ -119,7 +127,7 @@ class IcebergSink:
                 f"{catalog.name}.{'.'.join(parts[1:])}."
             )
         self.name = target
-        self._partition_by = list(partition_by)
+        self._partition_by, self._batch_column = list(partition_by), batch_column
         self._engine: _Engine = (
             _SparkEngine(target, spark) if spark is not None else _ArrowEngine(target, catalog, s3_client, staging)
         )
@@ -137,6 +145,7 @@ class IcebergSink:
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
         check_partition_columns(self._partition_by, columns_of(df))
+        check_batch_column(self._batch_column, columns_of(df))
         if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
             raise InvalidValueError(
                 f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
@@ -163,7 +172,7 @@ class IcebergSink:
         """
         self.check(df)
         try:
-            rows = self._engine.rows(df)
+            rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
             columns = columns_of(rows)
             if columns:
                 types, required, partition_by = self._engine.made_table(rows, self._partition_by)
@@ -174,7 +183,10 @@ class IcebergSink:
                         self.name,
                         f"it is partitioned by {partition_by}, not by {self._partition_by}. Leave partition_by out.",
                     )
-            return self._engine.stage(batch, fence, rows, replaces)
+            output = self._engine.stage(batch, fence, rows, replaces)
+            if self._batch_column:
+                output = replace(output, options={**output.options, "batch_column": self._batch_column})
+            return output
         except WatermarkError:
             raise
         except Exception as error:
@@ -249,15 +261,31 @@ class IcebergSink:
         return found
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete what attempts staged; what is in the table stays there, with a WARNING.
+        """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
-        Snapshots of others may follow that of a batch. Go back with ``rollback_to_snapshot``, or delete by key.
+        Without that column published rows stay, with a WARNING: snapshots of others may follow that of a batch, and
+        ``rollback_to_snapshot`` would take their rows along.
+
+        Raises
+        ------
+        TargetError
+            A commit failed. Call again.
         """
+        recorded: list[int] = []
+        deleted: list[int] = []
+        self._typed(lambda of: recorded.append(self._engine.published(of)), retraction)
+        # First: whoever publishes later is refused, so no row comes after the delete.
         self._typed(self._engine.retract, retraction)
-        logger.warning(
-            "event=retraction_left target=%s: an Iceberg table keeps the rows that versions %d to %d have published. "
-            "Go back with rollback_to_snapshot, or delete them by key", self.name, retraction.first, retraction.last,
-        )  # fmt: skip
+        if retraction.batch_column:
+            self._typed(lambda of: deleted.append(self._engine.delete(of)), retraction)
+            if deleted[0] >= 0:
+                return deleted[0]
+        if retraction.is_published(recorded[0]):
+            logger.warning(
+                "event=retraction_left target=%s versions=%d-%d rows=%s: the Iceberg table keeps what they have "
+                "published. Delete those rows by key, or go back with rollback_to_snapshot if nothing else was "
+                "written since", self.name, retraction.first, recorded[0], retraction.rows_until(recorded[0]),
+            )  # fmt: skip
         return 0
 
     def _typed(self, action: Callable[[Any], Any], of: Any) -> None:
@@ -272,12 +300,13 @@ class IcebergSink:
             raise
 
 
-def _property(output: Output) -> tuple[str, str]:
+def _property(output: Output | Retraction) -> tuple[str, str]:
     """Return the property of the table that records a batch, and its value.
 
     With the epoch: after a restore versions begin again lower, and would be passed over.
     """
-    return f"{PROPERTY}.{output.job}.{output.epoch}", str(output.version)
+    version = output.version if isinstance(output, Output) else output.closed
+    return f"{PROPERTY}.{output.job}.{output.epoch}", str(version)
 
 
 class _Engine(Protocol):
@@ -303,7 +332,7 @@ class _Engine(Protocol):
     def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool) -> Output:
         """Write the rows where no reader looks."""
 
-    def published(self, output: Output) -> int:
+    def published(self, output: Output | Retraction) -> int:
         """Return the last version that the table has recorded for this job and epoch; 0 for none."""
 
     def publish(self, output: Output) -> None:
@@ -318,7 +347,11 @@ class _Engine(Protocol):
 
     def sweep(self, output: Output, kept: Collection[str]) -> int: ...
 
-    def retract(self, retraction: Retraction) -> None: ...
+    def retract(self, retraction: Retraction) -> None:
+        """Delete what attempts staged for a retraction, and record its versions as if they had no rows."""
+
+    def delete(self, retraction: Retraction) -> int:
+        """Delete the rows of a retraction's batches, by their column; return how many, -1 if there is no column."""
 
     def is_of_connector(self, error: Exception) -> bool:
         """Tell whether it is the connector that complains."""
@@ -410,7 +443,7 @@ class _SparkEngine:
             options={"engine": self.name, "snapshot": str(snapshot.snapshotId())},
         )  # fmt: skip
 
-    def published(self, output: Output) -> int:
+    def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties().get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
@@ -460,6 +493,24 @@ class _SparkEngine:
             append = self._table().newFastAppend()
             append.set("wap.id", f"{PROPERTY}.{retraction.job}.{retraction.epoch}-{version:010d}").commit()
             self._drop(_branch(folder))
+        # After those snapshots: a publisher that has read it before is refused by them, a later one by this.
+        if self.published(retraction) < retraction.closed:
+            self._table().updateProperties().set(*_property(retraction)).commit()
+
+    def delete(self, retraction: Retraction) -> int:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        self._spark.sql(f"REFRESH TABLE {self._quoted}")
+        rows = self._spark.table(self._quoted)
+        column = retraction.batch_column
+        if column not in rows.columns:
+            return -1
+        first, last = retraction.batches
+        quoted = column.replace("`", "``")
+        count = rows.where(F.col(f"`{quoted}`").between(first, last)).count()
+        if count:
+            self._spark.sql(f"DELETE FROM {self._quoted} WHERE `{quoted}` BETWEEN '{first}' AND '{last}'")
+        return count
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__name__ in ("AnalysisException", "Py4JJavaError", "IllegalArgumentException")
@@ -555,7 +606,7 @@ class _ArrowEngine:
             options={"engine": self.name},
         )  # fmt: skip
 
-    def published(self, output: Output) -> int:
+    def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties.get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
@@ -593,14 +644,33 @@ class _ArrowEngine:
 
     def retract(self, retraction: Retraction) -> None:
         table = self._table()
-        name = f"{PROPERTY}.{retraction.job}.{retraction.epoch}"
-        if int(table.properties.get(name) or 0) < retraction.last:
+        name, closed = _property(retraction)
+        if int(table.properties.get(name) or 0) < retraction.closed:
             # With a snapshot without rows: a publisher that sleeps has looked at the one before, and is refused.
             table.catalog = _OneTry(table.catalog)
             with table.transaction() as transaction:
                 transaction.append(table.schema().as_arrow().empty_table())
-                transaction.set_properties({name: str(retraction.last)})
+                transaction.set_properties({name: closed})
         self._staging(retraction).retract(retraction)
+
+    def delete(self, retraction: Retraction) -> int:
+        from pyiceberg import expressions
+
+        # Their types are made at run time: to mypy an expression takes the name of its own kind first.
+        made: Any = expressions
+        table = self._table()
+        column = retraction.batch_column
+        if column not in table.schema().column_names:
+            return -1
+        first, last = retraction.batches
+        of_these = made.And(made.GreaterThanOrEqual(column, first), made.LessThanOrEqual(column, last))
+        before = _total(table)
+        # One try, so nothing of others comes in between, and the totals differ by these rows alone.
+        table.catalog = _OneTry(table.catalog)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Delete operation did not match any records")
+            table.delete(of_these)
+        return before - _total(table)
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__module__.startswith("pyiceberg.")
@@ -639,6 +709,12 @@ class _ArrowEngine:
                 # What a catalog says when it is asked for its settings: of its HTTP client, its driver, its login.
                 raise TargetError(self._target, f"its catalog cannot be reached: {reason_of(error)}") from error
         return self._given
+
+
+def _total(table: Any) -> int:
+    """Return how many rows a table of pyiceberg has."""
+    snapshot = table.current_snapshot()
+    return int(snapshot.summary["total-records"]) if snapshot is not None else 0
 
 
 class _MovedError(Exception):

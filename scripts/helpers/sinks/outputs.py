@@ -108,6 +108,10 @@ class Retraction:
         As of `Output`.
     since
         When it was decided, as ISO 8601 in UTC.
+    batch_column
+        The column of a table that holds the batch id of each row; empty where there is none.
+    rows
+        How many rows were staged, by version, where they cannot be told apart once they are published.
     """
 
     sink: str
@@ -118,11 +122,35 @@ class Retraction:
     first: int
     last: int
     since: str
+    batch_column: str = ""
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Retraction:
         """Read what a head lists as `retracting`."""
-        return cls(**{known.name: record[known.name] for known in fields(cls)})
+        return cls(**{known.name: record[known.name] for known in fields(cls) if known.name in record})
+
+    @property
+    def closed(self) -> int:
+        """The version that a table records to refuse them: the decision's own, under which no batch can be.
+
+        Recorded as the last batch's, nobody could tell any more whether that one was published.
+        """
+        return self.last + 1
+
+    @property
+    def batches(self) -> tuple[str, str]:
+        """The first and the last of the batch ids. `BatchId` writes them in fixed width, so they compare as texts."""
+        return f"{self.epoch}-{self.first:010d}", f"{self.epoch}-{self.last:010d}"
+
+    def is_published(self, recorded: int) -> bool:
+        """Tell whether a table that has recorded a version as its last has rows of these."""
+        return self.first <= recorded <= self.last
+
+    def rows_until(self, version: int) -> str:
+        """Return how many rows the versions up to one have, as far as that was counted."""
+        found = [rows for of, rows in self.rows.items() if self.first <= int(of) <= version]
+        return f"{sum(found):,}" if found else "unknown"
 
     def covers(self, version: int | None) -> bool:
         """Tell whether a version of the job and epoch is one of those."""

@@ -30,6 +30,34 @@ def check_partition_columns(partition_by: Collection[str], columns: Collection[s
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
 
 
+def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool = False) -> None:
+    """Raise InvalidValueError if the rows have the column that the sink fills with their batch, or are merged."""
+    if batch_column is not None and merges:
+        raise InvalidValueError(
+            "batch_column= is for rows that are appended, and a merge replaces those of other batches. Leave it out: "
+            "rows that come again are merged again."
+        )
+    if batch_column is not None and (not batch_column or batch_column in columns):
+        raise InvalidValueError(
+            f"batch_column={batch_column!r} is filled by the sink. Name a column that the rows do not have."
+        )
+
+
+def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
+    """Return rows of Spark, pandas or pyarrow with a column of their batch; without columns they stay as they are."""
+    if batch_column is None or not columns_of(rows):
+        return rows
+    if spark_of(rows) is not None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return rows.withColumn(batch_column, F.lit(batch))
+    if is_pandas(rows):
+        return rows.assign(**{batch_column: batch})
+    import pyarrow as pa
+
+    return rows.append_column(batch_column, pa.array([batch] * rows.num_rows, pa.string()))
+
+
 def columns_of(df: Any) -> list[str]:
     """Return the names of the columns of a frame of Spark, pandas or pyarrow."""
     return [str(name) for name in getattr(df, "column_names", None) or getattr(df, "columns", [])]
