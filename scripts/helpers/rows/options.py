@@ -22,7 +22,10 @@ and its issues #172, #915 and #1015 are the rows that were lost."""
 
 @dataclass(frozen=True)
 class RowOptions:
-    """How `rows_since` chooses rows. The defaults lose nothing and repeat nothing.
+    """How `rows_since` chooses rows.
+
+    The defaults repeat nothing, and with a time as cursor they lose nothing that shows within `delay`. From numbers and
+    texts no delay is kept: one that is committed after a larger one was taken is lost without a `lookback`.
 
     Attributes
     ----------
