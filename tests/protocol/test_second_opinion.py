@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from scripts.helpers.protocol.items import TTL_ATTRIBUTE
 from scripts.helpers.watermarks import Watermarks
 from tests.support.patience import LONG
 from tests.support.watermarks_suite import WHOLE, run_watermarks_suite
@@ -21,8 +22,9 @@ ONLY_MOTO = (
 def test_watermarks_suite_passes_when_run_on_ministack(ministack: str, make_table: Callable[..., Watermarks]) -> None:
     table = make_table(ministack)
     # It deletes what has expired every minute, by the real clock: that of the tests stands months before it.
-    off = {"AttributeName": "expiresAt", "Enabled": False}
-    table.store.client.update_time_to_live(TableName=table.table_name, TimeToLiveSpecification=off)
+    table.store.client.update_time_to_live(
+        TableName=table.table_name, TimeToLiveSpecification={"AttributeName": TTL_ATTRIBUTE, "Enabled": False}
+    )
 
     done = run_watermarks_suite(ministack, table.table_name, *WHOLE, *(f"--deselect={test}" for test in ONLY_MOTO))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 
 from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, TargetSchemaError, TargetTableError
@@ -188,6 +189,55 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_pa
 
     assert table.rows == before
     assert table.sink.staged(job_hash("repairs")) == []
+
+
+@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+def test_missing_rows_are_deleted_when_nothing_else_is_new(tmp_path: Path, engine: Any) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest", engine)
+    table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
+    rows: Any = frame([])
+    missing: Any = pd.DataFrame({"id": [1], "at": [3]})
+    if engine is not None:
+        rows, missing = engine.createDataFrame([], SCHEMA), engine.createDataFrame([(1, 3)], "id long, at long")
+
+    marked = events_of(rows, rules("newest"), missing=missing)
+    table.sink.publish(table.sink.stage(BatchId("repairs", "e1", 9), 1, marked))
+
+    assert table.rows == [(2, 1, "b")]
+
+
+@KINDS
+def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_first_merge(
+    kind: str, tmp_path: Path
+) -> None:
+    table = Table(f"{tmp_path}/repairs", kind)
+    there: dict[str, list[Any]] = {"id": [1], "at": [None], "word": ["old"]}
+    if kind == "history":
+        there |= {"valid_from": [None], "valid_to": [None]}
+    types = {name: pa.string() if name == "word" else pa.int64() for name in there}
+    write_deltalake(table.path, pa.table(there, schema=pa.schema(list(types.items()))))
+
+    table.merge([Event(1, 5, "a")])
+
+    words = DeltaTable(table.path).to_pyarrow_table()["word"].to_pylist()
+    assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
+
+
+def test_rows_are_no_deletes_when_none_are_marked(tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+
+    table.sink.publish(table.sink.stage(BatchId("repairs", "e1", 1), 1, frame([Event(1, 1, "a")])))
+
+    assert table.rows == [(1, 1, "a")]
+
+
+def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    for word, at in (("a", 1), ("b", 2)):
+        rows = events_of(frame([Event(1, at, word)]), rules("newest"))
+        table.sink.publish(table.sink.stage(BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
+
+    assert table.rows == [(1, 2, "b")]
 
 
 @pytest.mark.parametrize("column", ["id", "at"])

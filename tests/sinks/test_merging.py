@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
@@ -324,6 +325,8 @@ def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
         events_of(rows, merge, missing=rows[["id"]])
     with pytest.raises(KeyColumnError, match="'line': the rows have no such column"):
         events_of(rows, Merge.of("id", "line"))
+    with pytest.raises(InvalidValueError, match="Give a DataFrame of Spark or pandas to a merge"):
+        events_of(pa.Table.from_pandas(rows), merge)
     with pytest.raises(ReservedNameError):
         events_of(rows.assign(**{DELETED: 1}), merge)
 

@@ -34,6 +34,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta_merge import DeltaMerge
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
@@ -174,7 +175,8 @@ class DeltaSink:
         df
             A DataFrame of Spark or pandas, or a table of pyarrow.
         replaces
-            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays.
+            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
+            merge is done once more.
 
         Raises
         ------
@@ -185,6 +187,8 @@ class DeltaSink:
         TargetError
             What cannot be listed, read or written.
         """
+        if self.rules is not None and DELETED not in columns_of(df):
+            df = events_of(df, self.rules)
         self.check(df)
         rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
         self._check_table(rows)
@@ -225,7 +229,8 @@ class DeltaSink:
         """
         if not output.rows:
             return None
-        if output.replaces and self._engine.has(output):
+        is_merge = "merge" in output.options
+        if output.replaces and not is_merge and self._engine.has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
                 self.name, output.batch,
@@ -237,7 +242,7 @@ class DeltaSink:
                 staged = self._staged(output)
                 if staged is None:
                     return None
-                if "merge" in output.options:
+                if is_merge:
                     return self._merge(output, staged)
                 return self._engine.append(output, staged)
             except WatermarkError:
@@ -307,13 +312,14 @@ class DeltaSink:
             raise
 
     def _merge(self, output: Output, staged: _Staged) -> None:
+        is_recorded = bool(self.target.files(LOG, most=1)) and self._engine.has(output)
         # Else a publisher of long ago would remember its deletes once more.
-        if self.target.files(LOG, most=1) and self._engine.has(output):
+        if is_recorded and not output.replaces:
             return
         events = self._engine.read(staged)
         columns = [name for name in columns_of(events) if name != DELETED]
         merge = self._engine.merging(Merge.from_record(output.options["merge"]))
-        record = (_app(output), output.version)
+        record = None if is_recorded else (_app(output), output.version)
         merge.publish(events, columns, output.options["partition_by"], record, self._engine.may_pass)
 
     def _tried(self, action: Callable[[], _T]) -> _T:

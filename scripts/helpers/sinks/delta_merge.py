@@ -167,7 +167,7 @@ class DeltaMerge:
         events: Any,
         columns: Sequence[str],
         partition_by: Sequence[str],
-        record: Record,
+        record: Record | None,
         may_pass: Callable[[Exception], bool],
     ) -> None:
         """Merge staged events. What they leave is the same however often, and after whatever, it is done.
@@ -177,7 +177,7 @@ class DeltaMerge:
         columns
             Those of the rows, without `DELETED`.
         record
-            What tells the batch, recorded with the rows.
+            What tells the batch, recorded with the rows. None: it is recorded already.
         may_pass
             Tells whether an error only says that others came between.
 
@@ -193,7 +193,7 @@ class DeltaMerge:
         distinct = tables.distinct(events, rules)
         if tables.has_deletes(distinct):
             tables.merge(self._gone_uri, distinct, self._remembering(named), None)
-        recorded: Record | None = record
+        recorded = record
         for _ in range(TRIES):
             looked = self._versions()
             try:
@@ -447,11 +447,11 @@ class _ArrowTables:
         last: dict[Any, Any] = {}
         rows = events.to_pylist()
         for row in rows:
-            key, at = _values(row, merge.keys), _values(row, merge.sequence_by)
+            key, at = _values(row, merge.keys), _place(row, merge)
             last[key] = max(last.get(key, at), at)
         found = {}
         for row in rows:
-            if merge.history is None and _values(row, merge.sequence_by) != last[_values(row, merge.keys)]:
+            if merge.history is None and _place(row, merge) != last[_values(row, merge.keys)]:
                 continue
             # Two deletes are equal whatever else they hold.
             event = {name: None if row[DELETED] and name not in named else value for name, value in row.items()}
@@ -461,7 +461,7 @@ class _ArrowTables:
 
     def newest(self, events: pa.Table, merge: Merge) -> pa.Table:
         def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-            return (_values(row, merge.sequence_by), row[DELETED])
+            return (_place(row, merge), row[DELETED])
 
         found: dict[Any, Any] = {}
         for row in events.to_pylist():
@@ -475,8 +475,17 @@ class _ArrowTables:
         return int(distinct.num_rows) - len({_values(row, named) for row in _rows(distinct, named)})
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
+        import pyarrow as pa
+
         more = [{name: row.get(name) for name in events.column_names} | {DELETED: deleted} for row in rows.to_pylist()]
-        return events.from_pylist([*events.to_pylist(), *more], schema=events.schema)
+        # A column that is NULL in all events, as that of keys that are missing is, has no type of its own.
+        types = {
+            one.name: rows.schema.field(one.name).type
+            for one in events.schema
+            if pa.types.is_null(one.type) and one.name in rows.column_names
+        }
+        schema = pa.schema([pa.field(one.name, types.get(one.name, one.type)) for one in events.schema])
+        return pa.Table.from_pylist([*events.to_pylist(), *more], schema=schema)
 
     def versions(self, events: pa.Table, there: pa.Table, gone: pa.Table, merge: Merge) -> pa.Table:
         import pyarrow as pa
@@ -484,7 +493,8 @@ class _ArrowTables:
         assert merge.history is not None
         keys, (sequence,) = merge.keys, merge.sequence_by
         start, end = merge.history.valid_from, merge.history.valid_to
-        known = {(_values(row, keys), row[start]) for row in there.to_pylist()}
+        # What was there before the first merge and was valid from no moment stays as it is.
+        known = {(_values(row, keys), row[start]) for row in there.to_pylist() if row[start] is not None}
         arrived = [row for row in events.to_pylist() if not row[DELETED]]
         new = [row for row in arrived if (_values(row, keys), row[sequence]) not in known]
         moments: dict[Any, set[Any]] = {}
@@ -513,6 +523,11 @@ class _ArrowTables:
 
 def _values(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(row[name] for name in names)
+
+
+def _place(row: Mapping[str, Any], merge: Merge) -> tuple[Any, ...]:
+    """Return where a row stands in the order of its key; without a place, as before the first merge, it is lowest."""
+    return tuple((row[name] is not None, row[name]) for name in merge.sequence_by)
 
 
 def _rows(table: pa.Table, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -37,6 +37,8 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     InvalidValueError
         `deletes` or `missing` do not go with the frame.
     """
+    if not is_pandas(df) and not hasattr(df, "sparkSession"):
+        raise InvalidValueError(f"The rows are a {type(df).__name__}. Give a DataFrame of Spark or pandas to a merge.")
     # A frame without columns is that of a source where nothing is new.
     if not len(df.columns) and missing is None:
         return df
