@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from datetime import timedelta
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,11 @@ from scripts.cli.commands import Duration, Job, command
 from scripts.cli.documents import emit
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
+from scripts.helpers.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from scripts.helpers.job_runs.client import JobRuns
+    from scripts.helpers.watermarks import Watermarks
 
 
 @command("work")
@@ -50,6 +55,8 @@ def work(
 
     engine = SparkSubmit(logs, master, scripts=list(scripts), pass_on=list(pass_on))
     runs = JobRuns(around.watermarks, engine)
+    for name in jobs:
+        _check_defined(around.watermarks, runs, name)
     if around.profile:
         os.environ["AWS_PROFILE"] = around.profile  # Launchers are processes of their own.
     found: list[dict[str, str]] = []
@@ -67,6 +74,19 @@ def work(
         runs.work(jobs, pause.total_seconds(), _told_to_end(), started)
     if around.is_json:
         emit({"started": found})
+
+
+def _check_defined(watermarks: Watermarks, runs: JobRuns, name: str) -> None:
+    """Refuse a job without a definition: a worker for a name that is misspelt would wait for ever and say nothing."""
+    from scripts.helpers.glue_api.errors import EntityNotFoundException
+
+    try:
+        runs.get_job(JobName=name)
+    except EntityNotFoundException:
+        watermarks.latest(name)  # An UnknownJobError, with names like it, if there is nothing at all.
+        raise InvalidValueError(
+            f"Job {name!r} has no definition that runs could be started of. Make one with JobRuns.create_job."
+        ) from None
 
 
 def _told_to_end() -> Any:

@@ -42,6 +42,7 @@ COMMANDS: dict[str, list[str]] = {
     "adopt-glue": ["adopt", NAME, "--glue", "--yes"],
     "export": ["export", NAME, "--file", "jobs.jsonl"],
     "report": ["report", NAME, "--html", "page.html"],
+    "work": ["work", NAME, "--logs", "logs", "--scripts", "/jobs", "--once"],
 }
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
+from tests.cli.stories import Command
 from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.steps import commit
 
 NAMES = ("parking", "planted", "waste")
 
@@ -49,6 +51,15 @@ def test_worker_starts_what_waits_and_ends_when_told(dynamodb: Any, endpoint: st
     assert f"{str(tmp_path / 'evil.py')!r} is in no place" in refused["ErrorMessage"]
     assert jobs.get_job_run(JobName="waste", RunId=waiting["waste"][1])["JobRun"]["JobRunState"] == "WAITING"
     assert (worker.returncode, output) == (0, f"started parking {waiting['parking'][1]}\n")
+
+
+def test_job_is_refused_when_it_has_no_definition(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, "parking", "jr_1", {"n": 1})
+
+    done = run(watermarks, "work", "parking", "--logs", "logs", "--scripts", "/jobs", "--once")
+
+    assert done.exit_code != 0
+    assert "Job 'parking' has no definition that runs could be started of." in done.stderr
 
 
 class Quiet:
