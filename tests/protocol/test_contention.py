@@ -20,7 +20,7 @@ from tests.support.patience import PATIENCE
 from tests.support.servers import is_long
 
 THREADS = 50
-COMMITS = 10 if is_long() else 4
+COMMITS = 10 if is_long() else 2
 """Of each thread."""
 JOB = "parking"
 PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=PATIENCE))

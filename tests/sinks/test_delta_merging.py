@@ -21,6 +21,7 @@ from scripts.helpers.sinks.delta_merge import DeltaMerge
 from scripts.helpers.sinks.outputs import Output, job_hash
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.merge_reference import Event, expected, frame, histories, rules
+from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
@@ -191,7 +192,7 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_pa
     assert table.sink.staged(job_hash("repairs")) == []
 
 
-@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+@pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
 def test_missing_rows_are_deleted_when_nothing_else_is_new(tmp_path: Path, engine: Any) -> None:
     table = Table(f"{tmp_path}/repairs", "newest", engine)
     table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
@@ -269,7 +270,7 @@ def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None
         table.sink.stage(BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
 
 
-@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+@pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
 def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, tmp_path: Path, engine: Any) -> None:
     table = Table(f"{tmp_path}/repairs", "history", engine)
     sink = DeltaSink(table.path, spark=engine)
