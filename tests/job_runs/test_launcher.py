@@ -80,7 +80,7 @@ def test_job_gets_glue_s_arguments_and_the_run_all_its_fields_when_it_succeeds(j
     }.items() <= run.items()  # fmt: skip
     assert run["StartedOn"] < run["CompletedOn"]
     assert "ErrorMessage" not in run
-    assert jobs.scheduler.records.job("echo").active == ()
+    jobs.until_idle("echo")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(jobs: Jobs
     assert dead == [True, True]
     assert run["JobRunState"] == "ERROR"
     assert "The launcher gave no sign since" in run["ErrorMessage"]
-    assert jobs.scheduler.records.job("job").active == ()
+    jobs.until_idle("job")
 
 
 def test_run_is_an_error_at_once_when_its_launcher_is_told_to_end(jobs: Jobs, define: Define) -> None:

@@ -114,6 +114,13 @@ class Jobs(JobRuns):
             time.sleep(0.02)
         return found
 
+    def until_idle(self, name: str) -> None:
+        """Wait until no run has a slot: a launcher gives its own back after it has written how the run ended."""
+        end = time.monotonic() + PATIENCE
+        while self.scheduler.records.job(name).active:
+            assert time.monotonic() < end, f"a run of {name} never gave its slot back"
+            time.sleep(0.02)
+
     def pass_through(self, name: str, run_id: str, *states: str) -> None:
         """Move a run as its launcher does."""
         for state in states:
