@@ -1,5 +1,7 @@
 BIN := .venv/bin
 .DEFAULT_GOAL := help
+# Hundreds of processes that tests start would each compile what they import.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-long test-busy test-matrix mutants lint docs bench bench-files bench-rows bench-writes
 
 help: ## show this list

@@ -32,7 +32,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import find_jdbc_jars
+from tests.support.components import find_jdbc_jars
 from tests.support.databases import PostgresServer
 
 CHANGED = 1_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import logging
 import os
@@ -12,11 +13,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import boto3
 import pytest
@@ -27,31 +27,17 @@ from moto import mock_aws
 from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.support import maven_jars, table_formats
+from tests.support.clock import Clock
+from tests.support.components import find_jdbc_jars, missing_component
 from tests.support.moto_server import MotoServer, OneAtATime
+from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
 
 pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
-
-REPOSITORY = Path(__file__).parent.parent
-REGION: Final = "eu-west-2"
-TEST_TABLE = "GLUE_WATERMARKS_TEST_TABLE"
-TEST_ENDPOINT = "GLUE_WATERMARKS_TEST_ENDPOINT"
-"""Environment variables that run the tests of `Watermarks` on a table that is there already."""
-JDBC_JARS = ("postgresql.jar", "mariadb-java-client.jar", "sqlite-jdbc.jar")
-JDBC_FOLDER = "GLUE_WATERMARKS_JDBC_JARS"
-"""Environment variable: a folder with the drivers, where they are not in /usr/share/java."""
 
 
 if not os.environ.get("CI"):  # Hypothesis has a profile of its own for CI, which is as patient.
     settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("patient")
-
-
-def missing_component(name: str, remedy: str) -> None:
-    """Skip on a user's machine, saying what to install; fail in CI."""
-    message = f"{name} is missing: {remedy}"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 LEFT_OUT = [
@@ -76,6 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if part in item.name and fixtures & set(getattr(item, "fixturenames", ())):
                     item.add_marker(pytest.mark.skip(reason=f"{why}; this is {package} {found}"))
+
+
+def pytest_collection_finish() -> None:
+    """Tell the collector of garbage that thousands of tests and their modules stay: it looked at each, each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def put_long_files_first(items: list[pytest.Item], usual_seconds: float) -> None:
@@ -107,25 +99,6 @@ def is_allowed(skip: Any) -> bool:
     """Tell whether a skip has a reason that is allowed; pytest gives its file, its line and the reason."""
     reason = skip[2] if isinstance(skip, tuple) else str(skip)
     return reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS)
-
-
-def find_jdbc_jars() -> list[tuple[str, Path]]:
-    """Return the JDBC drivers that are installed; tests that need another one say so."""
-    folder = Path(os.environ.get(JDBC_FOLDER, "/usr/share/java"))
-    return [(name, folder / name) for name in JDBC_JARS if (folder / name).exists()]
-
-
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def move(self, **by: float) -> None:
-        self.now += timedelta(**by)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,7 +15,7 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Change, Head, Order
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import commit
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)

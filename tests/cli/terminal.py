@@ -23,7 +23,7 @@ import pyte
 
 from scripts.cli.main import main
 from tests.cli.stories import NOW
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 SCREENS = Path(__file__).parent / "screens"
 WRITE_SCREENS = "GLUE_WATERMARKS_WRITE_SCREENS"

@@ -21,7 +21,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_table, session
 from scripts.jobs.exit_codes import BAD_DATA
 from tests.cli.stories import NOW, Command, document
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
 
 JOB, CONTEXT = "loans", "rows"

@@ -14,7 +14,7 @@ from scripts.cli.documents import as_json
 from scripts.helpers.errors import StaleError
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, leave_open, put_legacy, rows_state
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import commit
 
 FIRST, SECOND = datetime(2026, 3, 1, tzinfo=timezone.utc), datetime(2026, 3, 2, tzinfo=timezone.utc)

@@ -14,8 +14,8 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, rows_state
-from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.steps import commit
 
 EVIL = "a\x1b[2J\x9b\x7fb"

@@ -23,7 +23,7 @@ from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
 from tests.cli.stories import NOW, Command, document, job_items, land, rows_state
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import commit
 
 

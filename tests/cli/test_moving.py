@@ -27,7 +27,7 @@ from tests.cli.stories import (
     put_runs,
     rows_state,
 )
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import commit
 from tests.support.table_items import all_items
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.support.imports import DYNAMODB_CALLS, S3_CALLS, calls_of, names_imported, packages_of, parse
+from tests.support.places import REPOSITORY
 
 FILES = sorted((REPOSITORY / "scripts" / "cli").glob("*.py"))
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -15,7 +15,7 @@ from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, build_world
 from tests.cli.terminal import writes_screens
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "command-line.md"
 BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)

@@ -26,9 +26,10 @@ from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between, denied
 from tests.cli.stories import NOW, commit_rows, leave_open, put_legacy, rows_state
 from tests.cli.terminal import WRITE_SCREENS, Seen, check_screen, in_own_process, in_terminal
-from tests.conftest import REPOSITORY, Clock
+from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.steps import commit
 
 LOOKS = {

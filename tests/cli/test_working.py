@@ -12,8 +12,8 @@ from typing import Any
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import Command
-from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.steps import commit
 
 NAMES = ("parking", "planted", "waste")

@@ -10,7 +10,7 @@ from scripts.helpers.backfill import Backfill
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 
 
 def test_gap_is_read_from_the_database_and_live_watermark_stays_when_it_is_filled(

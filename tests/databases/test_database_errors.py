@@ -17,7 +17,7 @@ from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.databases import PostgresServer, free_port
 from tests.support.row_windows import plan
 

@@ -22,10 +22,10 @@ from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import exit_codes, ingest_table
-from tests.conftest import REPOSITORY
 from tests.support.databases import PostgresServer, free_port
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 SECRET = "not-a-secret"
 ROWS = 110_000

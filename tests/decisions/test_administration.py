@@ -10,7 +10,7 @@ import pytest
 from scripts.helpers.errors import FencedError, NoWatermarkError, PlanConflictError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import commit
 from tests.support.table_items import Stored
 

@@ -12,8 +12,8 @@ import pytest
 from scripts.helpers.errors import FencedError, UnknownJobError
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
 from tests.decisions.doctor_cases import ORPHAN, kinds
+from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire, log_write
 from tests.support.steps import commit, large
 from tests.support.table_items import Stored

@@ -15,8 +15,8 @@ from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
 from tests.decisions.doctor_cases import ORPHAN, kinds
+from tests.support.clock import Clock
 from tests.support.faults import Wire
 from tests.support.steps import commit, large
 from tests.support.table_items import Stored

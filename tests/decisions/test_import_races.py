@@ -17,7 +17,7 @@ from scripts.helpers.protocol import requests
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.faults import Faults, head_write
 from tests.support.steps import commit, large
 

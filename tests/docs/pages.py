@@ -10,7 +10,7 @@ from configparser import ConfigParser
 from functools import cache
 from typing import Any
 
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

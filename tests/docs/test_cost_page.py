@@ -17,9 +17,9 @@ from scripts.helpers.protocol import run
 from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.docs.pages import run_page, text_of
 from tests.protocol.capacity import Meter
+from tests.support.clock import Clock
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.docs.pages import PAGES, SHELLS, fences, is_test, metadata, shell_commands, text_of
+from tests.support.places import REPOSITORY
 
 RUN = {
     ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",

@@ -11,8 +11,8 @@ from typing import Any
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.support.doctests import run_doctest
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "files.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.docs.pages import run_command, shell_commands
 from tests.support.doctests import run_doctest
+from tests.support.places import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

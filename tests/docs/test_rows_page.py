@@ -9,9 +9,9 @@ from typing import Any
 
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.support.databases import PostgresServer
 from tests.support.doctests import run_doctest
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "rows.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -13,8 +13,8 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
-from tests.conftest import REPOSITORY
 from tests.docs.pages import PAGES, fences, metadata, run_page, shell_commands, text_of
+from tests.support.places import REPOSITORY
 
 JOBS = {"scripts/jobs/ingest_files.py": ingest_files, "scripts/jobs/ingest_table.py": ingest_table}
 SUBMITTED = [command for page in PAGES for command in shell_commands(page) if command.startswith("spark-submit ")]

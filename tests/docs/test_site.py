@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 

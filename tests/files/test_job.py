@@ -20,8 +20,8 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
 from tests.support.buckets import SOURCE, Bucket, keys_of
+from tests.support.clock import Clock
 from tests.support.events import Events
 from tests.support.faults import Faults, Wire, head_write
 from tests.support.steps import KilledError

@@ -25,7 +25,7 @@ from scripts.helpers.glue_api.errors import (
     ValidationException,
 )
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Wire
 from tests.support.steps import commit
 

@@ -13,8 +13,8 @@ from botocore.stub import Stubber
 from scripts.helpers.glue.glue_states import path_hash
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.support.doctests import run_doctest
+from tests.support.places import REPOSITORY
 from tests.support.steps import commit
 
 PAGE = (REPOSITORY / "docs" / "glue-bookmarks.md").read_text()

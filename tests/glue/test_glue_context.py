@@ -29,8 +29,8 @@ from scripts.helpers.glue import DynamicFrame, GlueContext, Job, VersionMismatch
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.glue.options import DISABLE, ENABLE, PAUSE, Put
+from tests.support.clock import Clock
 
 Begin = Callable[..., Job]
 

@@ -16,9 +16,9 @@ import pytest
 from scripts.helpers import glue
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.glue.options import Put
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "glue.md").read_text()
 HERE = "eu-north-1"

@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STANDIN = REPOSITORY / "tests" / "support" / "awsglue_standin"

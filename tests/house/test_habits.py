@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.conftest import REPOSITORY
 from tests.support.imports import files_below, names_imported
+from tests.support.places import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 

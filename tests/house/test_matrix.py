@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 TESTS = REPOSITORY / "tests"
 STARTERS = {"find_jars", "SparkSession"}

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.support.imports import (
     DYNAMODB_CALLS,
     S3_CALLS,
@@ -26,6 +25,7 @@ from tests.support.imports import (
     packages_of,
     parse,
 )
+from tests.support.places import REPOSITORY
 
 SCRIPTS, TESTS = REPOSITORY / "scripts", REPOSITORY / "tests"
 HELPERS = SCRIPTS / "helpers"

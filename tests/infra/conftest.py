@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import missing_component
 from tests.infra.roles import BUCKET, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
 from tests.infra.terraform import (
     OVERRIDES,
@@ -20,6 +19,7 @@ from tests.infra.terraform import (
     copy_of_module,
     find_plugin_dir,
 )
+from tests.support.components import missing_component
 from tests.support.guarded_server import GuardedServer
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import REGION, REPOSITORY
+from tests.support.places import REGION, REPOSITORY
 
 TERRAFORM_FOLDER = REPOSITORY / "terraform"
 PROVIDERS = "registry.terraform.io"  # the folder that Terraform's own layout of unpacked providers begins with

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import missing_component
 from tests.infra.terraform import copy_of_module
+from tests.support.components import missing_component
 
 RECOVERY = "  point_in_time_recovery {\n    enabled = true\n  }\n"
 """What a copy of the module lacks, so that it is seen that findings show up."""

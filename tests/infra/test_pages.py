@@ -11,8 +11,8 @@ import hcl2
 import pytest
 
 from scripts.helpers.metrics import report
-from tests.conftest import REPOSITORY
 from tests.infra.terraform import TERRAFORM_FOLDER, Terraform
+from tests.support.places import REPOSITORY
 
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
 DEPLOY = (REPOSITORY / "docs" / "terraform.md").read_text(encoding="utf-8")

@@ -17,13 +17,13 @@ from scripts.helpers.glue_api.errors import GlueApiError
 from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.infra.roles import FOREIGN, HERE, OWN, TABLE, TABLE_ARN, client, read_folder, watermarks_of
 from tests.infra.terraform import Terraform
 from tests.infra.work import FILES, FIRST, WORK, prepare, store_of
 from tests.support.doctests import run_doctest
 from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "permissions.md").read_text(encoding="utf-8")
 LEADING = "dynamodb:LeadingKeys"

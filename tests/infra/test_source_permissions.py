@@ -21,7 +21,6 @@ from scripts.helpers.job_runs.client import Glue, JobRuns
 from scripts.helpers.listing.events import S3EventQueue
 from scripts.helpers.listing.inventory import S3Inventory
 from scripts.helpers.listing.listing import Location
-from tests.conftest import REPOSITORY
 from tests.infra.roles import (
     BUCKET,
     CONNECTION,
@@ -41,6 +40,7 @@ from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.iam_requests import ACCOUNT
 from tests.support.inventories import Reports, inventory_row
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "permissions.md").read_text(encoding="utf-8")
 LEDGER_URI = f"s3://{LEDGER}/marks/"

@@ -23,10 +23,10 @@ from scripts.helpers.metrics import report as job_report
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
-from tests.conftest import REGION, REPOSITORY
 from tests.infra.terraform import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.patience import LONG, PATIENCE
+from tests.support.places import REGION, REPOSITORY
 from tests.support.watermarks_suite import ON_THIS_TABLE, run_watermarks_suite
 
 PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.job_runs import FAST, PASSED_ON, PLACES, Jobs, Parked, is_alive, process_of
 from tests.support.table_items import Item, all_items
 

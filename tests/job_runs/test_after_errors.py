@@ -23,7 +23,7 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
 
 COMMAND = {"Name": "pythonshell", "ScriptLocation": "/jobs/a.py"}

@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import Stubber
 
 from scripts.helpers.job_runs.client import Glue, JobRuns
-from tests.conftest import REGION
+from tests.support.places import REGION
 
 COMMAND = {"Name": "glueetl", "ScriptLocation": "s3://b/a.py"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from scripts.helpers.job_runs import states
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "job-runs.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

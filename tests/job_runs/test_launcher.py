@@ -23,9 +23,9 @@ from scripts.helpers.job_runs import engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION
 from tests.support.job_runs import FAST, Jobs, Parked, gone, is_alive, process_of
 from tests.support.patience import PATIENCE
+from tests.support.places import REGION
 
 RUN_ID = "jr_" + "0" * 64
 Define = Callable[..., None]

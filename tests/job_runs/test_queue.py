@@ -16,8 +16,9 @@ from scripts.helpers.glue_api.pages import paginator
 from scripts.helpers.job_runs import ids
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, Clock
+from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
+from tests.support.places import REGION
 
 COMMAND = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
 

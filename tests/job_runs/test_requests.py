@@ -13,7 +13,7 @@ from scripts.helpers.glue_api import errors
 from scripts.helpers.job_runs import shapes
 from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
 
 MODEL = botocore.session.get_session().get_service_model("glue")

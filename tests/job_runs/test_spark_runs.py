@@ -14,9 +14,10 @@ import pytest
 
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY, missing_component
+from tests.support.components import missing_component
 from tests.support.job_runs import Jobs, gone, is_alive
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.standalone import standalone_cluster
 
 ON_AN_EXECUTOR = """

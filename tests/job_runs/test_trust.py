@@ -24,7 +24,7 @@ from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.job_runs import Jobs, Parked
 
 RUN_ID = "jr_" + "7" * 64

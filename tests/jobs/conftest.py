@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.jobs.world import World
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scripts.demo.compare import compare
-from tests.conftest import REPOSITORY
 from tests.support.patience import LONG
+from tests.support.places import REPOSITORY
 
 
 @pytest.mark.timeout(LONG)

@@ -27,10 +27,11 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY, Clock
+from tests.support.clock import Clock
 from tests.support.events import DirectoryEvents
 from tests.support.faults import ONE_ATTEMPT, Faults, head_write, read
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 
 class Told:

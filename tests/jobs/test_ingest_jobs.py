@@ -21,9 +21,10 @@ from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import exit_codes, ingest_files, ingest_table
-from tests.conftest import REPOSITORY, missing_component
+from tests.support.components import missing_component
 from tests.support.job_runs import Parked
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.table_items import all_items
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -30,13 +30,14 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY, Clock
 from tests.jobs.world import ID, JOB, World
+from tests.support.clock import Clock
 from tests.support.doctests import run_doctest
 from tests.support.events import DirectoryEvents
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.steps import KilledError
 
 # --- disable ------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.jobs.world import ID, JOB, Taken, World, taken
+from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
 from tests.support.steps import KilledError
 

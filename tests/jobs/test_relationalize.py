@@ -22,8 +22,8 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.relational import relations
 from scripts.helpers.relational.ids import BLOCK, STRIDE
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.support.doctests import run_doctest
+from tests.support.places import REPOSITORY
 
 JOB = "people"
 SCHEMA = "name string, phones array<struct<kind:string, calls:array<int>>>, tags map<string, double>"

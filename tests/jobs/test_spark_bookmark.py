@@ -33,7 +33,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_errors
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import missing_component
+from tests.support.components import missing_component
 from tests.support.patience import PATIENCE
 from tests.support.steps import KilledError
 

@@ -9,7 +9,7 @@ from typing import Any
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
 from tests.support.steps import KilledError
 

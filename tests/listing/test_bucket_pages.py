@@ -30,8 +30,8 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.s3 import make_client
-from tests.conftest import REGION
 from tests.support.landing import put_objects
+from tests.support.places import REGION
 
 STRANGE = [
     "a b",

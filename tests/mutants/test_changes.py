@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.mutants.changes import mutants_of
 from tests.mutants.covering import covering_tests
 from tests.mutants.equivalents import EQUIVALENT
+from tests.support.places import REPOSITORY
 
 
 def changes_of(source: str) -> list[str]:

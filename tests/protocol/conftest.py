@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from scripts.helpers.protocol import chunks
-from tests.conftest import REGION, missing_component
 from tests.protocol.model_job import PAD_BYTES
+from tests.support.components import missing_component
+from tests.support.places import REGION
 from tests.support.servers import free_port, served
 
 

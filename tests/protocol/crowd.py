@@ -18,8 +18,8 @@ from typing import Any
 
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, REPOSITORY
 from tests.protocol.worker import JOB, Folder, Worker, checksum
+from tests.support.places import REGION, REPOSITORY
 
 WORKERS = 5
 STOPPING = 0.3

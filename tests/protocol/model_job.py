@@ -12,7 +12,7 @@ from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import Spilled, decode
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.table_items import items_of
 

@@ -15,8 +15,8 @@ from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled, same_values, to_utc_string
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
 from tests.protocol.capacity import write_units
+from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.faults import Faults, Request
 from tests.support.steps import commit, large

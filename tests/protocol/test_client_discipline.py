@@ -13,8 +13,9 @@ import pytest
 from scripts.helpers.errors import CommitUnknownError, StoreUnavailableError, WatermarkError
 from scripts.helpers.protocol.store import ATTEMPTS, BUDGET_SECONDS, CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, Clock
+from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Faults, Wire, anything, head_write
+from tests.support.places import REGION
 
 JOB, ALWAYS = "parking", 10_000
 

@@ -16,10 +16,10 @@ import pytest
 
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.protocol.crash_process import SETTINGS, FileSink
 from tests.protocol.model_job import Source, check_delivery, check_table, drain, work
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 JOB, KILLED = "parking", "r-killed"
 SPILL_BYTES = 66_000

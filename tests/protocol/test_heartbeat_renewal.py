@@ -16,7 +16,7 @@ from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.values import to_utc_string
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.faults import Faults, Request, Wire
 from tests.support.patience import PATIENCE
 from tests.support.table_items import Stored

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, missing_component
+from tests.support.components import missing_component
 from tests.support.patience import LONG
+from tests.support.places import REPOSITORY
 
 MODEL = REPOSITORY / "docs" / "model" / "exactly_once.pml"
 README = MODEL.with_name("README.md").read_text(encoding="utf-8")

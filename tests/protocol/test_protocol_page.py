@@ -13,7 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.helpers.sinks import DeltaSink, IcebergSink, Output
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY, missing_component
+from tests.support.components import missing_component
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "protocol.md").read_text()
 ROWS = pa.table({"id": [1, 2]})

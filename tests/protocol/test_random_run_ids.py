@@ -16,7 +16,7 @@ from moto.dynamodb.models.table import Table
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION
+from tests.support.places import REGION
 
 TRIALS, RUNS = 1_000, 10
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)

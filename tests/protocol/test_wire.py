@@ -13,8 +13,8 @@ from scripts.helpers.errors import WatermarkError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.protocol.capacity import Meter
+from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Wire
 from tests.support.steps import add
 

@@ -13,7 +13,7 @@ from scripts.helpers.errors import NothingThereError, PlanConflictError, RunInPr
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Request, Wire
 from tests.support.steps import add
 

@@ -11,9 +11,10 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
-from tests.conftest import Clock, missing_component
 from tests.report.browser import Page
 from tests.report.world import World, fill
+from tests.support.clock import Clock
+from tests.support.components import missing_component
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",

@@ -16,8 +16,8 @@ from scripts.report import charts
 from scripts.report.facts import JobFacts
 from scripts.report.page import live_page, make_entry, render, render_job
 from scripts.report.periods import in_periods
-from tests.conftest import Clock
 from tests.report.shown import Details, Overview, parsed
+from tests.support.clock import Clock
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

@@ -8,8 +8,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 PATH = REPOSITORY / "docs" / "notebook.ipynb"
 

@@ -26,10 +26,10 @@ from scripts.report.facts import JobFacts
 from scripts.report.page import Entry, attention
 from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
-from tests.conftest import Clock
 from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, facts_of, names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, hourly, rows_state
+from tests.support.clock import Clock
 from tests.support.steps import commit
 
 

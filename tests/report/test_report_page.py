@@ -12,8 +12,9 @@ import pytest
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.server import PORT
-from tests.conftest import REPOSITORY, Clock
+from tests.support.clock import Clock
 from tests.support.doctests import run_doctest
+from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "report.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

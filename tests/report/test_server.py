@@ -15,11 +15,11 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import serve
 from scripts.report.server import PageServer, make_server
-from tests.conftest import Clock
 from tests.report.browser import TOOK, Page
 from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, names_of
 from tests.report.world import JOBS, MARKUP_JOB, SECRET, World, rows_state
+from tests.support.clock import Clock
 from tests.support.patience import PATIENCE
 from tests.support.steps import commit
 

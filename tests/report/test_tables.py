@@ -19,8 +19,8 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.history import History
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.report.world import JOBS, SECRET, World
+from tests.support.clock import Clock
 from tests.support.steps import commit
 
 RUN = "jr_" + "0" * 61 + "5a"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import commit
 
 MARKUP_JOB = "<script>alert(1)</script>"

@@ -37,9 +37,9 @@ from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 JOB = "shell job"
 NOON = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)

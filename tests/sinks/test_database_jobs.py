@@ -16,7 +16,7 @@ from scripts.helpers.errors import InvalidValueError, MergeTieError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
+from tests.support.places import REPOSITORY
 from tests.support.steps import KilledError
 
 JOB = "repairs"

@@ -20,9 +20,9 @@ from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.sinks import Output, opened
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REPOSITORY
 from tests.sinks.attempt import ROWS, attempt
 from tests.support.patience import LONG, PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.servers import is_long
 from tests.support.standalone import standalone_cluster
 

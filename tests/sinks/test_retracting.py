@@ -15,7 +15,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import KilledError
 
 JOB = "repairs"

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Collection
 
-from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 _START = """
 import sys

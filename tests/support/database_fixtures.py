@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable
-from tests.conftest import JDBC_JARS, find_jdbc_jars, missing_component
+from tests.support.components import JDBC_JARS, find_jdbc_jars, missing_component
 from tests.support.databases import MariaServer, PostgresServer, SQLiteFile
 from tests.support.written import KINDS, Written
 

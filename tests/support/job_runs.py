@@ -13,8 +13,9 @@ from typing import Any
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol.races import Written
-from tests.conftest import REPOSITORY, Clock
+from tests.support.clock import Clock
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 FAST: dict[str, Any] = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seconds": 0.5}
 """Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed.

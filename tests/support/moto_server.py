@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from moto.core.serialize import ResponseSerializer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server, run_simple
 
@@ -31,6 +32,25 @@ class OneAtATime:
         body = environ["wsgi.input"].read(*[] if is_chunked else [int(environ.get("CONTENT_LENGTH") or 0)])
         with self._lock:
             return list(self._application(environ | {"wsgi.input": io.BytesIO(body)}, start_response))
+
+
+def _answer_faster() -> None:
+    """Let moto look once for each of the ten types that an attribute's value may have.
+
+    The nine that a value does not have were each sought under a dozen names: a third of the time of a read.
+    """
+    whole = ResponseSerializer.get_value
+
+    def get_value(self: ResponseSerializer, value: Any, key: str, shape: Any) -> Any:
+        parent = getattr(shape, "parent", None)
+        if type(value) is dict and parent is not None and parent.name == "AttributeValue":
+            return value.get(key)
+        return whole(self, value, key, shape)
+
+    ResponseSerializer.get_value = get_value  # type: ignore[method-assign]
+
+
+_answer_faster()
 
 
 class MotoServer:

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION
+from tests.support.places import REGION
 from tests.support.servers import free_port, served
 
 _tables, _buckets = itertools.count(1), itertools.count(1)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 
 
 def is_long() -> bool:

@@ -14,8 +14,9 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.protocol.store import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION, Clock
+from tests.support.clock import Clock
 from tests.support.faults import ONE_ATTEMPT, Faults, Wire
+from tests.support.places import REGION
 from tests.support.table_items import Item, all_items, items_of
 
 

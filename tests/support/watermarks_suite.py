@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from tests.conftest import REPOSITORY, TEST_ENDPOINT, TEST_TABLE
+from tests.support.places import REPOSITORY, TEST_ENDPOINT, TEST_TABLE
 
 SUITE = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 WHOLE = ("tests/watermarks", "tests/decisions", "-k", "not spill and not doctor and not crash and not faults")

@@ -11,7 +11,7 @@ import pytest
 from scripts.helpers.errors import FencedError, PlanConflictError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.table_items import Stored
 
 Takeover = Callable[[], tuple[Run, Run]]

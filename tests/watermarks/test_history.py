@@ -9,7 +9,7 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError, UnknownJobError
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire, log_write
 from tests.support.steps import commit
 

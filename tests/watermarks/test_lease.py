@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import FencedError, PlanConflictError, RunInProgressError
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import add, frozen
 from tests.support.table_items import Stored
 

@@ -11,7 +11,7 @@ import pytest
 
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, StoreUnavailableError, UnknownRunError
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.faults import Faults, head_write, log_write
 from tests.support.steps import add
 from tests.support.table_items import Stored

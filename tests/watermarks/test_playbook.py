@@ -12,7 +12,7 @@ from boto3.dynamodb.types import TypeDeserializer
 
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
+from tests.support.clock import Clock
 from tests.support.steps import add
 
 VALUES = [

@@ -13,8 +13,8 @@ from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.retention import CHUNK_MARGIN
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import Clock
 from tests.support import steps
+from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire
 from tests.support.table_items import Stored
 

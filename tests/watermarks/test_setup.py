@@ -21,8 +21,8 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
-from tests.conftest import REGION
 from tests.support.faults import Faults, Wire
+from tests.support.places import REGION
 from tests.support.steps import add
 from tests.support.table_items import Stored
 

@@ -18,9 +18,9 @@ from scripts.helpers.protocol import run as run_module
 from scripts.helpers.protocol.chunks import CHUNK_BYTES
 from scripts.helpers.protocol.values import Spilled, same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
-from tests.conftest import Clock
 from tests.support import steps
 from tests.support.buckets import SOURCE, Bucket, keys_of
+from tests.support.clock import Clock
 from tests.support.faults import Faults, Wire, head_write
 from tests.support.steps import commit
 from tests.support.table_items import Stored
