@@ -92,6 +92,35 @@ def test_plan_is_committed_as_it_is_when_nobody_looks_again(runs: Runs) -> None:
     assert runs.run(on_changed=None) == ["a.csv"]
 
 
+# --- versions that are none -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_overwrite_is_new_when_the_bucket_keeps_no_versions(
+    runs: Runs, caplog: pytest.LogCaptureFixture, suspended: bool
+) -> None:
+    if suspended:
+        for status in ("Enabled", "Suspended"):
+            runs.s3.put_bucket_versioning(Bucket=runs.bucket, VersioningConfiguration={"Status": status})
+    first = runs.run(versioned=True)
+
+    runs.put("2", "a.csv")
+
+    assert first == ["a.csv", "b.csv", "c.csv"]
+    assert runs.run(versioned=True) == ["a.csv"]
+    assert runs.run(versioned=True) == []
+    assert "files=3 of=3: the bucket keeps no versions of these, so versioned=True has no effect" in caplog.text
+
+
+def test_object_is_new_when_it_gets_its_first_version(runs: Runs) -> None:
+    runs.run(versioned=True)
+    runs.s3.put_bucket_versioning(Bucket=runs.bucket, VersioningConfiguration={"Status": "Enabled"})
+
+    runs.put("1", "a.csv")
+
+    assert runs.run(versioned=True) == ["a.csv"]
+
+
 # --- skip ----------------------------------------------------------------------------------------------------------
 
 

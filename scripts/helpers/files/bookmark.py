@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,11 +21,13 @@ from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import LEDGER, TAKEN, Interval
+from scripts.helpers.listing.objects import LEDGER, OVERWRITABLE, TAKEN, Interval
 from scripts.helpers.protocol.names import optional_context
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+logger = logging.getLogger(__name__)
 
 
 class FileBookmark:
@@ -206,7 +209,21 @@ class FileBookmark:
             listed = None if told or left.num_rows else started
             self._after = self.following(listed, **memory)
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        self._warn_of_versions(taken)
         return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
+
+    def _warn_of_versions(self, taken: pa.Table) -> None:
+        """Say that `versioned` has no effect on objects that their bucket keeps no versions of."""
+        if not self.options.versioned:
+            return
+        count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count
+        if count:
+            logger.warning(
+                "event=without-versions source=%s files=%d of=%d: the bucket keeps no versions of these, so versioned=True "
+                "has no effect on them: ETag and size tell whether they changed, and the same bytes written again count "
+                "as the same object. Turn versioning on, or leave the option out.",
+                self.location, count, taken.num_rows,
+            )  # fmt: skip
 
     def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
         """Return the state that follows, given what is remembered and when the source was listed."""

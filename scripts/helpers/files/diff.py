@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, Interval, byte_order, newest_rows
+from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, OVERWRITABLE, Interval, byte_order, newest_rows
 
 
 class Difference(NamedTuple):
@@ -140,6 +140,9 @@ def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
     )
     if by_time:
         same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
-    # Null where either has no version, such as rows from before `versioned` was given: then ETag and size decide.
+    # Null where either has no version, such as rows from before `versioned` was given: then ETag and size decide. They
+    # decide as well where both have the version that each overwrite has again.
     by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
-    return pc.if_else(pc.is_valid(by_version), by_version, same)
+    overwritable = pc.equal(rows.column("version_id"), OVERWRITABLE)
+    decides = pc.and_(pc.is_valid(by_version), pc.invert(pc.and_(by_version, overwritable)))
+    return pc.if_else(pc.fill_null(decides, False), by_version, same)

@@ -19,6 +19,10 @@ _IDENTITY = [
 LISTED = pa.schema([*_IDENTITY, pa.field("storage_class", pa.string())])
 """Objects as a listing shows them. `key` is raw and relative to the prefix; the ETag has no quotes."""
 
+OVERWRITABLE = "null"
+"""The VersionId of what a bucket holds that keeps no versions, or did not when it was written (Amazon S3 User Guide,
+"Working with objects in a versioning-suspended bucket"): who overwrites it leaves the same id."""
+
 LEDGER = pa.schema(
     [*_IDENTITY, pa.field("status", pa.string()), pa.field("version", pa.int64()), pa.field("run_id", pa.string())]
 )

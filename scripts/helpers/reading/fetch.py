@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
-from scripts.helpers.listing.objects import local_etag
+from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -32,6 +32,11 @@ class Planned(NamedTuple):
     etag: str | None
     version_id: str | None
     size: int
+
+    @property
+    def kept_version(self) -> str | None:
+        """The version that stays whatever is written later. Without one the ETag says whether it is still the object."""
+        return None if self.version_id == OVERWRITABLE else self.version_id
 
     def is_still(self, etag: str, version_id: str | None) -> bool:
         """Compare with what is there now, as far as both are known."""
@@ -94,7 +99,7 @@ class ObjectFetcher:
             path = self._location.prefix + planned.key
             self._compare_file(planned, self._of_file(planned, lambda: os.stat(path)))
         else:
-            version = planned.version_id if pinned else None
+            version = planned.kept_version if pinned else None
             answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
             if not planned.is_still(answer["ETag"].strip('"'), answer.get("VersionId")):
                 raise self._changed(planned)
@@ -107,8 +112,8 @@ class ObjectFetcher:
         condition: dict[str, str] = {}
         if planned.etag:
             condition["if_match"] = f'"{planned.etag}"'
-        if planned.version_id:
-            condition["version"] = planned.version_id
+        if planned.kept_version:
+            condition["version"] = planned.kept_version
         try:
             return bytes(get(self._location.prefix + planned.key, options=condition).bytes())
         except exceptions.PreconditionError:
@@ -129,8 +134,8 @@ class ObjectFetcher:
         asked = {"Bucket": self._location.bucket, "Key": self._location.prefix + planned.key, **self._payer}
         if planned.etag:
             asked["IfMatch"] = f'"{planned.etag}"'
-        if planned.version_id:
-            asked["VersionId"] = planned.version_id
+        if planned.kept_version:
+            asked["VersionId"] = planned.kept_version
         try:
             return getattr(self._client, operation)(**asked)
         except (ClientError, BotoCoreError) as error:
