@@ -128,11 +128,10 @@ locals {
     for name, source in var.sources : name => jsonencode({
       Version = "2012-10-17"
       Statement = concat(
-        # Events of a versioned bucket name versions, which a job looks at again before it commits.
         [for sid in source.prefix != null ? ["ListTheFolder"] : [] : merge({
           Sid      = sid
           Effect   = "Allow"
-          Action   = source.versioned || source.events != null ? ["s3:ListBucket", "s3:ListBucketVersions"] : ["s3:ListBucket"]
+          Action   = source.versioned ? ["s3:ListBucket", "s3:ListBucketVersions"] : ["s3:ListBucket"]
           Resource = "arn:${local.partition}:s3:::${source.bucket}"
           }, source.limit_listing && source.prefix != "" ? {
           Condition = { StringLike = { "s3:prefix" = ["${source.prefix}*"] } }
@@ -140,7 +139,7 @@ locals {
         [for sid in source.prefix != null ? ["ReadItsObjects"] : [] : {
           Sid      = sid
           Effect   = "Allow"
-          Action   = source.versioned || source.events != null ? ["s3:GetObject", "s3:GetObjectVersion"] : ["s3:GetObject"]
+          Action   = source.versioned ? ["s3:GetObject", "s3:GetObjectVersion"] : ["s3:GetObject"]
           Resource = "arn:${local.partition}:s3:::${source.bucket}/${source.prefix}*"
         }],
         [for sid in source.kms_key_arn != null ? ["KeyOfTheObjects"] : [] : {

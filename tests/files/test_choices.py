@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, ModifiedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 from tests.support.events import Told
@@ -246,7 +246,7 @@ def test_nothing_is_gone_or_changed_when_a_report_is_older_than_what_events_told
     report = job.bucket.report()
     job.bucket.wait(hours=1)
     job.bucket.put("b.csv", "c.csv", body="2")
-    told = job.take_told(Told.of(job.bucket, ["b.csv", "c.csv"]))
+    told = job.take_told(Told(["b.csv", "c.csv"]))
 
     reported, gone, listed = job.take(report), job.last.gone, job.take()
 
@@ -289,6 +289,23 @@ def test_a_report_shows_changed_and_gone_objects_when_they_were_there_before_it(
     assert (taken, job.last.gone) == (["a.csv"], 1)
 
 
+def test_known_object_stays_known_when_a_report_does_not_name_it(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.csv", "c.csv")
+    job.take()
+    job.bucket.delete("c.csv")
+    job.bucket.wait(hours=1)
+    report = job.bucket.report()
+    report.delete("a.csv")
+
+    taken, gone = job.take(report), job.last.gone
+    job.bucket.wait(hours=1)
+
+    assert (taken, gone) == ([], 1)
+    assert job.take(job.bucket.report()) == []
+    assert "files=1 of=2: the report does not name them, and they are there" in caplog.text
+
+
 # --- events --------------------------------------------------------------------------------------------------------
 
 
@@ -296,7 +313,7 @@ def test_events_make_the_same_delta_as_a_listing_when_they_told_of_everything() 
     job, other = Job(), Job()
     other.bucket = job.bucket
     job.bucket.put("a.csv", "b.csv", "_hidden", "sub/c.csv")
-    by_events = job.bookmark().new_among(Told.of(job.bucket, ["sub/c.csv", "b.csv", "_hidden", "a.csv"]), NOON)
+    by_events = job.bookmark().new_among(Told(["sub/c.csv", "b.csv", "_hidden", "a.csv"]), NOON)
 
     other.take()
 
@@ -309,7 +326,7 @@ def test_events_that_come_again_or_tell_of_old_things_bring_nothing_when_files_a
     job.take()
     bookmark = job.bookmark()
 
-    delta = bookmark.new_among(Told.of(job.bucket, ["a.csv"], removed=["never.csv"]), NOON)
+    delta = bookmark.new_among(Told(["a.csv", "never.csv"]), NOON)
 
     assert (delta.count, delta.gone, bookmark.left) == (0, 0, [])
     assert bookmark.state_after["segments"] == job.segments()
@@ -319,31 +336,74 @@ def test_known_objects_are_forgotten_when_events_tell_of_their_removal() -> None
     job = Job()
     job.bucket.put("a.csv", "b.csv")
     job.take()
-    job.take_told(Told.of(job.bucket, [], removed=["a.csv"]))
+    job.bucket.delete("a.csv")
+    job.take_told(Told(["a.csv"]))
     gone = job.last.gone
+
+    job.bucket.put("a.csv")
 
     assert (gone, job.take()) == (1, ["a.csv"])
 
 
-def test_events_are_refused_when_times_are_compared() -> None:
+def test_known_object_stays_known_when_an_event_of_its_removal_is_late() -> None:
+    job = Job()
+    job.bucket.put("a.csv")
+    job.take()
+
+    told, gone = job.take_told(Told(["a.csv"])), job.last.gone
+
+    assert (told, gone, job.take()) == ([], 0, [])
+
+
+def test_times_are_compared_when_events_name_objects() -> None:
     job = Job(compare="mtime")
     job.bucket.put("a.csv")
+    first = job.take_told(Told(["a.csv"]))
+    job.bucket.put("a.csv", at=NOON + timedelta(minutes=1))
 
-    with pytest.raises(InvalidValueError, match=r"compare is 'mtime', but events do not .* Use etag with events\."):
-        job.take_told(Told.of(job.bucket, ["a.csv"]))
+    assert (first, job.take_told(Told(["a.csv"])), job.take()) == (["a.csv"], ["a.csv"], [])
 
-    assert job.state is None
+
+def test_good_file_is_taken_when_the_one_beside_it_was_deleted_before_the_run() -> None:
+    job = Job()
+    job.bucket.put("a.csv", "b.csv")
+    job.bucket.delete("a.csv")
+
+    assert job.take_told(Told(["a.csv", "b.csv"])) == ["b.csv"]
+    assert job.last.gone == 0
 
 
 def test_an_old_event_brings_nothing_when_a_newer_object_is_known() -> None:
     job = Job()
     job.bucket.put("a.csv", body="1")
-    old = Told.of(job.bucket, ["a.csv"])
+    old = Told(["a.csv"])
     job.bucket.wait(minutes=1)
     job.bucket.put("a.csv", body="2")
     job.take()
 
     assert (job.take_told(old), job.take()) == ([], [])
+
+
+def test_overwriting_upload_is_taken_when_it_was_started_before_the_object_that_it_replaces() -> None:
+    """A multipart upload shows the time at which it was started."""
+    job = Job()
+    job.bucket.put("a.csv", body="1")
+    job.take()
+    job.bucket.put("a.csv", body="2", at=NOON - timedelta(minutes=1))
+
+    assert (job.take_told(Told(["a.csv"])), job.take()) == (["a.csv"], [])
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_marker_is_looked_for_when_no_event_tells_of_it(marked: bool) -> None:
+    job = Job(ready_marker="_SUCCESS")
+    job.bucket.put("day=1/a.csv", "day=2/b.csv", "day=2/_SUCCESS", *(["day=1/_SUCCESS"] if marked else []))
+    bookmark = job.bookmark()
+
+    delta = bookmark.new_among(Told(["day=1/a.csv", "day=2/b.csv"]), NOON)
+
+    assert keys_of(delta) == (["day=1/a.csv", "day=2/b.csv"] if marked else ["day=2/b.csv"])
+    assert bookmark.left == ([] if marked else ["day=1/a.csv"])
 
 
 def test_keys_over_the_limit_are_left_when_events_tell_of_more() -> None:
@@ -352,7 +412,7 @@ def test_keys_over_the_limit_are_left_when_events_tell_of_more() -> None:
     job.bucket.put("a.csv", "c.csv")
     bookmark = job.bookmark()
 
-    delta = bookmark.new_among(Told.of(job.bucket, ["a.csv", "b.csv", "c.csv"]), NOON)
+    delta = bookmark.new_among(Told(["a.csv", "b.csv", "c.csv"]), NOON)
 
     assert (keys_of(delta), delta.has_more, bookmark.left) == (["b.csv"], True, ["a.csv", "c.csv"])
 
@@ -361,6 +421,6 @@ def test_has_more_is_told_when_the_queue_has_more() -> None:
     job = Job()
     job.bucket.put("a.csv")
 
-    delta = job.bookmark().new_among(Told.of(job.bucket, ["a.csv"], has_more=True), NOON)
+    delta = job.bookmark().new_among(Told(["a.csv"], has_more=True), NOON)
 
     assert delta.has_more

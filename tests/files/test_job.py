@@ -18,6 +18,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.listing import Lister
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.support.buckets import SOURCE, Bucket, keys_of
@@ -73,8 +74,11 @@ class Ingestion:
 
 
 @pytest.fixture
-def landing(watermarks: Watermarks, job_id: str, clock: Clock) -> Ingestion:
-    return Ingestion(watermarks, job_id, clock)
+def landing(watermarks: Watermarks, job_id: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Ingestion:
+    """Return runs over a bucket in memory, whose objects are looked at there."""
+    made = Ingestion(watermarks, job_id, clock)
+    monkeypatch.setattr(Lister, "look_at_each", lambda _, keys: made.bucket.look_at_each(keys))
+    return made
 
 
 # --- replay --------------------------------------------------------------------------------------------------------
@@ -332,7 +336,7 @@ def test_replay_is_refused_when_the_source_has_changed_since_the_plan(landing: I
 
 @pytest.fixture
 def events(landing: Ingestion) -> Events:
-    found = Events(landing.bucket)
+    found = Events()
     landing.options = {"events": found}
     return found
 

@@ -192,7 +192,7 @@ def test_file_is_found_by_a_listing_when_no_event_told_of_it_within_the_band() -
     job.bucket.put("silent.csv", at=NOON + timedelta(minutes=1))
     job.bucket.wait(hours=2)
     job.bucket.put("told.csv")
-    told = job.take_told(Told.of(job.bucket, ["told.csv"]))
+    told = job.take_told(Told(["told.csv"]))
     job.bucket.wait(hours=2)
 
     taken = job.take()

@@ -463,7 +463,7 @@ def test_new_object_is_told_of_in_the_queue_when_the_example_is_applied(example:
 
     received = queue.receive(Location.parse("s3://example-landing/parking/"))
 
-    assert received.rows.column("key").to_pylist() == ["1.json"]
+    assert received.keys == ("1.json",)
 
 
 def test_example_leaves_nothing_when_it_is_destroyed(example: Terraform, endpoint: str, wheel: Path) -> None:

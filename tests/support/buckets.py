@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -56,6 +56,11 @@ class Bucket:
         for key in keys:
             self.objects.pop(key, None)
 
+    def look_at_each(self, keys: Collection[str]) -> pa.Table:
+        """Return those of some objects that are there."""
+        rows = [self.objects[key] for key in sorted(keys, key=byte_order) if key in self.objects]
+        return pa.Table.from_pylist(rows, LISTED)
+
     def report(self) -> Bucket:
         """Return what an inventory made now says for ever."""
         made = Bucket(self.now, self.page)
@@ -100,6 +105,9 @@ class BucketLister:
 
     def look_at(self, key: str) -> Any:
         return self._bucket.objects.get(key)
+
+    def look_at_each(self, keys: Collection[str]) -> pa.Table:
+        return self._bucket.look_at_each(keys)
 
 
 class Table:

@@ -12,21 +12,17 @@ def record(
     *,
     event: str = "ObjectCreated:Put",
     bucket: str = "landing",
-    etag: str = "e1",
-    size: int = 5,
-    sequencer: str | None = "0055AED6DCD90281E5",
-    second: int = 0,
     version: str | None = None,
 ) -> dict[str, Any]:
     """Return a record of a notification. Removals have neither size nor ETag."""
-    found: dict[str, Any] = {"key": quote_plus(key, safe="/"), "versionId": version, "sequencer": sequencer}
+    found: dict[str, Any] = {"key": quote_plus(key, safe="/"), "versionId": version, "sequencer": "0055AED6DCD90281E5"}
     if event.removeprefix("s3:").startswith("ObjectCreated"):
-        found |= {"size": size, "eTag": etag}
+        found |= {"size": 5, "eTag": "e1"}
     return {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
         "awsRegion": "eu-west-2",
-        "eventTime": f"2026-03-16T15:45:{second:02}.123Z",
+        "eventTime": "2026-03-16T15:45:00.123Z",
         "eventName": event,
         "s3": {
             "s3SchemaVersion": "1.0",

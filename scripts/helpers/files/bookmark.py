@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import LEDGER, OVERWRITABLE, TAKEN, Interval
+from scripts.helpers.listing.objects import LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
 from scripts.helpers.protocol.names import optional_context
 
 if TYPE_CHECKING:
@@ -144,15 +144,26 @@ class FileBookmark:
                     str(self.location),
                     f"the report of {started} is older than the last listing of {before}. Wait for the next report.",
                 )
-        return self._delta(intervals, started, reported=listing is not None)
+        return self._delta(intervals, started, look=self.lister.look_at_each if listing is not None else None)
 
     def new_among(self, told: Told, started: datetime) -> FileDelta:
-        """Return which of the objects that events told of are new; others are not looked for."""
-        if self.options.compare == "mtime":
-            raise InvalidValueError("compare is 'mtime', but events do not tell LastModified. Use etag with events.")
-        by_key = told.rows.sort_by("key").combine_chunks()
-        intervals = [Interval(_before(batch), batch.column("key")[-1].as_py(), batch) for batch in by_key.to_batches()]
-        delta = self._delta(intervals, started, told)
+        """Return which of the objects that events named are new; others are not looked for.
+
+        What S3 says of each object now counts, and not what an event says of it: that may be old by now.
+        """
+        named = set(told.keys)
+        if self.options.ready_marker is not None:
+            # Its own event may have come long ago, or not yet.
+            named |= {folder + self.options.ready_marker for folder in map(_folder, told.keys)}
+        there = self.lister.look_at_each(named)
+        deleted = sorted(set(told.keys).difference(there.column("key").to_pylist()), key=byte_order)
+        if deleted:
+            logger.info("event=deleted-since source=%s files=%d: events named them", self.location, len(deleted))
+        intervals = [
+            Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
+            for batch in there.combine_chunks().to_batches()
+        ]
+        delta = self._delta(intervals, started, deleted=deleted)
         return replace(delta, has_more=delta.has_more or told.has_more)
 
     @property
@@ -197,16 +208,22 @@ class FileBookmark:
         return folders_since(layout, listed - self.options.lookback, now)
 
     def _delta(
-        self, intervals: Iterable[Interval], started: datetime, told: Told | None = None, reported: bool = False
+        self,
+        intervals: Iterable[Interval],
+        started: datetime,
+        deleted: Sequence[str] | None = None,
+        look: Callable[[Collection[str]], pa.Table] | None = None,
     ) -> FileDelta:
-        rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), told, reported)
+        """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`."""
+        rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
         self._left = left.column("key").to_pylist()
         if self._saves:
             self._batch = self.ledger.stored(rows) if rows.num_rows else None
-            memory = self._memory.after(rows, self._batch, left, None if told else started)
+            complete = deleted is None
+            memory = self._memory.after(rows, self._batch, left, started if complete else None)
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
-            listed = None if told or left.num_rows else started
+            listed = started if complete and not left.num_rows else None
             self._after = self.following(listed, **memory)
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         self._warn_of_versions(taken)
@@ -219,9 +236,9 @@ class FileBookmark:
         count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count
         if count:
             logger.warning(
-                "event=without-versions source=%s files=%d of=%d: the bucket keeps no versions of these, so versioned=True "
-                "has no effect on them: ETag and size tell whether they changed, and the same bytes written again count "
-                "as the same object. Turn versioning on, or leave the option out.",
+                "event=without-versions source=%s files=%d of=%d: the bucket keeps no versions of these, so "
+                "versioned=True has no effect on them: ETag and size tell whether they changed, and the same bytes "
+                "written again count as the same object. Turn versioning on, or leave the option out.",
                 self.location, count, taken.num_rows,
             )  # fmt: skip
 
@@ -268,6 +285,11 @@ def check_state(stored: Mapping[str, Any], location: Location, context: str, mod
     check_source(stored, location, context)
     if stored.get("mode") != mode:
         raise SourceChangedError(context, f"mode {stored.get('mode')}", f"mode {mode}")
+
+
+def _folder(key: str) -> str:
+    folder, slash, _ = key.rpartition("/")
+    return folder + slash
 
 
 def _before(batch: pa.RecordBatch) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, Sou
 from scripts.helpers.files.diff import Difference, Known, compare, without_stale
 from scripts.helpers.files.memory import ExactMemory, WindowMemory
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
-from scripts.helpers.files.sources import Told
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, IGNORED, LEDGER, LISTED, TAKEN, Interval, ledger_rows
 from scripts.helpers.listing.paths import check_readable
+
+logger = logging.getLogger(__name__)
 
 _UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
 """Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
@@ -46,8 +48,8 @@ class BatchChooser:
         intervals: Iterable[Interval],
         started: datetime,
         known: Known,
-        told: Told | None = None,
-        reported: bool = False,
+        deleted: Sequence[str] | None = None,
+        look: Callable[[Collection[str]], pa.Table] | None = None,
     ) -> Choice:
         """Choose among the objects of intervals that are compared with what is known.
 
@@ -55,20 +57,23 @@ class BatchChooser:
         ----------
         started
             When the objects were seen, by the clock of the source.
-        told
-            What events told of: only objects they name are in the intervals.
-        reported
-            The intervals are of a report made at `started`, which may be older than what is known.
+        deleted
+            Keys that are not there any more, where the intervals show some objects only, those that events named.
+        look
+            Shows which of some objects are there now. Given where the intervals are of a report made at `started`,
+            which may be older than what is known and may lack objects.
 
         Raises
         ------
         ModifiedObjectError, ArchivedObjectError, SourceError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
-        parts, ready = self._compared(intervals, known, told, started if reported else None)
+        parts, ready = self._compared(intervals, known, deleted, started if look else None)
         new = pa.concat_tables([LISTED.empty_table(), *(part.new for part in parts)])
         modified = pa.concat_tables([LISTED.empty_table(), *(part.modified for part in parts)])
         gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
+        if look and gone.num_rows:
+            gone = self._really_gone(gone, look)
         remembered = [ledger_rows(gone, GONE, *self.taken_by)]
         if modified.num_rows and self.options.on_modified == "error":
             raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
@@ -89,7 +94,7 @@ class BatchChooser:
         return Choice(rows, left, gone.num_rows, has_more)
 
     def _compared(
-        self, intervals: Iterable[Interval], known: Known, told: Told | None, created: datetime | None
+        self, intervals: Iterable[Interval], known: Known, deleted: Sequence[str] | None, created: datetime | None
     ) -> tuple[list[Difference], set[str]]:
         """Compare all intervals with what is known; find the folders that are ready on the way."""
         parts: list[Difference] = []
@@ -100,18 +105,29 @@ class BatchChooser:
             chosen = self.memory.candidates(self.options.chosen(interval.rows))
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
-            if told or created:
+            if created:
                 found = without_stale(found, there, created)
-            if told or not self.memory.keeps_gone:
+            if deleted is not None or not self.memory.keeps_gone:
                 # Events name some objects only: the others are not gone for that.
                 found = found._replace(gone=LEDGER.empty_table())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
-        if told and told.removed and self.memory.keeps_gone:
+        if deleted and self.memory.keeps_gone:
             rows = known.between(None, None)
-            gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(told.removed, pa.string())))
+            gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
             parts.append(Difference(LISTED.empty_table(), LISTED.empty_table(), gone))
         return parts, ready
+
+    def _really_gone(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
+        """Leave out what a report does not name and the bucket still has: as gone, it would be taken once more."""
+        there = look(gone.column("key").to_pylist()).column("key")
+        if len(there):
+            logger.warning(
+                "event=missing-from-report source=%s files=%d of=%d: the report does not name them, and they are "
+                "there. They stay known.",
+                self.location, len(there), gone.num_rows,
+            )  # fmt: skip
+        return gone.filter(pc.invert(pc.is_in(gone.column("key"), value_set=there.combine_chunks())))
 
     def _settled(self, new: pa.Table, started: datetime, ready: set[str]) -> pa.Table:
         """Leave out what is too young, or in a folder that is not ready."""

@@ -104,24 +104,21 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
     return Difference(rows.filter(unknown), rows.filter(changed), gone)
 
 
-def without_stale(found: Difference, known: pa.Table, created: datetime | None) -> Difference:
+def without_stale(found: Difference, known: pa.Table, created: datetime) -> Difference:
     """Leave out what an old report says of objects that are known to be newer.
 
     Parameters
     ----------
     created
-        When the report was made: an object written since cannot be in it, and is not gone. None if
-        it says nothing of objects it does not name.
+        When the report was made: an object written since cannot be in it, and is not gone.
     """
     place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
     before = known.column("modified").take(place)
+    made = pa.scalar(created, LEDGER.field("modified").type)
     # Also of the same second: S3 shows whole seconds, and an object that was overwritten within one is another.
     newer = pc.greater_equal(found.modified.column("modified"), before)
-    gone = found.gone
-    if created is not None:
-        made = pa.scalar(created, LEDGER.field("modified").type)
-        newer = pc.or_(newer, pc.less(before, made))
-        gone = gone.filter(pc.less(gone.column("modified"), made))
+    newer = pc.or_(newer, pc.less(before, made))
+    gone = found.gone.filter(pc.less(found.gone.column("modified"), made))
     return Difference(found.new, found.modified.filter(newer), gone)
 
 

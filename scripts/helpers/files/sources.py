@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-import pyarrow as pa
-
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Interval
 
@@ -24,13 +22,10 @@ class ListingSource(Protocol):
 
 
 class Told(Protocol):
-    """What events told of: rows of LISTED with each key once, keys that are gone, and whether there is more."""
+    """What events told of: keys of objects to which something happened, and whether there is more."""
 
     @property
-    def rows(self) -> pa.Table: ...  # noqa: D102
-
-    @property
-    def removed(self) -> Sequence[str]: ...  # noqa: D102
+    def keys(self) -> Sequence[str]: ...  # noqa: D102
 
     @property
     def has_more(self) -> bool: ...  # noqa: D102

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
-import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import InvalidValueError, SourceError
-from scripts.helpers.listing.event_messages import CREATED, ObjectEvent, newest, parse_message
-from scripts.helpers.listing.objects import LISTED, byte_order
+from scripts.helpers.listing.event_messages import parse_message
+from scripts.helpers.listing.objects import byte_order
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -26,17 +25,15 @@ BATCH = 10
 """The most messages that SQS takes in one request."""
 MAX_WAIT, MAX_VISIBILITY = 20, 12 * 60 * 60
 """Limits of SQS, in seconds."""
-MAX_EVENTS = 1_000_000
-"""Events of one `receive`. S3 sends one in each message; others may send thousands, and all are kept in memory."""
+MAX_KEYS = 1_000_000
+"""Keys of one `receive`. S3 names one in each message; others may name thousands, and all are kept in memory."""
 
 
 class Received(NamedTuple):
     """What the messages of one `S3EventQueue.receive` say."""
 
-    rows: pa.Table
-    """The newest state of each object that was written, as rows of LISTED sorted by key."""
-    removed: tuple[str, ...]
-    """Keys that are gone, relative to the location, sorted."""
+    keys: tuple[str, ...]
+    """Objects to which something happened, relative to the location, sorted, each once."""
     has_more: bool
     """The limit was reached before the queue was empty."""
 
@@ -44,14 +41,15 @@ class Received(NamedTuple):
 @dataclass
 class _Message:
     handle: str
-    keys: set[str] = field(default_factory=set)
+    keys: set[str]
 
 
 class S3EventQueue:
     """Notifications of one bucket in an SQS queue: straight from S3, or through SNS or EventBridge.
 
-    A message is deleted by `acknowledge` only, after what it says was committed. Until then it comes
-    again, and more than once and in any order, which makes no difference: what is known is not new.
+    A message only names an object: what became of it is asked of S3, a HeadObject each. So messages that
+    come late, again or in any order make no difference, and an object that was deleted meanwhile is no error.
+    A message is deleted by `acknowledge` only, after what it named was committed.
     S3 delivers each notification at least once as a rule and loses one in rare cases, and the queue keeps
     a message for as long as its retention says. So list the whole source from time to time too.
 
@@ -104,7 +102,7 @@ class S3EventQueue:
             raise SourceError(str(location), "a local directory has no events. Call new_files without them.")
         self._messages = {}
         seen: set[str] = set()
-        events: dict[str, set[ObjectEvent]] = {}
+        keys: set[str] = set()
         has_more = False
         # Until an answer brings no message that was not seen. A message that comes again and again, since the queue's
         # visibility timeout is short, must not keep this going for ever.
@@ -113,19 +111,11 @@ class S3EventQueue:
             for message in self._poll(min(BATCH, self._max_messages - len(seen))):
                 fresh += message["MessageId"] not in seen
                 seen.add(message["MessageId"])
-                self._take(message, location, events)
+                keys |= self._take(message, location)
             if not fresh:
                 break
-            has_more = len(seen) >= self._max_messages or sum(map(len, events.values())) >= MAX_EVENTS
-        created: list[tuple[str, ObjectEvent]] = []
-        removed: list[str] = []
-        for key, found in events.items():
-            event = newest(found)
-            if event is not None and event.kind == CREATED:
-                created.append((key, event))
-            elif event is not None and event.hides:
-                removed.append(key)
-        return Received(_rows(created), tuple(sorted(removed, key=byte_order)), has_more)
+            has_more = len(seen) >= self._max_messages or len(keys) >= MAX_KEYS
+        return Received(tuple(sorted(keys, key=byte_order)), has_more)
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Delete the messages of the last `receive`. Call it after the commit, and never before.
@@ -182,27 +172,25 @@ class S3EventQueue:
         found: list[dict[str, Any]] = answer.get("Messages", [])
         return found
 
-    def _take(self, message: dict[str, Any], location: Location, events: dict[str, set[ObjectEvent]]) -> None:
-        """Note what a message says; leave it in the queue if it is not ours or not to be understood."""
+    def _take(self, message: dict[str, Any], location: Location) -> set[str]:
+        """Return the keys that a message names; leave it in the queue if it is not ours or not to be understood."""
         name = message["MessageId"]
         try:
             found = parse_message(message["Body"])
         except ValueError as error:
             logger.warning("not an S3 notification, left in the queue: message=%s reason=%s", name, error)
-            return
-        taken = _Message(message["ReceiptHandle"])
-        foreign = 0
-        for event in found:
-            if event.bucket != location.bucket or not event.key.startswith(location.prefix):
-                foreign += 1
-                continue
-            key = event.key[len(location.prefix) :]
-            taken.keys.add(key)
-            events.setdefault(key, set()).add(event)
-        if foreign:  # Even if other keys of it are ours: deleted, it would be lost to whom it was meant for.
+            return set()
+        ours = {
+            one.key[len(location.prefix) :]
+            for one in found
+            if one.bucket == location.bucket and one.key.startswith(location.prefix)
+        }
+        if all(one.bucket == location.bucket and one.key.startswith(location.prefix) for one in found):
+            # If it came twice: only the handle that came last deletes it for sure.
+            self._messages[name] = _Message(message["ReceiptHandle"], ours)
+        else:  # Even if other keys of it are ours: deleted, it would be lost to whom it was meant for.
             logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
-        else:
-            self._messages[name] = taken  # If it came twice: only the handle that came last deletes it for sure.
+        return ours
 
     def _in_batches(
         self, names: Sequence[str], call: Callable[[Sequence[dict[str, Any]]], Any], fields: dict[str, Any]
@@ -246,18 +234,3 @@ class S3EventQueue:
 
 def _reason(error: ClientError | BotoCoreError) -> str:
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
-
-
-def _rows(created: Sequence[tuple[str, ObjectEvent]]) -> pa.Table:
-    ordered = sorted(created, key=lambda pair: byte_order(pair[0]))
-    return pa.table(
-        {
-            "key": [key for key, _ in ordered],
-            "etag": [event.etag for _, event in ordered],
-            "version_id": [event.version_id for _, event in ordered],
-            "size": [event.size for _, event in ordered],
-            "modified": [event.time for _, event in ordered],
-            "storage_class": [None] * len(ordered),
-        },
-        schema=LISTED,
-    )

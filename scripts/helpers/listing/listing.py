@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -21,6 +21,7 @@ from scripts.helpers.listing.objects import LISTED, Interval, byte_order, local_
 from scripts.helpers.listing.paths import check_readable
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.listing.single_objects import look_at_each
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -210,6 +211,13 @@ class Lister:
             if interval.until is None or byte_order(interval.until) >= byte_order(key):
                 break
         return None
+
+    def look_at_each(self, keys: Collection[str]) -> pa.Table:
+        """Return those of some objects that are there, as rows of LISTED sorted by key."""
+        if self._location.is_s3:
+            return look_at_each(self._location, self._s3_client, self._options, keys)
+        found = [self.look_at(key) for key in sorted(set(keys), key=byte_order)]
+        return pa.Table.from_pylist([row for row in found if row is not None], LISTED)
 
 
 def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:

@@ -35,7 +35,7 @@ class Planned(NamedTuple):
 
     @property
     def kept_version(self) -> str | None:
-        """The version that stays whatever is written later. Without one the ETag says whether it is still the object."""
+        """The version that stays, whatever is written later. Without one only the ETag tells the object."""
         return None if self.version_id == OVERWRITABLE else self.version_id
 
     def is_still(self, etag: str, version_id: str | None) -> bool:

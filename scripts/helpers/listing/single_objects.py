@@ -1,0 +1,78 @@
+"""Objects looked at one by one: what S3 says of each now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.helpers.errors import AccessRefusedError, SourceError
+from scripts.helpers.listing.objects import LISTED, byte_order
+from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.listing.listing import ListingOptions, Location
+
+
+def look_at_each(location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str]) -> pa.Table:
+    """Return those of some objects of a bucket that are there, a HeadObject each, `options.workers` at once.
+
+    Parameters
+    ----------
+    keys
+        Relative to the location.
+
+    Returns
+    -------
+    pa.Table
+        Rows of LISTED as a listing would show them, sorted by key.
+
+    Raises
+    ------
+    AccessRefusedError
+        S3 refuses to show an object. Without s3:ListBucket it does so for each that is not there as well.
+    SourceError, CredentialsError, SourceUnavailableError
+        As a listing's. Nothing is known then.
+    """
+    asked = sorted(set(keys), key=byte_order)
+    if not asked:
+        return LISTED.empty_table()
+    client = client or make_client(options.workers)
+    payer: dict[str, Any] = {"RequestPayer": "requester"} if options.request_payer else {}
+
+    def look(key: str) -> dict[str, Any] | None:
+        try:
+            found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
+        except (ClientError, BotoCoreError) as error:
+            _check_absent(location, key, error)
+            return None
+        return {
+            "key": key,
+            "etag": found["ETag"].strip('"'),
+            "version_id": found.get("VersionId") if options.versioned else None,
+            "size": found["ContentLength"],
+            "modified": found["LastModified"],
+            # A listing names the usual class, too; HeadObject only the others.
+            "storage_class": found.get("StorageClass", "STANDARD"),
+        }
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        rows = [row for row in pool.map(look, asked) if row is not None]
+    return pa.Table.from_pylist(rows, LISTED)
+
+
+def _check_absent(location: Location, key: str, error: ClientError | BotoCoreError) -> None:
+    """Raise what an error means, unless it says that the object is not there."""
+    code = code_of(error)
+    if code in ("404", "NoSuchKey"):
+        return
+    if code in ("403", "AccessDenied"):
+        raise AccessRefusedError("s3:GetObject", location.uri(key)) from error
+    raise login_or_load(str(location), error) or SourceError(
+        str(location), f"S3 refused to show key {key!r} ({code}). Check the region, s3:GetObject and s3:ListBucket."
+    ) from error
