@@ -22,7 +22,7 @@ from tests.support.steps import KilledError
 JOB = "repairs"
 
 
-class World:
+class SqliteCopy:
     """A job that copies rows of pandas to a table of SQLite."""
 
     def __init__(self, watermarks: Watermarks, path: Path) -> None:
@@ -67,15 +67,15 @@ class World:
 
 
 @pytest.fixture
-def world(watermarks: Watermarks, tmp_path: Path) -> World:
-    return World(watermarks, tmp_path / "shop.db")
+def world(watermarks: Watermarks, tmp_path: Path) -> SqliteCopy:
+    return SqliteCopy(watermarks, tmp_path / "shop.db")
 
 
 def die(*_: Any) -> None:
     raise KilledError
 
 
-def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: World) -> None:
+def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: SqliteCopy) -> None:
     job = world.begin("jr_1")
     world.stage(job)
     before = world.seen
@@ -88,7 +88,7 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
 
 
 def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit(
-    world: World, endpoint: str, caplog: pytest.LogCaptureFixture
+    world: SqliteCopy, endpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.sinks.database_attempt", world.watermarks.table_name, endpoint, str(world.path)],
@@ -111,7 +111,7 @@ def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit
     assert world.watermarks.latest(JOB).unpublished == ()
 
 
-def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: World) -> None:
+def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: SqliteCopy) -> None:
     job = world.begin("jr_1")
     world.stage(job)
     world.watermarks.discard_plan(JOB, why="2 was wrong")
@@ -122,7 +122,7 @@ def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: Wor
     assert (world.seen, world.staged) == ([1, 22], [])
 
 
-def test_rows_come_once_when_two_attempts_had_staged_before_either_committed(world: World) -> None:
+def test_rows_come_once_when_two_attempts_had_staged_before_either_committed(world: SqliteCopy) -> None:
     older = world.begin("jr_1")
     world.stage(older)
     newer = world.begin("jr_1")
@@ -135,7 +135,7 @@ def test_rows_come_once_when_two_attempts_had_staged_before_either_committed(wor
 
 
 def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = world.begin("jr_1")
     world.stage(older)
@@ -152,7 +152,7 @@ def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
 
 
 def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run("jr_1")
     world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
@@ -168,7 +168,7 @@ def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_publ
     assert (world.seen, world.staged) == ([1, 2, 3, 5], [])
 
 
-def test_batch_waits_and_the_error_says_so_when_the_target_does_not_take_it(world: World) -> None:
+def test_batch_waits_and_the_error_says_so_when_the_target_does_not_take_it(world: SqliteCopy) -> None:
     job = world.begin("jr_1")
     world.stage(job)
     connection = world.connect()
@@ -189,7 +189,7 @@ def test_batch_waits_and_the_error_says_so_when_the_target_does_not_take_it(worl
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])
-def test_retry_of_a_run_that_saves_nothing_is_refused_when_it_would_append_again(world: World, mode: Any) -> None:
+def test_retry_of_a_run_that_saves_nothing_is_refused_when_it_would_append_again(world: SqliteCopy, mode: Any) -> None:
     world.run("jr_1", mode)
 
     with pytest.raises(TargetError, match="Use another run id"):
@@ -202,7 +202,7 @@ def test_retry_of_a_run_that_saves_nothing_is_refused_when_it_would_append_again
 # --- merges ---------------------------------------------------------------------------------------------
 
 
-def merge(world: World, run_id: str, rows: list[tuple[int, int, str]], **options: Any) -> int:
+def merge(world: SqliteCopy, run_id: str, rows: list[tuple[int, int, str]], **options: Any) -> int:
     frame = pd.DataFrame(rows, columns=["id", "at", "word"])
     sink = DatabaseSink("parts", connect=world.connect, name="shop")
     mode = options.pop("mode", "enable")
@@ -212,7 +212,7 @@ def merge(world: World, run_id: str, rows: list[tuple[int, int, str]], **options
 
 
 @pytest.fixture
-def parts(world: World) -> World:
+def parts(world: SqliteCopy) -> SqliteCopy:
     connection = world.connect()
     connection.execute("CREATE TABLE parts (id integer PRIMARY KEY, at integer, word text)")
     connection.commit()
@@ -220,11 +220,11 @@ def parts(world: World) -> World:
     return world
 
 
-def parts_of(world: World) -> list[Any]:
+def parts_of(world: SqliteCopy) -> list[Any]:
     return world.query("SELECT * FROM parts ORDER BY id")
 
 
-def test_rows_that_come_again_leave_the_same_when_a_job_merges_with_a_lookback(parts: World) -> None:
+def test_rows_that_come_again_leave_the_same_when_a_job_merges_with_a_lookback(parts: SqliteCopy) -> None:
     options: dict[str, Any] = {"deletes": lambda rows: rows.word == "gone"}
 
     counts = [
@@ -237,7 +237,7 @@ def test_rows_that_come_again_leave_the_same_when_a_job_merges_with_a_lookback(p
     assert parts_of(parts) == [(1, 3, "c"), (3, 4, "d")]
 
 
-def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: World) -> None:
+def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: SqliteCopy) -> None:
     merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")])
     parts.watermarks.reset("parts", why="all again")
 
@@ -246,21 +246,21 @@ def test_rows_come_again_and_leave_the_same_when_the_job_is_reset(parts: World) 
     assert parts_of(parts) == [(1, 1, "a"), (2, 3, "c")]
 
 
-def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_other_rows(parts: World) -> None:
+def test_retry_of_a_run_that_saves_nothing_merges_again_when_it_has_other_rows(parts: SqliteCopy) -> None:
     merge(parts, "jr_1", [(1, 1, "a")], mode="disable")
     merge(parts, "jr_1", [(1, 1, "a"), (2, 2, "b")], mode="disable")
 
     assert parts_of(parts) == [(1, 1, "a"), (2, 2, "b")]
 
 
-def test_nothing_is_committed_when_two_rows_are_tied(parts: World) -> None:
+def test_nothing_is_committed_when_two_rows_are_tied(parts: SqliteCopy) -> None:
     with pytest.raises(MergeTieError):
         merge(parts, "jr_1", [(1, 1, "a"), (1, 1, "b")])
 
     assert (parts_of(parts), parts.watermarks.latest("parts").version) == ([], 0)
 
 
-def test_merge_is_refused_when_the_target_is_a_path(parts: World) -> None:
+def test_merge_is_refused_when_the_target_is_a_path(parts: SqliteCopy) -> None:
     rows = pd.DataFrame({"id": [1], "at": [1]})
     target: Any = "s3://raw/parts"
 

@@ -13,112 +13,103 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
+from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.steps import KilledError
 
-JOB = "repairs"
 WHY: Any = {"why": "a test"}
 
 
-class World:
-    """A job that copies numbers to a directory, one more in each run."""
-
-    def __init__(self, watermarks: Watermarks, folder: Path) -> None:
-        self.watermarks, self.target = watermarks, folder / "raw"
-        self.staging = folder / "_raw.staging"
-
-    def write(self, job: IncrementalJob, row: int, **options: Any) -> None:
-        job.write(job.rows_since(pd.DataFrame({"id": [row]}), "id"), str(self.target), **options)
-
-    def run(self, row: int, **options: Any) -> None:
-        with IncrementalJob(self.watermarks, JOB, f"jr_{row}") as job:
-            self.write(job, row, **options)
-
-    def found(self, **options: Any) -> list[tuple[str, str, bool]]:
-        findings = examine_targets(self.watermarks, JOB, **options)
-        return [(one.kind, one.detail.replace(str(self.target.parent), ""), one.repaired) for one in findings]
-
-    def staged(self) -> list[str]:
-        return [path.name for path in self.staging.rglob("*.parquet")]
-
-
 @pytest.fixture
-def world(watermarks: Watermarks, tmp_path: Path) -> World:
-    world = World(watermarks, tmp_path)
-    world.run(1)
+def world(watermarks: Watermarks, tmp_path: Path) -> DirectoryCopy:
+    world = DirectoryCopy(watermarks, tmp_path)
+    world.source = []
+    world.run_with(1)
     return world
 
 
-def leave_staged(world: World, row: int, *, released: bool = False) -> None:
+def found(world: DirectoryCopy, **options: Any) -> list[tuple[str, str, bool]]:
+    findings = examine_targets(world.watermarks, JOB, **options)
+    return [(one.kind, one.detail.replace(str(world.target.parent), ""), one.repaired) for one in findings]
+
+
+def staged(world: DirectoryCopy) -> list[str]:
+    return [name for name in world.staged if name.endswith(".parquet")]
+
+
+def leave_staged(world: DirectoryCopy, row: int, *, released: bool = False) -> None:
     """Let an attempt end like a process that is killed when it has staged; its lease runs on, unless it is released."""
-    job = IncrementalJob(world.watermarks, JOB, f"jr_{row}").__enter__()
-    world.write(job, row)
+    job = world.job(f"jr_{row}").__enter__()
+    world.source = [row]
+    world.stage(job)
     if released:
         job.run.abort()
 
 
-def test_nothing_is_found_when_all_is_published(world: World) -> None:
-    world.run(2)
+def test_nothing_is_found_when_all_is_published(world: DirectoryCopy) -> None:
+    world.run_with(2)
 
-    assert world.found() == []
+    assert found(world) == []
 
 
-def test_leftover_is_named_when_its_attempt_died_and_nobody_is_at_work(world: World) -> None:
+def test_leftover_is_named_when_its_attempt_died_and_nobody_is_at_work(world: DirectoryCopy) -> None:
     leave_staged(world, 2, released=True)
 
-    ((kind, detail, repaired),) = world.found()
+    ((kind, detail, repaired),) = found(world)
 
-    assert (kind, repaired, len(world.staged())) == ("staged leftover", False, 1)
+    assert (kind, repaired, len(staged(world))) == ("staged leftover", False, 1)
     assert detail.endswith(" for file:///raw")
 
 
-def test_leftover_is_deleted_when_a_repair_was_asked_for(world: World) -> None:
+def test_leftover_is_deleted_when_a_repair_was_asked_for(world: DirectoryCopy) -> None:
     leave_staged(world, 2, released=True)
 
-    ((kind, _, repaired),) = world.found(repair=True)
+    ((kind, _, repaired),) = found(world, repair=True)
 
-    assert (kind, repaired, world.staged(), world.found()) == ("staged leftover", True, [], [])
+    assert (kind, repaired, staged(world), found(world)) == ("staged leftover", True, [], [])
 
 
-def test_folder_of_an_attempt_at_work_is_left_alone_when_repaired(world: World) -> None:
+def test_folder_of_an_attempt_at_work_is_left_alone_when_repaired(world: DirectoryCopy) -> None:
     leave_staged(world, 2)
 
-    assert (world.found(repair=True), len(world.staged())) == ([], 1)
+    assert (found(world, repair=True), len(staged(world))) == ([], 1)
 
 
 def test_leftover_stays_when_the_job_changes_while_it_is_looked_at(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_staged(world, 2, released=True)
-    staged = FileSink.staged
+    folders = FileSink.staged
 
     def meanwhile(sink: FileSink, job: str) -> list[str]:
         world.watermarks.begin(JOB, "jr_3")
-        return staged(sink, job)
+        return folders(sink, job)
 
     monkeypatch.setattr(FileSink, "staged", meanwhile)
 
-    ((kind, _, repaired),) = world.found(repair=True)
+    ((kind, _, repaired),) = found(world, repair=True)
 
-    assert (kind, repaired, len(world.staged())) == ("staged leftover", False, 1)
+    assert (kind, repaired, len(staged(world))) == ("staged leftover", False, 1)
 
 
-def test_winner_is_no_leftover_when_it_waits_to_be_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winner_is_no_leftover_when_it_waits_to_be_published(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def die(*_: Any) -> None:
         raise KilledError
 
     monkeypatch.setattr(FileSink, "publish", die)
     with pytest.raises(KilledError):
-        world.run(2)
+        world.run_with(2)
 
-    assert (world.found(repair=True), len(world.staged())) == ([], 1)
+    assert (found(world, repair=True), len(staged(world))) == ([], 1)
 
 
-def test_files_are_named_when_no_version_has_written_them(world: World) -> None:
+def test_files_are_named_when_no_version_has_written_them(world: DirectoryCopy) -> None:
     for number in range(4):
         pd.DataFrame({"id": [80]}).to_parquet(world.target / f"by-hand-{number}.parquet")
     (world.target / "_SUCCESS").touch()
 
-    assert world.found() == [
+    assert found(world) == [
         (
             "unexplained files",
             "by-hand-0.parquet, by-hand-1.parquet, by-hand-2.parquet and 1 more at file:///raw",
@@ -127,34 +118,35 @@ def test_files_are_named_when_no_version_has_written_them(world: World) -> None:
     ]
 
 
-def test_files_of_others_are_no_finding_when_the_job_writes_beside_them(world: World) -> None:
+def test_files_of_others_are_no_finding_when_the_job_writes_beside_them(world: DirectoryCopy) -> None:
     pd.DataFrame({"id": [80]}).to_parquet(world.target / "by-hand.parquet")
-    world.run(2, beside_others=True)
+    world.run_with(2, beside_others=True)
 
-    assert world.found() == []
+    assert found(world) == []
 
 
-def test_files_of_another_job_are_no_finding_when_both_write_to_one_target(world: World) -> None:
+def test_files_of_another_job_are_no_finding_when_both_write_to_one_target(world: DirectoryCopy) -> None:
     with IncrementalJob(world.watermarks, "parking", "jr_1") as other:
         other.write(other.rows_since(pd.DataFrame({"id": [70]}), "id"), str(world.target))
 
-    assert world.found() == []
+    assert found(world) == []
 
 
-def test_files_are_named_when_the_table_came_back_from_before_they_were_committed(world: World) -> None:
+def test_files_are_named_when_the_table_came_back_from_before_they_were_committed(world: DirectoryCopy) -> None:
     (entry,) = world.watermarks.history(JOB)
     later = Output.from_record({**entry.change.outputs[0], "version": 7}).final_name(0, "part.parquet")
     pd.DataFrame({"id": [7]}).to_parquet(world.target / later)
     world.watermarks.doctor(JOB, after_restore=True, **WHY)
 
-    assert world.found() == [("unexplained files", f"{later} at file:///raw", False)]
+    assert found(world) == [("unexplained files", f"{later} at file:///raw", False)]
 
 
 def test_folder_is_named_when_a_version_without_staging_left_it_uncommitted(
     watermarks: Watermarks, tmp_path: Path
 ) -> None:
-    world = World(watermarks, tmp_path)
-    world.run(1, batch_folders=True)
+    world = DirectoryCopy(watermarks, tmp_path)
+    world.source = []
+    world.run_with(1, batch_folders=True)
     epoch = watermarks.latest(JOB).epoch
     watermarks.begin(JOB, "jr_2").freeze({"rows": {}}, {"rows": {}})
     watermarks.discard_plan(JOB, **WHY)
@@ -163,13 +155,13 @@ def test_folder_is_named_when_a_version_without_staging_left_it_uncommitted(
         folder.mkdir(exist_ok=True)
         pd.DataFrame({"id": [2]}).to_parquet(folder / "part-00000-u.snappy.parquet")
 
-    assert world.found() == [("abandoned folder", f"batch_id={epoch}-0000000002 at file:///raw", False)]
+    assert found(world) == [("abandoned folder", f"batch_id={epoch}-0000000002 at file:///raw", False)]
 
 
-def test_retraction_is_told_while_a_run_has_to_look_after_it(world: World) -> None:
+def test_retraction_is_told_while_a_run_has_to_look_after_it(world: DirectoryCopy) -> None:
     world.watermarks.reset(JOB, retract=True, **WHY)
 
-    assert world.found() == [("retraction", "output of versions 1 to 1 at file:///raw", False)]
+    assert found(world) == [("retraction", "output of versions 1 to 1 at file:///raw", False)]
 
 
 def test_target_is_named_when_it_cannot_be_looked_at_from_here(watermarks: Watermarks) -> None:

@@ -21,51 +21,21 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
+from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.steps import KilledError
-
-JOB = "repairs"
-
-
-class World:
-    """A job that copies rows of pandas to a directory."""
-
-    def __init__(self, watermarks: Watermarks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.watermarks, self.target, self.patch = watermarks, folder / "raw", monkeypatch
-        self.staging = folder / "_raw.staging"
-        self.source = [1, 2, 3]
-
-    def begin(self, run_id: str = "jr_1") -> IncrementalJob:
-        return IncrementalJob(self.watermarks, JOB, run_id).__enter__()
-
-    def stage(self, job: IncrementalJob, **options: Any) -> None:
-        job.write(job.rows_since(pd.DataFrame({"id": self.source}), "id"), str(self.target), **options)
-
-    def run(self, run_id: str = "jr_1", **options: Any) -> None:
-        with IncrementalJob(self.watermarks, JOB, run_id) as job:
-            self.stage(job, **options)
-
-    @property
-    def seen(self) -> list[int]:
-        """The rows that readers see."""
-        files = [path for path in self.target.rglob("*") if path.is_file()]
-        return sorted(row for path in files for row in pd.read_parquet(path)["id"])
-
-    @property
-    def staged(self) -> list[str]:
-        return [path.name for path in self.staging.rglob("*") if path.is_file()] if self.staging.exists() else []
 
 
 @pytest.fixture
-def world(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(watermarks, tmp_path, monkeypatch)
+def world(watermarks: Watermarks, tmp_path: Path) -> DirectoryCopy:
+    return DirectoryCopy(watermarks, tmp_path)
 
 
 def die(*_: Any) -> None:
     raise KilledError
 
 
-def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: World) -> None:
-    job = world.begin()
+def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(world: DirectoryCopy) -> None:
+    job = world.job().__enter__()
     world.stage(job)
     before = world.seen
 
@@ -74,8 +44,8 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
     assert (before, world.seen, world.staged) == ([], [1, 2, 3], [])
 
 
-def test_rows_go_to_the_sink_that_the_script_made_when_one_is_given(world: World) -> None:
-    with world.begin() as job:
+def test_rows_go_to_the_sink_that_the_script_made_when_one_is_given(world: DirectoryCopy) -> None:
+    with world.job().__enter__() as job:
         rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
         written = job.write(rows, FileSink(str(world.target), partition_by=["id"]))
 
@@ -83,32 +53,32 @@ def test_rows_go_to_the_sink_that_the_script_made_when_one_is_given(world: World
     assert sorted(path.name for path in world.target.iterdir()) == ["id=1", "id=2", "id=3"]
 
 
-def test_option_is_refused_when_the_sink_has_its_own(world: World) -> None:
-    with pytest.raises(InvalidValueError, match="Give it to the sink"), world.begin() as job:
+def test_option_is_refused_when_the_sink_has_its_own(world: DirectoryCopy) -> None:
+    with pytest.raises(InvalidValueError, match="Give it to the sink"), world.job().__enter__() as job:
         rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
         job.write(rows, FileSink(str(world.target)), partition_by=["id"])
 
     assert (world.staged, world.watermarks.latest(JOB).plan) == ([], None)
 
 
-def test_plan_stays_open_to_change_when_a_column_of_partition_by_is_missing(world: World) -> None:
-    with pytest.raises(InvalidValueError, match="partition_by names 'day'"), world.begin() as job:
+def test_plan_stays_open_to_change_when_a_column_of_partition_by_is_missing(world: DirectoryCopy) -> None:
+    with pytest.raises(InvalidValueError, match="partition_by names 'day'"), world.job().__enter__() as job:
         world.stage(job, partition_by=["day"])
 
     assert world.watermarks.latest(JOB).plan is None
 
 
-def test_next_run_is_refused_when_a_later_version_staged_what_it_does_not_know(world: World) -> None:
+def test_next_run_is_refused_when_a_later_version_staged_what_it_does_not_know(world: DirectoryCopy) -> None:
     run = world.watermarks.begin(JOB, "jr_1")
     run.freeze({"rows": {}}, {"rows": {}})
     later = Output("teleporter", "nowhere", "", "", "0", run.batch_id.epoch, run.batch_id.version, run.fence)
     run.commit((later.record(),))
 
     with pytest.raises(InvalidValueError, match="kind 'teleporter'"):
-        world.begin("jr_2")
+        world.job("jr_2").__enter__()
 
 
-def test_version_tells_what_it_left_at_the_target_when_it_is_looked_up(world: World) -> None:
+def test_version_tells_what_it_left_at_the_target_when_it_is_looked_up(world: DirectoryCopy) -> None:
     world.run()
 
     (entry,) = world.watermarks.history(JOB)
@@ -118,14 +88,14 @@ def test_version_tells_what_it_left_at_the_target_when_it_is_looked_up(world: Wo
 
 
 def test_next_run_publishes_before_it_reads_when_a_run_died_after_its_commit(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.patch.setattr(FileSink, "publish", die)
+    monkeypatch.setattr(FileSink, "publish", die)
     with pytest.raises(KilledError):
         world.run()
     died = world.seen, len(world.watermarks.latest(JOB).unpublished)
     found = world.watermarks.doctor(JOB)
-    world.patch.undo()
+    monkeypatch.undo()
 
     with IncrementalJob(world.watermarks, JOB, "jr_2"):
         resumed = world.seen
@@ -141,9 +111,9 @@ def test_next_run_publishes_before_it_reads_when_a_run_died_after_its_commit(
 
 
 def test_rows_are_there_once_when_the_older_attempt_goes_on_after_the_newer_has_committed(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    older = world.begin("jr_1")
+    older = world.job("jr_1").__enter__()
     rows = older.rows_since(pd.DataFrame({"id": world.source}), "id")
     older.freeze()
     world.run("jr_1")
@@ -154,10 +124,10 @@ def test_rows_are_there_once_when_the_older_attempt_goes_on_after_the_newer_has_
     assert (world.seen, world.staged) == ([1, 2, 3], [])
 
 
-def test_rows_are_there_once_when_both_attempts_had_staged_before_either_committed(world: World) -> None:
-    older = world.begin("jr_1")
+def test_rows_are_there_once_when_both_attempts_had_staged_before_either_committed(world: DirectoryCopy) -> None:
+    older = world.job("jr_1").__enter__()
     world.stage(older)
-    newer = world.begin("jr_1")
+    newer = world.job("jr_1").__enter__()
     world.stage(newer)
 
     outcomes = newer.commit(), older.commit()
@@ -166,23 +136,25 @@ def test_rows_are_there_once_when_both_attempts_had_staged_before_either_committ
     assert (world.seen, world.staged) == ([1, 2, 3], [])
 
 
-def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(world: World) -> None:
-    older = world.begin("jr_1")
+def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = world.job("jr_1").__enter__()
     world.stage(older)
-    newer = world.begin("jr_1")
+    newer = world.job("jr_1").__enter__()
     world.stage(newer)
-    world.patch.setattr(FileSink, "publish", die)
+    monkeypatch.setattr(FileSink, "publish", die)
     with pytest.raises(KilledError):
         newer.commit()
-    world.patch.undo()
+    monkeypatch.undo()
 
     older.commit()
 
     assert (world.seen, world.staged) == ([1, 2, 3], [])
 
 
-def test_staged_folder_goes_when_the_run_fails(world: World) -> None:
-    job = world.begin()
+def test_staged_folder_goes_when_the_run_fails(world: DirectoryCopy) -> None:
+    job = world.job().__enter__()
     world.stage(job)
     staged = len(world.staged)
 
@@ -191,8 +163,8 @@ def test_staged_folder_goes_when_the_run_fails(world: World) -> None:
     assert (staged, world.staged, world.seen) == (2, [], [])
 
 
-def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(world: World) -> None:
-    job = world.begin("jr_1")
+def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(world: DirectoryCopy) -> None:
+    job = world.job("jr_1").__enter__()
     world.stage(job)
 
     world.run("jr_1")
@@ -200,10 +172,10 @@ def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(wo
     assert (world.seen, world.staged) == ([1, 2, 3], [])
 
 
-def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_write(world: World) -> None:
+def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_write(world: DirectoryCopy) -> None:
     """As the text of ChangedObjectError advises: the dropped batch had 1 and 2, of which 2 has become 22."""
     world.source = [1, 2]
-    job = world.begin("jr_1")
+    job = world.job("jr_1").__enter__()
     world.stage(job)
     world.watermarks.discard_plan(JOB, why="2 was wrong")
     world.source = [1, 22]
@@ -213,16 +185,18 @@ def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_writ
     assert (world.seen, world.staged) == ([1, 22], [])
 
 
-def test_batch_is_committed_and_the_error_says_so_when_it_cannot_be_published(world: World) -> None:
+def test_batch_is_committed_and_the_error_says_so_when_it_cannot_be_published(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(sink: FileSink, *_: Any) -> None:
         raise TargetError(sink.target.uri(""), "s3:PutObject: AccessDenied")
 
-    world.patch.setattr(FileSink, "publish", refuse)
+    monkeypatch.setattr(FileSink, "publish", refuse)
     with pytest.raises(UnpublishedError, match="version 1 is committed"):
         world.run("jr_1")
     with pytest.raises(UnpublishedError), IncrementalJob(world.watermarks, JOB, "jr_2"):
         raise AssertionError("a run began that left committed rows unseen")
-    world.patch.undo()
+    monkeypatch.undo()
 
     world.source = [4]
     world.run("jr_3")
@@ -231,12 +205,12 @@ def test_batch_is_committed_and_the_error_says_so_when_it_cannot_be_published(wo
 
 
 def test_run_goes_on_and_warns_when_the_staged_folder_cannot_be_cleared(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(sink: FileSink, *_: Any) -> None:
         raise TargetError(sink.target.uri(""), "s3:DeleteObject: AccessDenied")
 
-    world.patch.setattr(FileSink, "clear", refuse)
+    monkeypatch.setattr(FileSink, "clear", refuse)
 
     world.run()
 
@@ -244,11 +218,13 @@ def test_run_goes_on_and_warns_when_the_staged_folder_cannot_be_cleared(
     assert "event=staging_left job=repairs" in caplog.text
 
 
-def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(world: World) -> None:
-    world.patch.setattr(FileSink, "publish", die)
+def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSink, "publish", die)
     with pytest.raises(KilledError):
         world.run()
-    world.patch.undo()
+    monkeypatch.undo()
     for path in world.staging.rglob("*"):
         if path.is_file():
             path.unlink()
@@ -263,13 +239,15 @@ def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(w
     assert world.seen == [1, 2, 3, 4]
 
 
-def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(world: World) -> None:
+def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.run("jr_1")
-    world.patch.setattr(FileSink, "publish", die)
+    monkeypatch.setattr(FileSink, "publish", die)
     world.source = [4]
     with pytest.raises(KilledError):
         world.run("jr_2")
-    world.patch.undo()
+    monkeypatch.undo()
     world.watermarks.rewind(JOB, to_version=1, why="4 was wrong")
     world.source = [5]
 
@@ -279,7 +257,7 @@ def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_publ
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])
-def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: World, mode: Any) -> None:
+def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: DirectoryCopy, mode: Any) -> None:
     world.run("jr_0", partition_by=["id"])
     for rows in ([7, 8, 9], [7, 8]):
         with IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode) as job:
@@ -290,7 +268,7 @@ def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: World, m
     assert days == ["day=7", "day=8"]
 
 
-def test_write_is_refused_when_the_next_run_would_read_it(world: World, tmp_path: Path) -> None:
+def test_write_is_refused_when_the_next_run_would_read_it(world: DirectoryCopy, tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "a.csv").write_text("id\n1\n")
 
@@ -300,7 +278,7 @@ def test_write_is_refused_when_the_next_run_would_read_it(world: World, tmp_path
     assert not (tmp_path / "landing" / "raw").exists()
 
 
-def test_write_is_refused_when_the_target_is_not_ours(world: World) -> None:
+def test_write_is_refused_when_the_target_is_not_ours(world: DirectoryCopy) -> None:
     world.target.mkdir()
     (world.target / "a.parquet").write_bytes(b"x")
 
@@ -309,7 +287,7 @@ def test_write_is_refused_when_the_target_is_not_ours(world: World) -> None:
 
 
 @pytest.mark.parametrize("columns", ["day", ["week"]])
-def test_write_is_refused_when_it_is_to_be_parted_by_no_column(world: World, columns: Any) -> None:
+def test_write_is_refused_when_it_is_to_be_parted_by_no_column(world: DirectoryCopy, columns: Any) -> None:
     with pytest.raises(InvalidValueError, match="partition_by"):
         world.run(partition_by=columns)
 
@@ -317,7 +295,9 @@ def test_write_is_refused_when_it_is_to_be_parted_by_no_column(world: World, col
 VALUES = ["a b", "a/b", "a:b", "50%", "ü", None, "x=y", "{1}"]
 
 
-def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(world: World, spark: Any, tmp_path: Path) -> None:
+def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(
+    world: DirectoryCopy, spark: Any, tmp_path: Path
+) -> None:
     frame = pd.DataFrame({"id": range(len(VALUES)), "kind": VALUES})
     spark.createDataFrame(list(zip(range(len(VALUES)), VALUES, strict=True)), "id long, kind string").write.partitionBy(
         "kind"
@@ -332,7 +312,7 @@ def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(world: Wor
     assert found == set(zip(range(len(VALUES)), VALUES, strict=True))
 
 
-def test_rows_are_parted_and_read_back_when_spark_writes_them(world: World, spark: Any) -> None:
+def test_rows_are_parted_and_read_back_when_spark_writes_them(world: DirectoryCopy, spark: Any) -> None:
     def run(low: int, high: int) -> None:
         rows = spark.range(low, high).selectExpr("id", "date_add(date'2026-11-20', int(id)) AS import_date")
         with IncrementalJob(world.watermarks, JOB) as job:
@@ -347,7 +327,9 @@ def test_rows_are_parted_and_read_back_when_spark_writes_them(world: World, spar
     assert sorted(row.id for row in spark.read.parquet(str(world.target)).collect()) == [0, 1, 2, 3, 4]
 
 
-def test_information_of_a_run_is_logged_once_when_it_publishes(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_information_of_a_run_is_logged_once_when_it_publishes(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
 
     world.run()

@@ -16,68 +16,48 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
+from tests.support.directory_copy import JOB, DirectoryCopy
 from tests.support.steps import KilledError
 
-JOB = "repairs"
 WHY: Any = {"why": "rows of a test were among them"}
 
 
-class World:
-    """A job that copies numbers to a directory, one more in each run."""
-
-    def __init__(self, watermarks: Watermarks, folder: Path) -> None:
-        self.watermarks, self.target = watermarks, folder / "raw"
-        self.source: list[int] = []
-
-    def job(self) -> IncrementalJob:
-        return IncrementalJob(self.watermarks, JOB, f"jr_{len(self.source)}")
-
-    def run(self, *new: int) -> None:
-        self.source += new
-        with self.job() as job:
-            job.write(job.rows_since(pd.DataFrame({"id": self.source}), "id"), str(self.target))
-
-    @property
-    def seen(self) -> list[int]:
-        files = [path for path in self.target.rglob("*") if path.is_file()]
-        return sorted(row for path in files for row in pd.read_parquet(path)["id"])
-
-
 @pytest.fixture
-def world(watermarks: Watermarks, tmp_path: Path) -> World:
-    world = World(watermarks, tmp_path)
+def world(watermarks: Watermarks, tmp_path: Path) -> DirectoryCopy:
+    world = DirectoryCopy(watermarks, tmp_path)
+    world.source = []
     for row in (1, 2, 3):
-        world.run(row)
+        world.run_with(row)
     return world
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["rewind", "reset"])
-def test_rows_are_at_the_target_once_when_a_decision_took_them_back(world: World, whole: bool) -> None:
+def test_rows_are_at_the_target_once_when_a_decision_took_them_back(world: DirectoryCopy, whole: bool) -> None:
     if whole:
         world.watermarks.reset(JOB, retract=True, **WHY)
     else:
         world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
     decided = world.seen
 
-    with world.job():
+    with world.job("jr_again"):
         begun = world.seen
-    world.run(4)
+    world.run_with(4)
 
     assert (decided, begun, world.seen) == ([1, 2, 3], [] if whole else [1], [1, 2, 3, 4])
 
 
 def test_rows_stay_and_their_target_is_named_when_nothing_is_taken_back(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.watermarks.rewind(JOB, to_version=1, **WHY)
-    world.run(4)
+    world.run_with(4)
 
     assert world.seen == [1, 2, 2, 3, 3, 4]
     assert f"event=output_kept job=repairs versions=2-3 targets=file://{world.target}" in caplog.text
 
 
 def test_next_run_takes_back_when_the_process_died_after_the_decision(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
 
@@ -85,22 +65,24 @@ def test_next_run_takes_back_when_the_process_died_after_the_decision(
         raise KilledError
 
     monkeypatch.setattr(FileSink, "retract", die)
-    with pytest.raises(KilledError), world.job():
+    with pytest.raises(KilledError), world.job("jr_again"):
         raise AssertionError("it has begun")
     monkeypatch.undo()
-    world.run()
+    world.run("jr_again")
 
     assert world.seen == [1, 2, 3]
 
 
-def test_no_run_plans_when_what_was_taken_back_cannot_be_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_run_plans_when_what_was_taken_back_cannot_be_deleted(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
 
     def refuse(sink: FileSink, *_: Any) -> None:
         raise TargetError(sink.name, "s3:DeleteObject is not allowed.")
 
     monkeypatch.setattr(FileSink, "retract", refuse)
-    with pytest.raises(RetractionError, match="versions 2 to 3 left at") as raised, world.job():
+    with pytest.raises(RetractionError, match="versions 2 to 3 left at") as raised, world.job("jr_again"):
         raise AssertionError("it has begun")
     monkeypatch.undo()
     head = world.watermarks.latest(JOB)
@@ -109,36 +91,36 @@ def test_no_run_plans_when_what_was_taken_back_cannot_be_deleted(world: World, m
     assert (head.claim, head.plan, world.seen) == (None, None, [1, 2, 3])
 
 
-def test_file_is_deleted_again_when_a_late_copy_brought_it_back(world: World, clock: Clock) -> None:
+def test_file_is_deleted_again_when_a_late_copy_brought_it_back(world: DirectoryCopy, clock: Clock) -> None:
     late = {path.name: path.read_bytes() for path in world.target.iterdir()}
     world.watermarks.reset(JOB, retract=True, **WHY)
-    world.run()
+    world.run("jr_again")
     for name, data in late.items():
         (world.target / name).write_bytes(data)
 
-    world.run(4)
+    world.run_with(4)
     again, listed = world.seen, len(world.watermarks.latest(JOB).retracting)
     clock.move(seconds=COPY_LASTS.total_seconds() + 1)
-    world.run(5)
+    world.run_with(5)
 
     assert (again, listed) == ([1, 2, 3, 4], 1)
     assert (world.seen, world.watermarks.latest(JOB).retracting) == ([1, 2, 3, 4, 5], ())
 
 
-def test_nobody_goes_back_to_a_version_when_its_output_was_taken_back(world: World) -> None:
+def test_nobody_goes_back_to_a_version_when_its_output_was_taken_back(world: DirectoryCopy) -> None:
     world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
-    world.run()
+    world.run("jr_again")
 
     for version in (2, 3):
         with pytest.raises(RetractedError, match="Rewind to version 1 or before"):
             world.watermarks.rewind(JOB, to_version=version, **WHY)
     world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
-    world.run(4)
+    world.run_with(4)
 
     assert world.seen == [1, 2, 3, 4]
 
 
-def test_versions_are_refused_for_one_context_as_well_when_their_output_is_gone(world: World) -> None:
+def test_versions_are_refused_for_one_context_as_well_when_their_output_is_gone(world: DirectoryCopy) -> None:
     world.watermarks.reset(JOB, retract=True, **WHY)
 
     with pytest.raises(RetractedError, match="Reset the job"):
@@ -146,7 +128,7 @@ def test_versions_are_refused_for_one_context_as_well_when_their_output_is_gone(
 
 
 def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without retract, too: its rows come again, and nobody can tell which of them are there."""
     publish = FileSink.publish
@@ -157,30 +139,30 @@ def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
 
     monkeypatch.setattr(FileSink, "publish", published_and_died)
     with pytest.raises(KilledError):
-        world.run(4)
+        world.run_with(4)
     monkeypatch.undo()
 
     world.watermarks.rewind(JOB, to_version=3, **WHY)
-    world.run()
+    world.run("jr_again")
 
     assert world.seen == [1, 2, 3, 4]
     with pytest.raises(RetractedError):
         world.watermarks.rewind(JOB, to_version=4, **WHY)
 
 
-def test_other_jobs_and_other_files_stay_when_one_job_takes_back(world: World) -> None:
+def test_other_jobs_and_other_files_stay_when_one_job_takes_back(world: DirectoryCopy) -> None:
     with IncrementalJob(world.watermarks, "parking", "jr_1") as other:
         other.write(other.rows_since(pd.DataFrame({"id": [70]}), "id"), str(world.target))
     pd.DataFrame({"id": [80]}).to_parquet(world.target / "by-hand.parquet")
 
     world.watermarks.reset(JOB, retract=True, **WHY)
-    with world.job():
+    with world.job("jr_again"):
         pass
 
     assert world.seen == [70, 80]
 
 
-def test_retraction_is_refused_when_it_is_of_one_context(world: World) -> None:
+def test_retraction_is_refused_when_it_is_of_one_context(world: DirectoryCopy) -> None:
     for decide in (
         lambda **given: world.watermarks.reset(JOB, **given),
         lambda **given: world.watermarks.rewind(JOB, to_version=1, **given),
@@ -191,7 +173,7 @@ def test_retraction_is_refused_when_it_is_of_one_context(world: World) -> None:
     assert world.watermarks.latest(JOB).version == 3
 
 
-def test_retraction_is_refused_when_a_target_cannot_give_back_what_it_has(world: World) -> None:
+def test_retraction_is_refused_when_a_target_cannot_give_back_what_it_has(world: DirectoryCopy) -> None:
     run = world.watermarks.begin(JOB, "jr_4")
     run.freeze({"rows": {}}, {"rows": {}})
     table = Output("delta", "file:///lake/repairs", "", "", "0", run.batch_id.epoch, run.batch_id.version, run.fence)
@@ -234,7 +216,7 @@ def test_retraction_is_refused_when_rows_of_a_table_have_no_batch(watermarks: Wa
     assert watermarks.latest(JOB).version == 1
 
 
-def test_batch_column_is_refused_when_the_target_has_files(world: World) -> None:
+def test_batch_column_is_refused_when_the_target_has_files(world: DirectoryCopy) -> None:
     with (
         pytest.raises(InvalidValueError, match="names of files hold their batch"),
         IncrementalJob(world.watermarks, JOB, "jr_9") as job,
@@ -244,9 +226,9 @@ def test_batch_column_is_refused_when_the_target_has_files(world: World) -> None
     assert world.seen == [1, 2, 3]
 
 
-def test_nothing_is_logged_when_nothing_was_taken_back(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_when_nothing_was_taken_back(world: DirectoryCopy, caplog: pytest.LogCaptureFixture) -> None:
     world.watermarks.rewind(JOB, to_version=3, retract=True, **WHY)
 
-    world.run(4)
+    world.run_with(4)
 
     assert (caplog.text, world.watermarks.latest(JOB).retracting) == ("", ())

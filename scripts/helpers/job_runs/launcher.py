@@ -66,7 +66,7 @@ class Launcher:
         self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
         self._told_to_end = told_to_end
         self._run = run
-        self._lease = Lease(self._records, run, scheduler.clock, engine.lease_seconds)
+        self._lease = Lease(self._records, run, scheduler.clock, engine.lease_seconds, timer)
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -42,7 +41,7 @@ class Lease:
         run: RunRecord,
         clock: Callable[[], datetime],
         seconds: float,
-        timer: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float],
     ) -> None:
         self.run, self._records, self._clock, self._timer = run, records, clock, timer
         self._seconds = seconds
