@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from shlex import quote
 
 DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
@@ -570,6 +571,23 @@ class SourceChangedError(SourceError):
         super().__init__(
             now, f"context {context!r} remembers {before!r}. Give the new source a transformation_ctx of its own."
         )
+
+
+class SourceReplacedError(SourceChangedError):
+    """A context that remembers another table than the one given, or the same name for a table made anew."""
+
+    def __init__(self, job_id: str, context: str, before: str, now: str) -> None:
+        super().__init__(context, before, now)
+        self.job_id = job_id
+        named = f"{quote(job_id)} --context {quote(context)}"
+        remedy = (
+            f"Source {now!r}: context {context!r} of job {job_id!r} remembers {before!r}, and rows below the watermark "
+            "of another table would never be read. For another source, give it a transformation_ctx of its own. To "
+            f"read this table from the beginning, run `watermarks reset {named} --why TEXT`. If it holds the same rows "
+            f"as before, as after a move, keep the watermark: `watermarks set {named} source:null= --why TEXT`."
+        )
+        # The class above knows one remedy only: a context of its own.
+        self.args = (remedy,)
 
 
 class SourceBehindError(SourceError):

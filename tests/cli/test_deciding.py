@@ -265,6 +265,18 @@ def test_cursor_is_set_as_its_column_is_when_a_context_is_named(run: Command, wa
     assert watermarks.gaps(job, "repairs") == [(SECOND, datetime(2026, 3, 5, tzinfo=timezone.utc))]
 
 
+def test_source_is_forgotten_and_the_cursor_kept_when_the_command_of_the_error_is_run(
+    run: Command, watermarks: Watermarks, job: str
+) -> None:
+    watermarks.set_watermark(job, {"source": {"table": "repairs"}}, transformation_ctx="repairs", why="a table")
+    before = watermarks.get_watermark_values(job)["repairs"]
+
+    done = run(watermarks, "set", job, "--context", "repairs", "source:null=", "--why", "moved", "--yes")
+
+    assert done.exit_code == 0
+    assert watermarks.get_watermark_values(job)["repairs"] == before | {"source": None}
+
+
 def test_job_is_made_when_a_watermark_is_set_before_its_first_run(run: Command, watermarks: Watermarks) -> None:
     cursor = ["--context", "rows", "--cursor-column", "id", "--type", "bigint"]
 

@@ -97,12 +97,16 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
 
     catalogue = parsed(database, database.catalogue(parts))
     clock = parsed(database, database.as_row(now=database.now, nulls="0"))
+    identity = parsed(database, database.identity(parts))
     few = parsed(database, database.count_up_to(10, database.table(["s", "t"]), "1 = 1"))
 
     assert [column.alias for column in catalogue.expressions] == ["column_name", "declared", "indexed", "nullable"]
+    assert [column.alias for column in identity.expressions] == [
+        "database_name", "schema_name", "table_name", "table_oid",
+    ]  # fmt: skip
     assert [column.alias for column in clock.expressions] == ["now", "nulls"]
     assert few.find(exp.Count) is not None
-    assert "park'ing" not in database.catalogue(parts)
+    assert "park'ing" not in database.catalogue(parts) + database.identity(parts)
 
 
 @UNRUN

@@ -119,6 +119,10 @@ BUILT = [
         ["'landed'", "'s3://a/'", "'s3://b/'", "transformation_ctx of its own"],
     ),
     (
+        errors.SourceReplacedError("park ing", "repairs", "table a", "table b"),
+        ["'park ing'", "'table a'", "'table b'", "reset 'park ing' --context repairs", "repairs source:null="],
+    ),
+    (
         errors.SourceBehindError("public.repairs", "repairs", "clock"),
         ["'public.repairs'", "clock is behind the watermark of context 'repairs'", "Read from the primary", "rewind"],
     ),
@@ -169,6 +173,7 @@ FAMILIES = [
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
+            "SourceReplacedError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",

@@ -12,6 +12,7 @@ from scripts.helpers.batch.strategies import RowRequest
 from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import KIND, IdBlock
+from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.spark_frames import as_source
@@ -58,6 +59,7 @@ class RowPlanning:
         else:
             window = RowWindow.from_plan(settled, names, request.context)
             chosen.check_replay(window)
+            check_same_plan(settled, rows, batch.run.job_id)
         if not context:
             return rows.rows(window)
         planned: Mapping[str, Any]

@@ -146,7 +146,7 @@ class Saving(Strategy):
 
     def window(self, request: RowRequest) -> RowWindow:
         """Return the window past the watermark."""
-        return _new_rows(request)
+        return _new_rows(request, self.run.job_id)
 
     def rows_state(self, request: RowRequest, window: RowWindow) -> Mapping[str, Any]:
         """Return the watermark that follows, with what is covered."""
@@ -196,7 +196,7 @@ class Paused(Strategy):
 
     def window(self, request: RowRequest) -> RowWindow:
         """Return the window past the watermark."""
-        return _new_rows(request)
+        return _new_rows(request, self.run.job_id)
 
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return what is new. Messages are let go at the end, for a run that saves."""
@@ -249,7 +249,9 @@ class RangeAgain(Strategy):
     def window(self, request: RowRequest) -> RowWindow:
         """Return the window between the watermarks of both ends."""
         until = self.run.until(request.context)
-        return window_between(request.rows, request.names, request.before, until, request.chosen, request.context)
+        return window_between(
+            request.rows, request.names, request.before, until, request.chosen, request.context, self.run.job_id
+        )
 
     def reach(self, context: str) -> Reach:
         """Return both ends of the range."""
@@ -306,13 +308,14 @@ def begin(given: Beginning) -> Strategy:
     return Disabled.begin(given)
 
 
-def _new_rows(request: RowRequest) -> RowWindow:
+def _new_rows(request: RowRequest, job_id: str) -> RowWindow:
     return plan_window(
         request.rows,
         request.names,
         now=request.clock(),
         state=request.before,
         context=request.context,
+        job_id=job_id,
         **request.options,
     )
 

@@ -20,6 +20,8 @@ WHOLE_TYPES = ("tinyint", "smallint", "mediumint", "int", "integer")
 TEXT_TYPES = ("char", "text", "clob")
 CATALOGUE = NAME, TYPE, INDEXED, NULLABLE = "column_name", "declared", "indexed", "nullable"
 """Columns of a catalogue query."""
+IDENTITY = DATABASE, SCHEMA, TABLE, OID = "database_name", "schema_name", "table_name", "table_oid"
+"""Columns of an identity query."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Database(Dialect):
     """What follows a SELECT that reads no table."""
     encoding = "utf-8"
     """What the hex digits of a text stand for."""
+    cluster = ""
+    """Query for what tells this cluster of servers from others, if there is one; a user may not be allowed to ask."""
     system_columns: Mapping[str, TableColumn] = MappingProxyType({})
     """Columns that every table has and neither its catalogue nor ``*`` shows."""
 
@@ -177,6 +181,13 @@ class Database(Dialect):
         """Return the query for a table's columns: name, declared type, indexed (1, 0, NULL: unknown), nullable."""
         raise NotImplementedError
 
+    def identity(self, parts: Sequence[str]) -> str:
+        """Return the query for which table it is: database, schema and name as the server has them, and its number.
+
+        The number is NULL unless the server gives a table that is made anew another one.
+        """
+        raise NotImplementedError
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {predicate} LIMIT {limit}) few"
@@ -195,6 +206,7 @@ class PostgreSQL(Database):
     options = MappingProxyType({"prepareThreshold": "-1"})
     """Values in binary, which the driver reads in two thirds of the time that text takes it."""
     now = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+    cluster = "SELECT CAST(system_identifier AS text) AS cluster FROM pg_control_system()"
 
     def serves(self, column: CursorColumn) -> bool:
         """Tell whether an index serves; one of texts that sorts by bytes does."""
@@ -256,6 +268,16 @@ class PostgreSQL(Database):
             f" CASE WHEN a.attnotnull THEN 0 ELSE 1 END AS {NULLABLE}"
             " FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid"
             f" WHERE a.attrelid = to_regclass({self.text(self.table(parts))}) AND a.attnum > 0 AND NOT a.attisdropped"
+        )
+
+    def identity(self, parts: Sequence[str]) -> str:
+        """Return the query for which table it is; views are dropped and made anew without a loss, so by name only."""
+        return (
+            f"SELECT CAST(current_database() AS text) AS {DATABASE}, CAST(n.nspname AS text) AS {SCHEMA},"
+            f" CAST(r.relname AS text) AS {TABLE},"
+            f" CASE WHEN r.relkind IN ('r', 'p') THEN CAST(r.oid AS text) END AS {OID}"
+            " FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace"
+            f" WHERE r.oid = to_regclass({self.text(self.table(parts))})"
         )
 
 
@@ -320,6 +342,15 @@ class MySQL(Database):
             " FROM information_schema.COLUMNS c JOIN information_schema.TABLES t"
             " ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME"
             f" WHERE c.TABLE_SCHEMA = {schema} AND c.TABLE_NAME = {self.text(parts[-1])}"
+        )
+
+    def identity(self, parts: Sequence[str]) -> str:
+        """Return the query for which table it is; a schema is a database there, and no number outlives an ALTER."""
+        schema = self.text(parts[-2]) if len(parts) > 1 else "DATABASE()"
+        return (
+            f"SELECT NULL AS {DATABASE}, t.TABLE_SCHEMA AS {SCHEMA}, t.TABLE_NAME AS {TABLE}, NULL AS {OID}"
+            " FROM information_schema.TABLES t"
+            f" WHERE t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = {self.text(parts[-1])}"
         )
 
 
@@ -418,6 +449,15 @@ class SQLServer(Database):
             f" JOIN sys.objects o ON o.object_id = c.object_id WHERE c.object_id = OBJECT_ID({table})"
         )
 
+    def identity(self, parts: Sequence[str]) -> str:
+        """Return the query for which table it is."""
+        table = f"CAST({self.text(self.table(parts))} AS nvarchar(4000))"
+        return (
+            f"SELECT DB_NAME() AS {DATABASE}, s.name AS {SCHEMA}, o.name AS {TABLE}, NULL AS {OID}"
+            " FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id"
+            f" WHERE o.object_id = OBJECT_ID({table})"
+        )
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT TOP ({limit}) 1 AS one FROM {table} WHERE {predicate}) few"
@@ -492,6 +532,15 @@ class Oracle(Database):
             f" FROM ALL_TAB_COLUMNS c WHERE c.OWNER = {owner} AND c.TABLE_NAME = {names[-1]}"
         )
 
+    def identity(self, parts: Sequence[str]) -> str:
+        """Return the query for which table it is."""
+        names = [f"UTL_RAW.CAST_TO_VARCHAR2({self.text(part)})" for part in parts]
+        owner = names[-2] if len(names) > 1 else "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
+        return (
+            f"SELECT SYS_CONTEXT('USERENV', 'DB_NAME') AS {DATABASE}, {owner} AS {SCHEMA}, {names[-1]} AS {TABLE},"
+            f" NULL AS {OID} FROM DUAL"
+        )
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return (
@@ -560,6 +609,13 @@ class SQLite(Database):
             f" WHERE l.partial = 0 AND i.seqno = 0 AND i.cid = c.cid) THEN 1 ELSE 0 END AS {INDEXED},"
             f' CASE WHEN c."notnull" = 1 THEN 0 ELSE 1 END AS {NULLABLE}'
             f" FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') AND m.name = {table}"
+        )
+
+    def identity(self, parts: Sequence[str]) -> str:
+        """Return the query for which table it is: the database is a file, which the URL names."""
+        return (
+            f"SELECT NULL AS {DATABASE}, NULL AS {SCHEMA}, m.name AS {TABLE}, NULL AS {OID} FROM sqlite_master m"
+            f" WHERE m.type IN ('table', 'view') AND m.name = {self.text(parts[-1])}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -13,6 +14,7 @@ from dateutil.parser import isoparse
 from scripts.helpers.databases.connection import ask, typed_errors
 from scripts.helpers.databases.dialects import (
     CATALOGUE,
+    IDENTITY,
     Database,
     MariaDB,
     MySQL,
@@ -23,7 +25,7 @@ from scripts.helpers.databases.dialects import (
     TableColumn,
 )
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import Facts, named_zone
@@ -78,6 +80,9 @@ class JdbcTable:
         lie far from the others, such as at a stamp of 1970.
     zone
         Zone whose wall clock the columns without zone are stamped with.
+    remade
+        The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
+        name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
 
     Notes
     -----
@@ -94,7 +99,9 @@ class JdbcTable:
         properties: Mapping[str, str] | None = None,
         partitions: int | None = None,
         zone: str = "UTC",
+        remade: bool = False,
     ) -> None:
+        self._remade = remade
         self._database = database_of(url)
         parts = table.split(".") if isinstance(table, str) else list(table)
         self.name = f"{self._database.name} table {'.'.join(parts)}"
@@ -130,6 +137,22 @@ class JdbcTable:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
         self._forget()
         return tuple(self._queries.column(name, strings) for name in names)
+
+    def identity(self) -> dict[str, str]:
+        """Return which table it is: server, database, schema and table, as far as the database has them.
+
+        PostgreSQL adds the table's ``oid``, and the ``cluster`` if this user may read its system identifier.
+        """
+        names = ("database", "schema", "table", "oid")
+        found: dict[str, str | None] = {}
+        for row in self._query(self._database.identity(self._parts), IDENTITY):
+            found = dict(zip(names, row, strict=True))
+        if self._remade:
+            found["oid"] = None
+        else:
+            found["cluster"] = self._cluster
+        known = {name: value for name, value in found.items() if value is not None}
+        return {**place_of(self._options["url"]), **known}
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the database, in one query, for its clock, the last cursor value at `low` or past it, and NULLs."""
@@ -199,6 +222,19 @@ class JdbcTable:
             )
         return TableQueries(self._database, self._parts, {**catalogue, **self._database.system_columns})
 
+    @cached_property
+    def _cluster(self) -> str | None:
+        if not self._database.cluster:
+            return None
+        try:
+            ((found,),) = self._query(self._database.cluster, ["cluster"])
+        except SourceUnavailableError:
+            raise
+        except SourceError as error:
+            logger.debug("event=cluster_unknown source=%s error=%s", self.name, type(error).__name__)
+            return None
+        return str(found)
+
     def _forget(self) -> None:
         """Ask the catalogue again at the next need: each plan sees the table as it is.
 
@@ -258,6 +294,24 @@ class JdbcTable:
     def _query(self, query: str, names: Sequence[str]) -> list[Any]:
         with self.typed_errors():
             return ask(self._spark, self._options, query, names)
+
+
+def place_of(url: str) -> dict[str, str]:
+    """Return the server that a JDBC URL leads to, or SQLite's file, without user and password; nothing if untold.
+
+    >>> place_of("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
+    {'server': 'db.example:5432'}
+    >>> place_of("jdbc:sqlite:/tmp/copy-17/shop.db")
+    {'database': 'shop.db'}
+    """
+    file = re.match(r"jdbc:sqlite:([^?]+)", url, re.IGNORECASE)
+    # Without its folder: a file that is fetched for each run lies in another one each time.
+    if file is not None:
+        return {"database": file[1].replace("\\", "/").rpartition("/")[2]}
+    found = re.match(r"jdbc:[\w:]+?[/\w]*@?//([^/;?]+)|jdbc:oracle:thin:[^@]*@([^/;?]+)", url, re.IGNORECASE)
+    server = "(" if found is None else (found[1] or found[2]).rpartition("@")[2]
+    # A description in brackets, as Oracle's, may hold anything.
+    return {} if "(" in server else {"server": server}
 
 
 def database_of(url: str) -> Database:

@@ -13,6 +13,7 @@ from typing import Any
 
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier
+from scripts.helpers.rows.identity import check_same_source, identity_of
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import Facts, RowSource
 from scripts.helpers.rows.window import Nulls, RowWindow, check_same_cursor, check_types, precedes, read_bound
@@ -27,6 +28,7 @@ def plan_window(
     now: datetime,
     state: Mapping[str, Any] | None = None,
     context: str = "rows",
+    job_id: str = "JOB",
     **options: Any,
 ) -> RowWindow:
     """Find the window of rows that are new, by one query over the rows past the watermark.
@@ -49,6 +51,8 @@ def plan_window(
         What an earlier `RowWindow.state_after` returned; None on a first run.
     context
         Name of the source inside its job, for messages.
+    job_id
+        The job, for the commands that errors name.
     **options
         See `options.RowOptions`.
 
@@ -59,6 +63,8 @@ def plan_window(
         does not fit, or `high` before the watermark.
     SourceChangedError
         The state is that of other columns or of files.
+    SourceReplacedError
+        The state is that of another table, or of one that was dropped and made anew.
     SourceBehindError
         The source's clock is behind the watermark.
     """
@@ -66,6 +72,7 @@ def plan_window(
     columns = source.columns(names, chosen.strings)
     chosen.check(columns)
     low, start = _ends(columns, state, chosen, context)
+    identity = check_same_source(state or {}, identity_of(source), context, job_id)
     asked = None if chosen.high is None else _from_caller(columns, chosen.high, "high")
     if asked is not None and low is not None and precedes(asked, low, descending=chosen.descending):
         raise CursorError(
@@ -95,7 +102,7 @@ def plan_window(
         high = _up_to(asked, last, columns, chosen, "one step past the last row")
     # A first run has nothing to read again: it starts at the very beginning, or where it was told to.
     lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
-    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start)
+    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity)
 
 
 def _ends(
@@ -291,6 +298,7 @@ def window_between(
     until: Mapping[str, Any],
     options: RowOptions,
     context: str,
+    job_id: str = "JOB",
 ) -> RowWindow:
     """Return the window from one watermark to a later one: what the runs between them took, as it is there now.
 
@@ -310,6 +318,8 @@ def window_between(
     SourceChangedError, CursorError
         A watermark is that of other columns, of files, or of another type or order; an option does not fit, or
         is an upper bound, which a range has of its own; or there are NULLs, and nothing was said about them.
+    SourceReplacedError
+        The later watermark is that of another table.
     """
     for name in ("high", "settled"):
         if getattr(options, name) not in (None, False):
@@ -322,6 +332,7 @@ def window_between(
         if state is not None:
             check_same_cursor(state, names, context)
             check_types(columns, state.get("type"))
+    check_same_source(until, identity_of(source), context, job_id)
     if before is not None and bool(before.get("descending")) != bool(until.get("descending")):
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
     low = until.get("start") if before is None else before.get("value")

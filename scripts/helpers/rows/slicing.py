@@ -14,6 +14,7 @@ from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.rows.coverage import origin_of
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, range_end
 from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, SECOND, Bound, Cursor, CursorColumn, earlier
+from scripts.helpers.rows.identity import identity_of
 
 if TYPE_CHECKING:
     from scripts.helpers.rows.sources import Facts, RowSource
@@ -187,6 +188,10 @@ class SliceSource:
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns of the source."""
         return self.source.columns(names, strings)
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return what the source says of itself; nothing once the slice was read."""
+        return None if self.is_done else identity_of(self.source)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the source; BoundsError if rows of the slice may still come."""

@@ -48,7 +48,11 @@ class Facts:
 
 
 class RowSource(Protocol):
-    """A table or query that `rows_since` reads."""
+    """A table or query that `rows_since` reads.
+
+    A source that can tell which table it is has a method ``identity()`` as well. It returns a map of names to texts
+    and whole numbers, such as server, database, schema and table, or None; see `rows.identity`.
+    """
 
     name: str
     """For messages and logs; holds no credentials."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list
 from scripts.helpers.rows.dialect import Dialect
+from scripts.helpers.rows.identity import remembered
 
 Nulls = Literal["raise", "include", "exclude"]
 NOTHING, EVERYTHING = "1 = 0", "1 = 1"
@@ -24,7 +25,7 @@ class RowWindow:
     all; then the watermark stays as it is. A compound cursor has a value for each column and
     compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
     `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
-    row, whatever its cursor.
+    row, whatever its cursor. `source` is what the source says of itself (see `identity`).
 
     Examples
     --------
@@ -44,6 +45,7 @@ class RowWindow:
     descending: bool = False
     start: Bound | None = None
     whole: bool = False
+    source: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def is_empty(self) -> bool:
@@ -146,6 +148,7 @@ class RowWindow:
             nulls=plan.get("nulls", "raise"),
             descending=plan.get("descending") is True,
             start=read_bound(plan.get("start"), columns),
+            source=remembered(plan),
         )
 
     @property
@@ -168,6 +171,8 @@ class RowWindow:
         identity = {"kind": "rows", "cursor_column": names, "type": types}
         if self.descending:
             identity["descending"] = True
+        if self.source:
+            identity["source"] = dict(self.source)
         return identity
 
     def _stored(self, bound: Bound | None) -> Any:

@@ -1,0 +1,80 @@
+"""Which table a state or plan is of: what a source says of itself, compared with what was stored. Pure.
+
+An identity is a map of names to texts and whole numbers. A database says ``server``, ``database``,
+``schema`` and ``table``, as far as it has them. PostgreSQL adds ``oid``, which a table that is made anew
+does not keep, and ``cluster``, the system identifier, which only replicas and physical backups share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import PlanConflictError, SourceReplacedError
+
+if TYPE_CHECKING:
+    from scripts.helpers.rows.sources import RowSource
+
+SOURCE = "source"
+"""Where states and plans keep it."""
+MAX_SHOWN = 300
+"""Most letters of an identity in an error: others can write to the table of watermarks."""
+
+
+def identity_of(source: RowSource) -> Mapping[str, Any] | None:
+    """Return what a source says of itself; None for one that can say nothing, such as a DataFrame."""
+    ask = getattr(source, "identity", None)
+    return (ask() or None) if callable(ask) else None
+
+
+def remembered(stored: object) -> Mapping[str, Any] | None:
+    """Return the identity that a state or plan keeps; None for one of an earlier version, or of a DataFrame."""
+    kept = stored.get(SOURCE) if isinstance(stored, Mapping) else None
+    return kept if isinstance(kept, Mapping) and kept else None
+
+
+def check_same_source(
+    state: Mapping[str, Any], now: Mapping[str, Any] | None, context: str, job_id: str
+) -> Mapping[str, Any] | None:
+    """Return the identity to keep; SourceReplacedError if the state is that of another table.
+
+    Only what both sides know is compared, so a state without an identity takes the present one.
+    """
+    before = remembered(state)
+    if before is None or now is None:
+        return now or before
+    if _differ(before, now):
+        raise SourceReplacedError(job_id, context, shown(before), shown(now))
+    return now
+
+
+def check_same_plan(plan: Mapping[str, Any], source: RowSource, job_id: str) -> None:
+    """Refuse to replay a plan on another table than it was made on; PlanConflictError."""
+    before = remembered(plan)
+    # Not asked in vain: a plan of an earlier version has nothing to compare with.
+    now = identity_of(source) if before else None
+    if before is None or now is None or not _differ(before, now):
+        return
+    raise PlanConflictError(
+        job_id,
+        f"the open plan was made on {shown(before)}, and this is {shown(now)}. Replay it on the former, or discard the "
+        "plan to make a new one.",
+    )
+
+
+def shown(identity: Mapping[str, Any]) -> str:
+    """Write an identity for people.
+
+    >>> shown({"server": "db:5432", "table": "repairs"})
+    'server db:5432, table repairs'
+    """
+    text = ", ".join(f"{name} {value}" for name, value in identity.items())
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    both = before.keys() & now.keys()
+    # A replica that was promoted, a pooler, or another name for the host: it is the cluster that counts.
+    if "cluster" in both:
+        both -= {"server"}
+    return any(before[name] != now[name] for name in both)

@@ -1,0 +1,169 @@
+"""Which table a context reads: kept with the watermark, compared by the next run, and adopted where none is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scripts.helpers.databases.table import JdbcTable, place_of
+from scripts.helpers.errors import PlanConflictError, SourceReplacedError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+Maker = Callable[..., JdbcTable]
+
+
+def run(watermarks: Watermarks, source: JdbcTable, run_id: str, **options: Any) -> list[int]:
+    with IncrementalJob(watermarks, "repairs", run_id) as job:
+        found = job.rows_since(source, "id", transformation_ctx="repairs", **options)
+        return sorted(row.id for row in found.collect())
+
+
+def identity(watermarks: Watermarks) -> Any:
+    return watermarks.get_watermark_values("repairs")["repairs"].get("source")
+
+
+def numbered(postgres: Any, last: int) -> str:
+    name: str = postgres.new_table("id int PRIMARY KEY")
+    postgres.sql(f"INSERT INTO {name} SELECT generate_series(1, {last})")
+    return name
+
+
+def test_state_holds_server_database_schema_table_and_numbers_when_postgres_is_read(
+    watermarks: Watermarks, postgres: Any, table_in: Maker
+) -> None:
+    name = numbered(postgres, 2)
+    ((oid, cluster),) = postgres.sql(
+        f"SELECT '{name}'::regclass::oid::text, system_identifier::text FROM pg_control_system()"
+    )
+
+    run(watermarks, table_in(name), "jr_1")
+
+    kept = identity(watermarks)
+    assert kept.pop("server") in postgres.url
+    assert kept == {"database": "postgres", "schema": "public", "table": name, "oid": oid, "cluster": cluster}
+
+
+def test_run_is_refused_when_the_context_is_given_another_table(
+    watermarks: Watermarks, postgres: Any, table_in: Maker
+) -> None:
+    first, second = numbered(postgres, 5), numbered(postgres, 3)
+    run(watermarks, table_in(first), "jr_1")
+
+    with pytest.raises(SourceReplacedError) as caught:
+        run(watermarks, table_in(second), "jr_2")
+
+    assert first in caught.value.before
+    assert second in caught.value.now
+    assert "`watermarks reset repairs --context repairs --why TEXT`" in str(caught.value)
+    assert "`watermarks set repairs --context repairs source:null= --why TEXT`" in str(caught.value)
+
+
+@pytest.mark.parametrize("remade", [False, True])
+def test_table_that_was_made_anew_is_refused_unless_it_is_known_by_its_name_when_postgres_is_read(
+    watermarks: Watermarks, postgres: Any, table_in: Maker, remade: bool
+) -> None:
+    name = numbered(postgres, 3)
+    run(watermarks, table_in(name, remade=remade), "jr_1")
+    postgres.sql(f"DROP TABLE {name}", f"CREATE TABLE {name} (id int PRIMARY KEY)", f"INSERT INTO {name} VALUES (9)")
+
+    if remade:
+        assert run(watermarks, table_in(name, remade=True), "jr_2") == [9]
+    else:
+        with pytest.raises(SourceReplacedError, match="oid"):
+            run(watermarks, table_in(name), "jr_2")
+
+
+def test_table_is_the_same_when_it_is_named_with_its_schema_and_through_another_host(
+    watermarks: Watermarks, postgres: Any, table_in: Maker, jdbc: Any
+) -> None:
+    name = numbered(postgres, 3)
+    run(watermarks, table_in(name), "jr_1")
+    postgres.sql(f"INSERT INTO {name} VALUES (4)")
+
+    elsewhere = JdbcTable(
+        jdbc, postgres.url.replace("127.0.0.1", "localhost"), f"public.{name}", properties=postgres.properties
+    )
+
+    assert run(watermarks, elsewhere, "jr_2") == [4]
+
+
+def test_state_without_identity_takes_the_present_one_when_it_is_of_an_earlier_version(
+    watermarks: Watermarks, postgres: Any, table_in: Maker
+) -> None:
+    first, second = numbered(postgres, 3), numbered(postgres, 5)
+    run(watermarks, table_in(first), "jr_1")
+    watermarks.set_watermark("repairs", {"source": None}, transformation_ctx="repairs", why="moved")
+
+    assert run(watermarks, table_in(second), "jr_2") == [4, 5]
+    assert identity(watermarks)["table"] == second
+
+
+@pytest.mark.parametrize("kept", ["text", 7, [], {"table": 7}, {"server": None, "oid": "x" * 5_000}])
+def test_identity_that_somebody_altered_is_refused_or_ignored_when_the_state_is_read(
+    watermarks: Watermarks, postgres: Any, table_in: Maker, kept: Any
+) -> None:
+    name = numbered(postgres, 3)
+    run(watermarks, table_in(name), "jr_1")
+    watermarks.set_watermark("repairs", {"source": kept}, transformation_ctx="repairs", why="tampered")
+
+    if isinstance(kept, dict):
+        with pytest.raises(SourceReplacedError) as caught:
+            run(watermarks, table_in(name), "jr_2")
+        assert len(str(caught.value)) < 2_000
+    else:
+        assert run(watermarks, table_in(name), "jr_2") == []
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_plan_is_replayed_on_its_own_table_only_when_it_says_which(
+    watermarks: Watermarks, postgres: Any, table_in: Maker, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    name = numbered(postgres, 3)
+    if is_old:  # A plan of an earlier version is that of a source without an identity.
+        monkeypatch.setattr(JdbcTable, "identity", lambda self: None)
+    with pytest.raises(ZeroDivisionError), IncrementalJob(watermarks, "repairs", "jr_1") as job:
+        job.rows_since(table_in(name), "id", transformation_ctx="repairs")
+        job.freeze()
+        raise ZeroDivisionError
+    monkeypatch.undo()
+    other = numbered(postgres, 2)
+
+    if is_old:
+        assert run(watermarks, table_in(other), "jr_2") == [1, 2]
+    else:
+        with pytest.raises(PlanConflictError, match=f"{name}.*{other}"):
+            run(watermarks, table_in(other), "jr_2")
+        assert run(watermarks, table_in(name), "jr_3") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("database", ["maria", "sqlite"])
+def test_run_is_refused_when_another_table_is_given_in_other_databases(
+    watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    first, second = (server.new_table("id integer PRIMARY KEY") for _ in range(2))
+    tables = [JdbcTable(jdbc, server.url, name, properties=server.properties) for name in (first, second)]
+    run(watermarks, tables[0], "jr_1")
+
+    with pytest.raises(SourceReplacedError, match=f"{second}.*{first}"):
+        run(watermarks, tables[1], "jr_2")
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("jdbc:postgresql://h1:5432,h2/shop?user=me", {"server": "h1:5432,h2"}),
+        ("jdbc:mysql://me:secret@db.example/shop", {"server": "db.example"}),
+        ("jdbc:sqlserver://db.example:1433;databaseName=shop;password=secret", {"server": "db.example:1433"}),
+        ("jdbc:oracle:thin:@//db.example:1521/shop", {"server": "db.example:1521"}),
+        ("jdbc:oracle:thin:me/secret@db.example:1521:shop", {"server": "db.example:1521:shop"}),
+        ("jdbc:oracle:thin:@(DESCRIPTION=(secret))", {}),
+        ("jdbc:mysql:aws:secret", {}),
+        ("jdbc:sqlite:shop.db?password=secret", {"database": "shop.db"}),
+    ],
+)
+def test_place_holds_no_login_when_a_url_has_one(url: str, place: dict[str, str]) -> None:
+    assert place_of(url) == place
