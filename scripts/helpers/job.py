@@ -312,6 +312,7 @@ class IncrementalJob:
         transformation_ctx: str | None = "files",
         listing: ListingSource | None = None,
         events: EventSource | None = None,
+        relist: timedelta | None = None,
         on_changed: OnChanged | None = "error",
         **options: Any,
     ) -> FileDelta:
@@ -323,10 +324,13 @@ class IncrementalJob:
             Another way to see the objects, such as `S3Inventory`.
         events
             Notifications of new objects, such as `S3EventQueue`: only objects they tell of are
-            looked at. They are acknowledged once the batch is committed. Run the job without them
-            from time to time: a listing finds what no event told of. Without a `transformation_ctx`, in a
+            looked at. They are acknowledged once the batch is committed. Events can be lost: give
+            `relist`, or run the job without them from time to time. Without a `transformation_ctx`, in a
             disabled job and for a range of runs the source is listed all the same. A paused job lets
             its messages go at the end, if the source of events has `extend`.
+        relist
+            With events: the source is listed nevertheless where it has not been, with nothing left over, for so
+            long, and in a first run. Such a run leaves the messages to the next one, for which their objects are known.
         on_changed
             A planned file that was overwritten or deleted before the commit is a ChangedObjectError
             that names it, and nothing is committed. The replay then raises the same at once, or with
@@ -338,7 +342,7 @@ class IncrementalJob:
             disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
             and no batch follows that would take it.
         """
-        return self._begun.files.new_files(source, transformation_ctx, listing, events, on_changed, options)
+        return self._begun.files.new_files(source, transformation_ctx, listing, events, relist, on_changed, options)
 
     def new_files_on_spark(
         self,

@@ -1,13 +1,14 @@
 """Load the new files of a prefix into a Parquet table: csv, json, parquet, orc or text, or a mix of them.
 
 With a limit for a batch, batches follow each other until nothing is left. With a queue of S3's events only what they
-tell of is looked at; list the source all the same from time to time, as once a day, since an event may be lost.
+tell of is looked at; with --relist-hours the source is listed all the same from time to time, since events can be lost.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from scripts.helpers.errors import SourceError
@@ -54,11 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="URL",
         help=f"look only at files that this SQS queue tells of; {LIST}: list the source, as without it",
     )
+    choice.add_argument(
+        "--relist-hours",
+        type=session.positive,
+        metavar="N",
+        help="with a queue: list the source nevertheless where the last listing is so old; events can be lost",
+    )
     arguments = session.parse(parser, argv)
     if arguments.events_queue not in (None, LIST) and arguments.max_bytes:
         parser.error(
             "--max-bytes cannot go with --events-queue: what is left over would stay hidden. Give --max-files."
         )
+    if arguments.relist_hours and arguments.events_queue in (None, LIST):
+        parser.error("--relist-hours goes with the URL of --events-queue only: without it each run lists.")
     return session.run_job(ingest, arguments)
 
 
@@ -68,7 +77,8 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     Without new files Spark is not started.
     """
     options = {name: getattr(arguments, name) for name in OPTIONS}
-    landed = job.new_files(arguments.source, events=events_of(arguments), **options)
+    relist = timedelta(hours=arguments.relist_hours) if arguments.relist_hours else None
+    landed = job.new_files(arguments.source, events=events_of(arguments), relist=relist, **options)
     if not landed.count:
         # Messages may have told only of files that were taken before, and the queue may hold more of them.
         return landed.has_more

@@ -11,6 +11,7 @@ import pytest
 from scripts.helpers.errors import (
     CommitUnknownError,
     FencedError,
+    InvalidValueError,
     LedgerError,
     SourceChangedError,
     StoreUnavailableError,
@@ -426,6 +427,29 @@ def test_events_are_not_acknowledged_when_the_outcome_of_the_commit_is_unknown(
     assert (events.log, len(events.sent)) == (["receive"], 2)
     assert landing.run() == []
     assert events.sent == []
+
+
+def test_source_is_listed_when_the_last_listing_is_older_than_asked(landing: Ingestion, events: Events) -> None:
+    landing.options |= {"relist": timedelta(days=1), "listing": landing.bucket}
+    landing.bucket.now = landing.clock.now
+    keys = landing.land(3)
+    first = landing.run()
+    landing.bucket.put("lost.csv", "told.csv")
+    events.sent.append("told.csv")
+    by_events = landing.run()
+    received = list(events.log)
+    landing.clock.move(hours=25)
+
+    by_listing = landing.run()
+
+    assert (first, by_events, by_listing) == (keys, ["told.csv"], ["lost.csv"])
+    assert events.log == received == ["receive", "acknowledge but "]
+
+
+@pytest.mark.parametrize("given", [{}, {"events": Events()}])
+def test_relist_is_refused_without_events_or_below_zero(landing: Ingestion, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match="Give it with events only"):
+        landing.run(relist=timedelta(days=-1 if given else 1), **given)
 
 
 def test_a_listing_finds_what_no_event_told_of_when_it_follows(landing: Ingestion, events: Events) -> None:

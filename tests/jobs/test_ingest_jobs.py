@@ -240,6 +240,7 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
         ),
         (["--BOOKMARK_CONTEXT", "a*"], exit_codes.BAD_DATA, "Job name 'a*'"),
         (["--events-queue", "q", "--max-bytes", "1"], 2, "--max-bytes cannot go with --events-queue"),
+        (["--relist-hours", "24"], 2, "--relist-hours goes with the URL of --events-queue only"),
         (["--events-queue", "q", "--source", "/tmp/landing/"], exit_codes.BAD_DATA, "a local directory has no events"),
     ],
 )
@@ -367,8 +368,8 @@ def queue(s3: Any, bucket: str, endpoint: str) -> str:
 def test_queue_is_drained_in_batches_when_files_are_ingested_by_events(
     run_here: Callable[..., list[dict[str, Any]]], s3: Any, bucket: str, endpoint: str, queue: str
 ) -> None:
-    def ingest(url: str) -> list[int]:
-        batches = run_here(ingest_files.main, "--schema", SCHEMA, "--max-files", "2", "--events-queue", url)
+    def ingest(url: str, *more: str) -> list[int]:
+        batches = run_here(ingest_files.main, "--schema", SCHEMA, "--max-files", "2", "--events-queue", url, *more)
         return [batch["files_read"] for batch in batches]
 
     def left() -> int:
@@ -383,7 +384,7 @@ def test_queue_is_drained_in_batches_when_files_are_ingested_by_events(
     batches, after = ingest(queue), left()
     s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
     land(s3, bucket, "lost.json", {"id": 9, "name": "x"})
-    by_events, by_listing = ingest(queue), ingest("none")
+    by_events, by_listing = ingest(queue), ingest(queue, "--relist-hours", "1")
 
     assert (told, after) == (7, 0)  # S3 sends a message of its own first, to try the queue.
     assert batches == [0, 0, 2, 1]  # A batch in which nothing is new does not end the run while there are messages.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -55,10 +55,15 @@ class FilePlanning:
         context: str | None,
         listing: ListingSource | None,
         events: EventSource | None,
+        relist: timedelta | None,
         on_changed: OnChanged | None,
         options: Mapping[str, Any],
     ) -> FileDelta:
         """Return the files that are new; see `IncrementalJob.new_files`."""
+        if relist is not None and (events is None or relist < timedelta(0)):
+            raise InvalidValueError(
+                f"relist is {relist!r}. Give it with events only, and as a timedelta that is not negative."
+            )
         settled, reach = self._begin(source, context)
         from scripts.helpers.files.bookmark import FileBookmark
         from scripts.helpers.files.delta import FileDelta
@@ -83,7 +88,7 @@ class FilePlanning:
         state: Mapping[str, Any] | None
         if settled is None:
             strategy = batch.strategy_for(context)
-            delta = strategy.new_files(FileRequest(bookmark, listing, events, self._clock, batch.end))
+            delta = strategy.new_files(FileRequest(bookmark, listing, events, relist, self._clock, batch.end))
             planned, state = bookmark.to_plan(delta), strategy.files_state(bookmark)
         else:
             delta = bookmark.from_plan(settled, context or "files")

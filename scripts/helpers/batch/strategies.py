@@ -76,8 +76,18 @@ class FileRequest:
     bookmark: FileBookmark
     listing: ListingSource | None
     events: EventSource | None
+    relist: timedelta | None
     clock: Callable[[], datetime]
     end: EndOfRun
+
+    @property
+    def by_events(self) -> EventSource | None:
+        """What tells of objects; None where the source is listed, since it has not been for `relist`."""
+        if self.relist is None or self.events is None:
+            return self.events
+        listed = self.bookmark.listed
+        is_due = listed is None or self.clock() - listed >= self.relist
+        return None if is_due else self.events
 
 
 @dataclass(frozen=True)
@@ -165,13 +175,14 @@ class Saving(Strategy):
 
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return what is new: among what events told of, if there are any, else by listing."""
-        if request.events is None:
+        events = request.by_events
+        if events is None:
             return request.bookmark.new_files(request.listing)
-        told = request.events.receive(request.bookmark.location)
+        told = events.receive(request.bookmark.location)
         delta = request.bookmark.new_among(told, request.clock())
         # Messages go after the commit only: gone before it, a crash would leave files that nobody tells of again.
         # Those of files that a limit left out are kept, so that a later batch hears of them.
-        request.end.after_commit(partial(request.events.acknowledge, but=request.bookmark.left))
+        request.end.after_commit(partial(events.acknowledge, but=request.bookmark.left))
         return delta
 
     def files_state(self, bookmark: FileBookmark) -> Mapping[str, Any]:
@@ -200,11 +211,12 @@ class Paused(Strategy):
 
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return what is new. Messages are let go at the end, for a run that saves."""
-        if request.events is None:
+        events = request.by_events
+        if events is None:
             return request.bookmark.new_files(request.listing)
         # Before messages are received: those that came before an error are let go as well.
-        request.end.whatever_comes(partial(_let_go, request.events, request.end))
-        told = request.events.receive(request.bookmark.location)
+        request.end.whatever_comes(partial(_let_go, events, request.end))
+        told = events.receive(request.bookmark.location)
         return request.bookmark.new_among(told, request.clock())
 
 

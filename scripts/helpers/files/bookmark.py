@@ -167,6 +167,12 @@ class FileBookmark:
         return replace(delta, has_more=delta.has_more or told.has_more)
 
     @property
+    def listed(self) -> datetime | None:
+        """When the source was listed last with nothing left over, as the state tells; None if never."""
+        listed: datetime | None = self._state.get("listed")
+        return listed
+
+    @property
     def left(self) -> list[str]:
         """Keys that are new and were left for a later batch."""
         return self._left
