@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, TargetError
-from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place, place_of
+from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place, is_within, place_of
 
 NAMES = ["a.csv", "import_date=2026-11-23/b [1].csv", "x/y/ü%20 .csv"]
 Make = Callable[[str], Place]
@@ -168,3 +168,29 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
 
     with pytest.raises(TargetError, match=r"write file://.*/raw/a\.csv: "):
         LocalPlace(str(tmp_path / "raw")).write("a.csv", b"x")
+
+
+@pytest.mark.parametrize(
+    ("uri", "other", "is_below"),
+    [
+        ("s3a://b/a/raw", "s3://b/a/", True),
+        ("s3://b/a", "s3n://b/a/", True),
+        ("s3://b/a", "s3://b/", True),
+        ("s3://b/ab", "s3://b/a/", False),
+        ("s3://b/a/", "s3a://b/ab", False),
+        ("gs://b/a/raw", "s3://b/a/", False),
+        ("s3://data/a", "file:///data/", False),
+        ("file:///data/a/../b", "file:///data/b/", True),
+        ("file:///data", "file:///", True),
+    ],
+)
+def test_folders_lie_within_each_other_when_the_places_do_however_they_are_spelled(
+    uri: str, other: str, is_below: bool
+) -> None:
+    assert is_within(uri, other) is is_below
+
+
+@pytest.mark.parametrize("path", ["s3://lake/raw/../landing", "s3a://lake//raw", "s3://lake/./raw/"])
+def test_path_is_refused_when_spark_and_s3_take_it_for_different_folders(path: str) -> None:
+    with pytest.raises(InvalidValueError, match="S3 takes for a name"):
+        place_of(path, None, None)

@@ -268,14 +268,60 @@ def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: Director
     assert days == ["day=7", "day=8"]
 
 
-def test_write_is_refused_when_the_next_run_would_read_it(world: DirectoryCopy, tmp_path: Path) -> None:
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "landing" / "a.csv").write_text("id\n1\n")
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("landing", "landing/raw", "lies below the source"),
+        ("landing", "landing", "lies below the source"),
+        ("landing", "link/raw/", "lies below the source"),
+        ("link", "other/../landing/raw", "lies below the source"),
+        ("lake/landing", "lake", "the source .* lies below it"),
+        ("lake/landing", "lake//", "the source .* lies below it"),
+        ("link", ".", "the source .* lies below it"),
+    ],
+)
+def test_write_is_refused_when_source_and_target_lie_within_each_other(
+    world: DirectoryCopy, tmp_path: Path, source: str, target: str, reason: str, format: str
+) -> None:
+    for folder in ("landing", "lake/landing"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.csv").write_text("id\n1\n")
+    (tmp_path / "link").symlink_to(tmp_path / "landing")
+    before = sorted(tmp_path.rglob("*"))
 
-    with pytest.raises(TargetError, match="lies below the source"), IncrementalJob(world.watermarks, JOB) as job:
-        job.write(job.new_files(str(tmp_path / "landing")).read_pandas("csv"), str(tmp_path / "landing" / "raw"))
+    with pytest.raises(TargetError, match=reason), world.job() as job:
+        rows = job.new_files(f"{tmp_path}/{source}").read_pandas("csv")
+        job.new_files(f"{tmp_path}/lake/../landing", transformation_ctx="second")
+        job.write(rows, f"{tmp_path}/{target}", format=format)
 
-    assert not (tmp_path / "landing" / "raw").exists()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert world.watermarks.latest(JOB).plan is None
+
+
+def test_write_is_refused_when_it_is_staged_below_any_of_its_sources(world: DirectoryCopy, tmp_path: Path) -> None:
+    for folder in ("first", "landing"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.csv").write_text("id\n1\n")
+
+    with pytest.raises(TargetError, match="lies below the source"), world.job() as job:
+        for folder in ("first", "landing"):
+            rows = job.new_files(f"{tmp_path}/{folder}", transformation_ctx=folder).read_pandas("csv")
+        job.write(rows, str(world.target), staging=str(tmp_path / "landing" / "staging"))
+
+    assert not (tmp_path / "landing" / "staging").exists()
+
+
+def test_target_is_taken_when_its_name_only_begins_like_that_of_the_source(
+    world: DirectoryCopy, tmp_path: Path
+) -> None:
+    (tmp_path / "ra").mkdir()
+    (tmp_path / "ra" / "a.csv").write_text("id\n1\n")
+
+    with world.job() as job:
+        job.write(job.new_files(str(tmp_path / "ra")).read_pandas("csv"), str(world.target))
+
+    assert world.seen == [1]
 
 
 def test_write_is_refused_when_the_target_is_not_ours(world: DirectoryCopy) -> None:

@@ -8,7 +8,9 @@ from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, TargetError
 from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.outputs import Output, place_of_name
+from scripts.helpers.sinks.places import is_within
 from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +44,7 @@ class BatchWriter:
                 f"this batch was written to {sink.name!r} already, and a second write would replace it. Union the "
                 "frames, or give another target.",
             )
-        self._check_apart_from_sources(sink.name)
+        self._check_apart_from_sources(sink)
         sink.check(df)
         # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
         batch_id = batch.batch_id
@@ -55,13 +57,21 @@ class BatchWriter:
         self._written.add(place)
         return output
 
-    def _check_apart_from_sources(self, target: str) -> None:
-        """Raise TargetError for a target below a source of files: the next run would take what this one writes."""
-        if "://" not in target:
-            return  # A table in a catalog or a database, which no source of files lists.
-        place = f"{place_of_name(target)}/"
-        for source in self._batch.file_sources:
-            if place.startswith(place_of_name(source)):
-                raise TargetError(
-                    target, f"it lies below the source {source!r}, whose next run would read it. Write elsewhere."
-                )
+    def _check_apart_from_sources(self, sink: Sink) -> None:
+        """Raise TargetError where the folders of a target and those of a source of files lie within each other."""
+        places = [sink.name] if "://" in sink.name else []  # Else a table of a catalog or a database.
+        staging = getattr(sink, "staging", None)
+        if isinstance(staging, Staging):
+            places.append(staging.place.uri(""))
+        for place in places:
+            for source in self._batch.file_sources:
+                if is_within(place, source):
+                    raise TargetError(
+                        place, f"it lies below the source {source!r}, whose next run would read it. Write elsewhere."
+                    )
+                if is_within(source, place):
+                    raise TargetError(
+                        place,
+                        f"the source {source!r} lies below it, so readers of the target would take the source's files "
+                        "for rows. Write elsewhere.",
+                    )

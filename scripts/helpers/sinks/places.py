@@ -30,6 +30,8 @@ CONNECTIONS = 16
 """Copies at once. S3 takes 3,500 writes a second below one prefix, and one copy takes about 50 ms."""
 MAX_COPY_BYTES = 5 * 1024**3
 """S3 copies no more in one request; what is larger goes in parts."""
+S3_SCHEMES = ("s3", "s3a", "s3n")
+"""All are the same bucket: Spark writes to one, and pandas to the other."""
 PROBE = "_may-write"
 """An object that is put and deleted to see whether that is allowed. Readers pass over its name."""
 MAX_DELETED = 1_000
@@ -397,12 +399,38 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
         return LocalPlace(path.removeprefix("file:"))
     if scheme == "file":
         return LocalPlace(rest)
-    if scheme in ("s3", "s3a", "s3n"):
+    if scheme in S3_SCHEMES:
+        _check_segments(path)
         return S3Place(path, s3_client or make_client(CONNECTIONS, **_s3_of(spark)))
     if _jvm_of(spark) is None:
         raise InvalidValueError(f"{path!r} needs a Spark session with a JVM. Write s3://… or a directory without one.")
     assert spark is not None
     return HadoopPlace(path, spark)
+
+
+def is_within(uri: str, other: str) -> bool:
+    """Tell whether one folder is another or lies below it, however the two, with their schemes, are written."""
+    return _spelled(uri).startswith(_spelled(other))
+
+
+def _spelled(uri: str) -> str:
+    """Return the one spelling of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
+    scheme, _, path = uri.partition("://")
+    if scheme == "file":
+        # A link to a folder is that folder, also where the last of its names are not there yet.
+        return f"file://{os.path.realpath(path)}".rstrip("/") + "/"
+    return f"{'s3' if scheme in S3_SCHEMES else scheme}://{path.rstrip('/')}/"
+
+
+def _check_segments(path: str) -> None:
+    """Raise InvalidValueError for a path that Spark resolves and S3 does not: the two would mean different objects."""
+    _, _, rest = path.partition("://")
+    odd = {"", ".", ".."} & set(rest.rstrip("/").split("/")[1:])
+    if odd:
+        raise InvalidValueError(
+            f"The path {path!r} has the part {odd.pop()!r}, which S3 takes for a name and Spark does not. "
+            "Write it without."
+        )
 
 
 def _qualified(path: str, spark: SparkSession | None) -> str:
