@@ -330,6 +330,71 @@ def test_rows_of_spark_are_refused_when_a_field_has_another_type(spark: Any, tmp
     }
 
 
+HAD = "id, string(id) AS note, date'2026-11-23' AS day"
+
+
+@pytest.mark.parametrize("header", [True, False], ids=["with header", "without header"])
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        ("string(id) AS note, id, date'2026-11-23' AS day", "'column 1' is note in the rows and id in the table"),
+        ("id, string(id) AS note, 'x' AS new, date'2026-11-23' AS day", "the table lacks 'new'"),
+        ("id, date'2026-11-23' AS day", "the rows lack 'note'"),
+        ("string(id) AS id, string(id) AS note, date'2026-11-23' AS day", "'id' is string in the rows and bigint"),
+    ],
+    ids=["order", "new", "missing", "type"],
+)
+def test_csv_is_refused_when_its_values_would_move_to_other_columns(
+    spark: Any, tmp_path: Path, shown: str, found: str, header: bool
+) -> None:
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", partition_by=["day"], header=header)
+    sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT {HAD} FROM range(2)")))
+    left = sink.staging.place.files()
+
+    with pytest.raises(TargetSchemaError, match=found):
+        sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql(f"SELECT {shown} FROM range(2)"))
+
+    assert sink.staging.place.files() == left
+    moved = spark.sql("SELECT date'2026-11-23' AS day, id, string(id) AS note FROM range(2)")
+    assert sink.stage(BatchId("repairs", "e1", 5), 9, moved).files > 0
+
+
+@pytest.mark.parametrize("format", ["json", "orc"])
+def test_rows_are_refused_when_a_column_of_another_format_has_another_type(
+    spark: Any, tmp_path: Path, format: str
+) -> None:
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format)
+    had = ["id, named_struct('n', id) AS inner", "1.5 AS more, id"]
+    for version, rows in enumerate(had, 1):
+        sink.publish(sink.stage(BatchId("repairs", "e1", version), 7, spark.sql(f"SELECT {rows} FROM range(1)")))
+    left = sink.staging.place.files()
+
+    with pytest.raises(TargetSchemaError, match=r"'inner.n' is string in the rows and bigint|'more' is string"):
+        sink.stage(BATCH, 8, spark.sql("SELECT id, named_struct('n', 'x') AS inner, 'x' AS more FROM range(1)"))
+
+    assert sink.staging.place.files() == left
+    assert spark.read.format(format).load(str(tmp_path / "raw")).count() == 2
+
+
+def test_other_columns_are_taken_when_all_of_the_target_was_taken_back(spark: Any, tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv")
+    output = sink.stage(BATCH, 7, spark.range(2))
+    sink.publish(output)
+    sink.target.delete(sink.published(output))
+
+    sink.publish(sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql("SELECT 'a' AS note, 1 AS id")))
+    with pytest.raises(TargetSchemaError, match="the rows lack 'note'"):
+        sink.stage(BatchId("repairs", "e1", 5), 9, spark.sql("SELECT 1 AS id"))
+
+
+def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path / "raw"))
+    sink.publish(sink.stage(BATCH, 7, pd.DataFrame({"id": [1]})))
+
+    with pytest.raises(TargetLayoutError, match="is parquet"):
+        FileSink(str(tmp_path / "raw"), spark=spark, format="csv").stage(BATCH, 8, spark.range(1))
+
+
 def test_types_are_not_compared_when_the_file_is_gone(
     make: Callable[..., FileSink], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import TargetSchemaError
+from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import arrow_types, spark_of
 
@@ -18,18 +19,40 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def check_types(target: Place, name: str, df: Any) -> None:
+FORMATS = ("parquet", "orc", "csv", "json")
+"""What names of files tell, and a reader of the target takes all of them for."""
+TEXTS = ("csv", "json")
+"""Formats whose files do not tell the types of their columns."""
+COLUMNS = "_glue_watermarks_columns"
+"""A hidden file of the target that tells them: a JSON object of types, by name, in the order of the columns."""
+
+
+def check_format(target: Place, names: Iterable[str], format: str) -> None:
+    """Raise TargetLayoutError if a file that this package published is of another format."""
+    for name in names:
+        other = set(name.rpartition("/")[2].split(".")[1:]) & set(FORMATS)
+        if format in FORMATS and other and format not in other:
+            raise TargetLayoutError(
+                target.uri(""),
+                f"format={format!r}, but {name!r} is {other.pop()}, and readers take all files for one format. "
+                "Name another folder.",
+            )
+
+
+def check_types(target: Place, name: str, df: Any, format: str) -> None:
     """Raise TargetSchemaError if a column has another type than in a file of the target. New columns are welcome.
 
     Parameters
     ----------
     name
-        A Parquet file of the target.
+        A file of the target.
     df
         The rows, a DataFrame of Spark or of pandas.
+    format
+        "parquet" or "orc", the latter of Spark alone.
     """
     try:
-        there = _types_there(target, name, spark_of(df))
+        there = _types_there(target, name, spark_of(df), format)
     except Exception as error:
         # It may be gone: a job that compacts files may be at work there. Its readers say so, should it be broken.
         logger.warning("event=types_not_compared target=%s file=%s error=%s", target.uri(""), name, error)
@@ -41,6 +64,40 @@ def check_types(target: Place, name: str, df: Any) -> None:
         raise TargetSchemaError(target.uri(""), (), (), changed)
 
 
+def check_text_columns(target: Place, ours: Mapping[str, str], format: str) -> dict[str, str]:
+    """Compare columns with those that are remembered at a target of texts; return what is to be remembered now.
+
+    Columns of JSON may come and go. Those of CSV may not, and keep their order: Spark, Athena and others read all files
+    by the columns of the first one, by position, so every value would move to another column.
+
+    Parameters
+    ----------
+    ours
+        The type of each column of the rows, in their order, but for those that become folders.
+
+    Raises
+    ------
+    TargetSchemaError
+        They differ.
+    """
+    data = target.read(COLUMNS)
+    if data is None:
+        return dict(ours)
+    there: dict[str, str] = json.loads(data)
+    changed = {name: (kind, there[name]) for name, kind in ours.items() if there.get(name, kind) != kind}
+    missing: list[str] = []
+    unknown: list[str] = []
+    if format == "csv":
+        missing = [name for name in there if name not in ours]
+        unknown = [name for name in ours if name not in there]
+        if not (changed or missing or unknown):
+            both = enumerate(zip(ours, there, strict=True), 1)
+            changed = {f"column {place}": (own, other) for place, (own, other) in both if own != other}
+    if changed or missing or unknown:
+        raise TargetSchemaError(target.uri(""), missing, unknown, changed)
+    return there | dict(ours)
+
+
 def types_of(df: Any) -> dict[str, str]:
     """Return the type of each column of a frame; of Spark that of each field within it, too, by its path."""
     if spark_of(df) is not None:
@@ -50,9 +107,9 @@ def types_of(df: Any) -> dict[str, str]:
     return _of_arrow(pa.Schema.from_pandas(df, preserve_index=False))
 
 
-def _types_there(target: Place, name: str, spark: Any) -> dict[str, str]:
+def _types_there(target: Place, name: str, spark: Any, format: str) -> dict[str, str]:
     if spark is not None:
-        return dict(_of_spark("", spark.read.parquet(target.uri(name)).schema))
+        return dict(_of_spark("", spark.read.format(format).load(target.uri(name)).schema))
     import pyarrow.parquet as pq
 
     data = target.read(name)

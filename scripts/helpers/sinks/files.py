@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.file_types import check_types
+from scripts.helpers.sinks.file_types import COLUMNS, TEXTS, check_format, check_text_columns, check_types, types_of
 from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, Retraction, batch_of, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.spark_files import write_spark
@@ -129,7 +130,8 @@ class FileSink:
         InvalidValueError
             See `check`.
         TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
-            Before anything is written. The types of Parquet are compared with one file of the target.
+            Before anything is written. The types of Parquet and ORC are compared with one file of the target, the
+            columns of CSV and JSON with what the last publication has left there in a hidden file.
         TargetError
             A folder or file that cannot be listed or written.
         """
@@ -159,13 +161,17 @@ class FileSink:
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
         if batch_folders and rows is not None and BATCH_COLUMN in (str(name).lower() for name in rows.columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
-        if rows is not None and self._format.lower() == "parquet":
-            ours = [name for name in found if batch_of(name) and name.endswith(".parquet")]
-            if ours:
-                # The smallest: it may be read as a whole.
-                check_types(self.target, min(ours, key=found.__getitem__), rows)
+        columns = self._compared(rows, {name: size for name, size in found.items() if batch_of(name)})
         self.staging.place.check_rights(self.target)
-        staged = self.staging.stage(batch, fence, write)
+
+        def fill(place: Place, folder: str) -> Any:
+            written = write(place, folder)
+            if columns:
+                place.write(f"{folder}/{COLUMNS}", json.dumps(columns).encode())
+            return written
+
+        staged = self.staging.stage(batch, fence, fill)
+        options = {"beside_others": self._beside_others, "columns": bool(columns)}
         return Output(
             sink="files",
             target=self.name,
@@ -180,7 +186,7 @@ class FileSink:
             rows=staged.rows,
             batch_folders=batch_folders,
             replaces=replaces,
-            options={"beside_others": True} if self._beside_others else {},
+            options={name: True for name, is_given in options.items() if is_given},
         )
 
     def publish(self, output: Output) -> None:
@@ -210,6 +216,9 @@ class FileSink:
         # a batch's own folder, files that a version of this package wrote there which did not stage.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self._there(output)) - set(moves.values()))
+        columns = self.staging.place.read(f"{output.folder}/{COLUMNS}") if output.options.get("columns") else None
+        if columns is not None:
+            self.target.write(COLUMNS, columns)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in manifest.items()})
 
     def clear(self, output: Output) -> None:
@@ -256,6 +265,24 @@ class FileSink:
             write_pandas(df, place, folder, self._options, self._partition_by)
             return len(df)
         return write_spark(df, place.uri(folder), self._format, self._options, self._partition_by)
+
+    def _compared(self, rows: Any, ours: Mapping[str, int]) -> dict[str, str]:
+        """Compare rows with the bytes of each file that was published; return the columns to remember of a text."""
+        kind_of_files = self._format.lower()
+        # A frame without columns is that of a source where nothing is new.
+        if rows is None or not len(rows.columns):
+            return {}
+        check_format(self.target, ours, kind_of_files)
+        if kind_of_files in TEXTS:
+            # A column in which no row has a value has no type of its own.
+            kinds = {name: kind for name, kind in types_of(rows).items() if kind != "void"}
+            columns = {name: kind for name, kind in kinds.items() if name not in self._partition_by}
+            # Where all was taken back other columns may come.
+            return check_text_columns(self.target, columns, kind_of_files) if ours else columns
+        if ours and kind_of_files in ("parquet", "orc"):
+            # The smallest: it may be read as a whole.
+            check_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
+        return {}
 
     def _there(self, output: Output) -> list[str]:
         """Return the names at the target that are of a batch, or lie in its folder."""
