@@ -101,8 +101,12 @@ def test_executors_work_and_are_gone_when_a_run_is_stopped_on_a_standalone_maste
     jobs.create_job(Name="busy", Command={"Name": "glueetl", "ScriptLocation": str(script)})
 
     run_id = jobs.start("busy")
-    logs = Path(jobs.until("busy", run_id, "RUNNING").told["LogGroupName"])
-    while not (told := re.findall(r"^(spark:\S+) (\d+)\n", (logs / "stdout").read_text(), re.MULTILINE)):
+    stdout = Path(jobs.until("busy", run_id, "RUNNING").told["LogGroupName"]) / "stdout"
+    told: list[tuple[str, str]] = []
+    while not told:
+        # A run is running before its launcher has opened the log.
+        written = stdout.read_text() if stdout.exists() else ""
+        told = re.findall(r"^(spark:\S+) (\d+)\n", written, re.MULTILINE)
         assert (run := jobs.run("busy", run_id))["JobRunState"] == "RUNNING", run
         time.sleep(0.1)
     master, executor = told[0]
