@@ -58,6 +58,7 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         return CheckedLanding(None, f"{tmp_path}/landing/")
     if request.param == "list":
         monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
+        monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
     return CheckedLanding(None, f"s3://{request.getfixturevalue('bucket')}/landing/", request.getfixturevalue("s3"))
 
 
@@ -120,6 +121,7 @@ def test_check_finds_an_object_written_again_with_the_same_bytes_when_versions_a
 
     looked = landing.check(plan, "skip")
     monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
+    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
     listed = landing.check(plan, "skip")
 
     assert looked.column("key").to_pylist() == ["b"]
@@ -165,6 +167,33 @@ def test_other_keys_are_not_looked_at_when_planned_ones_are_between_two(
 
     assert found == (["06"], ["08"])
     assert len(asked) <= 4
+
+
+def test_rest_of_the_source_is_not_listed_when_many_files_were_planned(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten files of a new day and a late one of an old day, in a source of sixty."""
+    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 5)
+    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 5)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
+    for day in range(6):
+        for number in range(10):
+            landing.put(f"day={day}/{number}", b"1")
+    plan = landing.plan()
+    keys = plan.column("key").to_pylist()
+    plan = plan.take([place for place, key in enumerate(keys) if key.startswith("day=4/") or key == "day=1/3"])
+    landing.put("day=4/2", b"other")
+    landing.delete("day=4/9")
+    landing.put("day=1/3", b"other")
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=5))
+    asked: list[str] = []
+    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+
+    overwritten, deleted = find_changed(landing.location, plan, client)
+
+    assert (sorted(overwritten), deleted) == (["day=1/3", "day=4/2"], ["day=4/9"])
+    assert len(asked) <= 4  # A HEAD, and two or three pages of the one folder.
 
 
 # --- fetching ---------------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ def test_events_are_taken_and_acknowledged_when_the_source_has_a_queue(
 ) -> None:
     """Each object that an event names is looked at. Above a thousand files the look before the commit is a listing."""
     monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", one_by_one)
+    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", one_by_one)
     queue = S3EventQueue(tell(guard, "a.json", "b .json"), sqs_client=client(guard, "sqs", "told"), wait=0)
     guard.calls.clear()
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError
 from scripts.helpers.files.diff import Known, compare
+from scripts.helpers.files.rules import folders_of
 from scripts.helpers.listing.listing import Listing, ListingOptions
 from scripts.helpers.listing.objects import TAKEN, ledger_rows
 from scripts.helpers.listing.s3 import make_client
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 WORKERS = 16
 LOOKED_AT_ONE_BY_ONE = 1_000
-"""Up to so many objects, a HEAD each; above, a listing, which shows 1,000 a request."""
+"""Up to so many objects, a HEAD each; above, listings of the folders that have many, which show 1,000 a request."""
+MANY_OF_A_FOLDER = 100
+"""So many planned objects of a folder are listed from the first to the last: usually they landed together, and lie
+together. The folder may hold millions, and fewer are not worth it."""
 Changed = tuple[list[str], list[str]]
 """Keys that were overwritten, and keys that were deleted."""
 
@@ -116,7 +120,10 @@ def find_changed(
     """
     if location.is_local or (location.is_s3 and table.num_rows <= LOOKED_AT_ONE_BY_ONE):
         return _look(location, table, s3_client, request_payer, pinned)
-    overwritten, deleted = _list(location, table, s3_client, request_payer, between)
+    if between is not None or not location.is_s3 or location.is_unordered:
+        overwritten, deleted = _list(location, table, s3_client, request_payer, between)
+    else:
+        overwritten, deleted = _list_folders(location, table, s3_client, request_payer, pinned)
     if not pinned or not (overwritten or deleted):
         return overwritten, deleted
     # A listing shows the latest versions. Whether the planned one is still there takes a look at each that differs.
@@ -148,17 +155,42 @@ def _look(
     return overwritten, deleted
 
 
+def _list_folders(
+    location: Location, table: pa.Table, s3_client: S3Client | None, request_payer: bool, pinned: bool
+) -> Changed:
+    """List the folders that have many of the planned objects, and look at each of the others."""
+    table = table.sort_by("key").combine_chunks()
+    folders = folders_of(table.column("key")).combine_chunks()
+    counts = pc.value_counts(folders)
+    large = counts.field("values").filter(pc.greater_equal(counts.field("counts"), MANY_OF_A_FOLDER))
+    few = table.filter(pc.invert(pc.is_in(folders, value_set=large)))
+    overwritten, deleted = _look(location, few, s3_client, request_payer, pinned)
+
+    def list_one(folder: pa.Scalar) -> Changed:
+        rows = table.filter(pc.equal(folders, folder))
+        first, last = rows.column("key")[0].as_py(), rows.column("key")[-1].as_py()
+        # A key without its last character sorts before it.
+        return _list(location, rows, s3_client, request_payer, (first[:-1], last), max(1, WORKERS // len(large)))
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for found in pool.map(list_one, large):
+            overwritten += found[0]
+            deleted += found[1]
+    return overwritten, deleted
+
+
 def _list(
     location: Location,
     table: pa.Table,
     s3_client: S3Client | None,
     request_payer: bool,
     between: tuple[str, str] | None,
+    workers: int = WORKERS,
 ) -> Changed:
     """List the location once more and compare it with what was planned, as the next batch would."""
     planned = Known([ledger_rows(table.sort_by("key"), TAKEN, 0, "")])
     versioned = table.column("version_id").null_count < table.num_rows
-    options = ListingOptions(versioned=versioned, request_payer=request_payer)
+    options = ListingOptions(versioned=versioned, request_payer=request_payer, workers=workers)
     overwritten: list[str] = []
     deleted: list[str] = []
     for interval in Listing(location, s3_client, options, between=between):
