@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import SourceChangedError
+from scripts.helpers.errors import InvalidValueError, SourceChangedError
 from tests.support.buckets import NOON, Bucket, Job
 from tests.support.events import Told
 
@@ -148,7 +148,7 @@ LEFT: dict[str, tuple[dict[str, Any], Callable[[Bucket], None]]] = {
     "settle": ({"settle": timedelta(hours=3)}, lambda bucket: None),
     "ready_marker": ({"ready_marker": "_SUCCESS"}, lambda bucket: bucket.put("sub/_SUCCESS")),
     "archived": (
-        {"on_archived": "skip"}, lambda bucket: bucket.put("sub/a.csv", at=NOON, storage_class="STANDARD")
+        {"on_archived": "skip"}, lambda bucket: bucket.put("sub/a.csv", storage_class="STANDARD")
     ),
 }  # fmt: skip
 
@@ -218,15 +218,64 @@ def test_file_is_missed_when_its_time_is_older_than_the_band() -> None:
     assert "mode windowed takes it for known" in job.bookmark().explain("upload-of-two-hours.csv").reason
 
 
-def test_deleted_files_are_not_reported_when_mode_is_windowed() -> None:
+@pytest.mark.parametrize(("hours", "gone"), [(0, 1), (3, 0)], ids=["in the band", "below it"])
+def test_deleted_file_is_gone_as_long_as_it_is_remembered(hours: int, gone: int) -> None:
     job = windowed()
     job.bucket.put("a.csv")
+    job.take()
+    job.bucket.wait(hours=hours)
     job.take()
     job.bucket.delete("a.csv")
 
     job.take()
 
-    assert job.last.gone == 0
+    assert job.last.gone == gone
+    assert remembered(job) == []
+
+
+def test_deleted_file_is_taken_again_when_it_is_put_back_with_the_same_bytes() -> None:
+    job = windowed()
+    job.bucket.put("a.csv")
+    first = job.take()
+    job.bucket.delete("a.csv")
+    job.take()
+    job.bucket.wait(minutes=1)
+    job.bucket.put("a.csv")
+
+    assert (first, job.take(), job.take()) == (["a.csv"], ["a.csv"], [])
+
+
+def test_state_does_not_grow_when_an_archived_object_stays(caplog: pytest.LogCaptureFixture) -> None:
+    job = windowed(on_archived="skip")
+    job.bucket.put("archived.csv", storage_class="GLACIER")
+    kept = []
+    for hour in range(4):
+        job.bucket.put(f"{hour}.csv")
+        job.take()
+        kept.append(remembered(job))
+        job.bucket.wait(hours=1)
+
+    assert kept == [["0.csv"], ["1.csv"], ["2.csv"], ["3.csv"]]
+    assert [record.getMessage() for record in caplog.records] == [
+        "event=archived-passed-over files=1: they count as known until they are written anew"
+    ]
+
+
+def test_files_left_by_a_full_band_are_told_of_and_taken_later(caplog: pytest.LogCaptureFixture) -> None:
+    job = windowed(max_files_in_band=2)
+    job.bucket.put("a.csv", "b.csv", "c.csv")
+
+    first, told = job.take(), caplog.text
+    job.bucket.wait(hours=1)
+
+    assert (first, job.take()) == (["a.csv", "b.csv"], ["c.csv"])
+    assert "event=band-is-full files=1: of the last 0:15:00 no more than 2 files are remembered" in told
+
+
+@pytest.mark.parametrize("on_modified", ["ignore", "error"])
+def test_on_modified_is_refused_when_changed_objects_are_forgotten(on_modified: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"on_modified is '{on_modified}', but mode windowed forgets"):
+        windowed(on_modified=on_modified).take()
 
 
 # --- another mode --------------------------------------------------------------------------------------------------

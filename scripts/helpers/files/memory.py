@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -11,9 +12,12 @@ import pyarrow.compute as pc
 
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.ledger import FileLedger
-from scripts.helpers.files.rules import FileOptions, oldest_first
-from scripts.helpers.listing.objects import LISTED, TAKEN, Interval
+from scripts.helpers.files.rules import ARCHIVES, FileOptions, oldest_first
+from scripts.helpers.listing.objects import GONE, LISTED, TAKEN, Interval
 
+logger = logging.getLogger(__name__)
+
+_ARCHIVES = pa.array(ARCHIVES, pa.string())
 TICK = timedelta(microseconds=1)
 """The smallest step of a LastModified: a floor this much below an object leaves the object above it."""
 START = datetime(1, 1, 1, tzinfo=timezone.utc)
@@ -58,12 +62,13 @@ class WindowMemory:
 
     The floor is the start of the last listing less the band, or just below the oldest object that was
     seen and not taken, so that nothing seen is lost. What `include`, `exclude` and `min_size` leave out
-    counts as not seen: it falls below the floor, and later rules do not bring it back. As in Glue, an
+    counts as not seen: it falls below the floor, and later rules do not bring it back. Archived objects do not
+    hold the floor: who gets one back writes it anew, and that is above any floor. As in Glue, an
     object is above the floor when its LastModified is greater (AWS Glue, "Job bookmarks", inconsistent
-    range ``(T - dt, T]``).
+    range ``(T - dt, T]``), and one that is written again after it was forgotten is new, also with the same bytes.
     """
 
-    keeps_gone = False
+    keeps_gone = True
 
     def __init__(self, ledger: FileLedger, state: Mapping[str, Any], options: FileOptions) -> None:
         self._ledger, self._options = ledger, options
@@ -83,7 +88,13 @@ class WindowMemory:
         new = new.filter(pc.less_equal(new.column("modified"), _time(started)))
         young = pc.greater(new.column("modified"), _time(started - self._options.max_band))
         room = self._options.max_files_in_band - self._above(started - self._options.max_band).num_rows
-        first, _ = oldest_first(new.filter(young), max(room, 0), None)
+        first, has_more = oldest_first(new.filter(young), max(room, 0), None)
+        if has_more:
+            logger.warning(
+                "event=band-is-full files=%d: of the last %s no more than %d files are remembered. The others are "
+                "taken by later runs. Raise max_files_in_band to take them now.",
+                new.filter(young).num_rows - first.num_rows, self._options.max_band, self._options.max_files_in_band,
+            )  # fmt: skip
         return pa.concat_tables([new.filter(pc.invert(young)), first])
 
     def reason_against(self, modified: datetime) -> str | None:
@@ -102,12 +113,19 @@ class WindowMemory:
         floor = self._floor or START
         if listed is not None:
             floor = max(floor, listed - self._options.max_band)
-        if left.num_rows:
+        waiting = left.filter(pc.invert(pc.fill_null(pc.is_in(left.column("storage_class"), _ARCHIVES), False)))
+        if waiting.num_rows:
             # Below the oldest that was left, or it would be taken for known. But a floor never falls: between the
             # old one and a lower one nothing is remembered, and files that were taken would be taken again.
-            oldest_left = pc.min(left.column("modified")).as_py()
+            oldest_left = pc.min(waiting.column("modified")).as_py()
             floor = max(self._floor or START, min(floor, oldest_left - TICK))
-        taken_above = rows.filter(pc.greater(rows.column("modified"), _time(floor)))
+        there = rows.filter(pc.not_equal(rows.column("status"), GONE))
+        taken_above = there.filter(pc.greater(there.column("modified"), _time(floor)))
+        passed = left.num_rows - left.filter(pc.greater(left.column("modified"), _time(floor))).num_rows
+        if passed:
+            logger.warning(
+                "event=archived-passed-over files=%d: they count as known until they are written anew", passed
+            )
         band = pa.concat_tables([self._above(floor, rows), taken_above])
         segments: list[dict[str, Any]] = []
         if band.num_rows:

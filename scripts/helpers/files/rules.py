@@ -120,6 +120,11 @@ class FileOptions:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}. Use a list of globs.")
             for glob in getattr(self, name):
                 _check_glob(glob)
+        if self.mode == "windowed" and self.on_modified != "process":
+            raise InvalidValueError(
+                f"on_modified is {self.on_modified!r}, but mode windowed forgets objects below its band and cannot "
+                "tell a changed one from a new one. Use mode='exact' with it."
+            )
         if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
             raise InvalidValueError(
                 f"ready_marker is {self.ready_marker!r}. Use the name of an object, such as _SUCCESS."
