@@ -1,14 +1,16 @@
 """One attempt at a batch in a process of its own.
 
-    python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER [FORMAT WAREHOUSE]]
+    python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER [FORMAT WAREHOUSE [DEATH]]]
 
 It writes 100 rows with Spark. As long as the folder GATE exists its tasks wait in the middle of them, and say so by a
-file ``inside`` there, which holds the process id of their executor.
+file ``inside`` there, which holds the process id of their executor. It kills itself where it would call DEATH of a
+table's sink, such as ``clear``.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DeltaSink, IcebergSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support import maven_jars
 from tests.support.patience import PATIENCE
@@ -68,7 +71,9 @@ def attempt(
 
 if __name__ == "__main__":
     table, endpoint, target, run_id, gate, *more = sys.argv[1:]
-    master, kind, warehouse = [*more, *("local[2]", "parquet", "")[len(more) :]]
+    master, kind, warehouse, death = [*more, *("local[2]", "parquet", "", "")[len(more) :]]
+    if death:
+        setattr(DeltaSink if kind == "delta" else IcebergSink, death, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     # The tasks of a cluster import this module, and look for it where its driver does.
     on_cluster = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -140,20 +140,12 @@ def test_every_row_is_at_the_target_once_when_an_executor_and_the_driver_of_a_cl
     assert {finding.kind for finding in examine_targets(watermarks, "repairs", spark=spark)} <= {"staged leftover"}
 
 
-@pytest.mark.timeout(LONG)
-@pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_every_row_is_in_the_table_once_when_a_stopped_attempt_goes_on(
-    dynamodb: Any, endpoint: str, spark_with_tables: Any, tmp_path: Path, format: str
-) -> None:
-    spark, table = spark_with_tables, f"table-{tmp_path.name}"
-    watermarks = Watermarks(table, dynamodb)
-    watermarks.create_table()
-    warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
-    target = f"{tmp_path}/repairs" if format == "delta" else "lake.raw.repairs"
-    gate = tmp_path / "gate"
-    gate.mkdir()
+@pytest.fixture
+def seen(spark_with_tables: Any) -> Callable[[str, str], Counter[int]]:
+    """Return what counts the rows of a table, by format and name."""
 
-    def seen() -> Counter[int]:
+    def counted(format: str, target: str) -> Counter[int]:
+        spark = spark_with_tables
         if format == "delta":
             rows = spark.read.format("delta").load(target)
         else:
@@ -161,21 +153,75 @@ def test_every_row_is_in_the_table_once_when_a_stopped_attempt_goes_on(
             rows = spark.table(target)
         return Counter(row.id for row in rows.collect())
 
+    return counted
+
+
+# Without Spark the same stories are told in test_live_tables, and take seconds.
+OF_SPARK = pytest.mark.skipif(not is_long(), reason="in make test-long")
+
+
+@OF_SPARK
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("newer", ["jr_1", "jr_2"])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_every_row_is_in_the_table_once_when_a_stopped_attempt_goes_on(
+    dynamodb: Any,
+    endpoint: str,
+    spark_with_tables: Any,
+    tmp_path: Path,
+    format: str,
+    newer: str,
+    seen: Callable[[str, str], Counter[int]],
+) -> None:
+    spark, table = spark_with_tables, f"table-{tmp_path.name}"
+    watermarks = Watermarks(table, dynamodb)
+    watermarks.create_table()
+    warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
+    target = f"{tmp_path}/repairs" if format == "delta" else f"lake.raw.repairs_{newer}"
+    gate = tmp_path / "gate"
+    gate.mkdir()
+
     with older_attempt(table, endpoint, target, "jr_1", str(gate), "local[2]", format, warehouse) as older:
         wait_for(gate / "inside", older)
         os.killpg(older.pid, signal.SIGSTOP)
-        outcome = run_when_free(spark, watermarks, target, "jr_2", format)
-        seen_meanwhile = seen()
+        outcome = run_when_free(spark, watermarks, target, newer, format)
+        seen_meanwhile = seen(format, target)
         shutil.rmtree(gate)
         os.killpg(older.pid, signal.SIGCONT)
         said, errors = older.communicate(timeout=PATIENCE)
 
     assert outcome == "done"
     assert (older.returncode, said) == (0, "outcome=already\n"), errors
-    assert seen_meanwhile == seen() == Counter(range(ROWS))
+    assert seen_meanwhile == seen(format, target) == Counter(range(ROWS))
     assert watermarks.latest("repairs").version == 1
     assert watermarks.latest("repairs").unpublished == ()
     (record,) = watermarks.history("repairs")[0].change.outputs
     sink = opened(Output.from_record(record), spark, None)
     assert sink is not None
     assert sink.staged(record["job"]) == []
+
+
+@OF_SPARK
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("death", ["clear", "publish"])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_every_row_is_in_the_table_once_when_the_writer_is_killed_before_the_head_knows_of_its_transaction(
+    dynamodb: Any, endpoint: str, spark_with_tables: Any, tmp_path: Path, format: str, death: str,
+    seen: Callable[[str, str], Counter[int]],
+) -> None:  # fmt: skip
+    spark, table = spark_with_tables, f"table-{tmp_path.name}"
+    watermarks = Watermarks(table, dynamodb)
+    watermarks.create_table()
+    warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
+    target = f"{tmp_path}/repairs" if format == "delta" else f"lake.raw.killed_{death}"
+
+    with older_attempt(
+        table, endpoint, target, "jr_1", str(tmp_path / "no-gate"), "local[2]", format, warehouse, death
+    ) as older:
+        _, errors = older.communicate(timeout=PATIENCE)
+    waiting = len(watermarks.latest("repairs").unpublished)
+    run_when_free(spark, watermarks, target, "jr_1", format)
+
+    assert (older.returncode, waiting) == (-signal.SIGKILL, 1), errors
+    assert seen(format, target) == Counter(range(ROWS))
+    assert watermarks.latest("repairs").unpublished == ()

@@ -1,0 +1,94 @@
+"""One attempt at a batch for a Delta or Iceberg table, without Spark, in a process of its own.
+
+    python -m tests.sinks.table_attempt TABLE ENDPOINT FORMAT FOLDER RUN_ID NAME GATE DEATH
+
+It writes ten rows with the name of the attempt. As long as the folder GATE exists it waits when half of their file is
+on disk, and says so by a file ``inside`` there. Where it would call DEATH of its sink, such as ``clear``, it kills
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pandas as pd
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks import DeltaSink, IcebergSink
+from scripts.helpers.sinks.places import LocalPlace
+from scripts.helpers.sinks.sink import Sink
+from scripts.helpers.watermarks import Watermarks
+from tests.support.patience import PATIENCE
+
+ROWS = 10
+LEASE = timedelta(seconds=3)
+
+
+def catalog_of(folder: Path) -> SqlCatalog:
+    return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+
+
+def sink_of(format: str, folder: Path) -> Sink:
+    if format == "delta":
+        return DeltaSink(str(folder / "repairs"))
+    catalog = catalog_of(folder)
+    catalog.create_namespace_if_not_exists("raw")
+    return IcebergSink("lake.raw.repairs", catalog=catalog)
+
+
+def rows_of(format: str, folder: Path) -> list[tuple[int, str]]:
+    """Return id and attempt of the rows that a reader of the table sees."""
+    if format == "delta":
+        found = DeltaTable(str(folder / "repairs")).to_pyarrow_table()
+    else:
+        found = catalog_of(folder).load_table("raw.repairs").scan().to_arrow()
+    return sorted((row["id"], row["attempt"]) for row in found.to_pylist())
+
+
+def attempt(watermarks: Watermarks, sink: Sink, run_id: str, name: str) -> str:
+    """Take the new rows and write them; return the outcome of the commit."""
+    frame = pd.DataFrame({"id": range(ROWS), "attempt": name})
+    with IncrementalJob(watermarks, "repairs", run_id, lease=LEASE) as job:
+        job.write(job.rows_since(frame, "id"), sink)
+        return job.commit()
+
+
+def wait_in_mid_write(gate: Path) -> None:
+    """Let a write of rows wait behind the first half of them."""
+    whole = LocalPlace.write
+
+    def write(place: LocalPlace, name: str, data: bytes) -> None:
+        if gate.is_dir() and name.endswith(".parquet"):
+            whole(place, f"{name}.half", data[: len(data) // 2])
+            (gate / "inside").touch()
+            end = time.monotonic() + PATIENCE
+            while gate.is_dir() and time.monotonic() < end:
+                time.sleep(0.05)
+            place.delete([f"{name}.half"])
+        whole(place, name, data)
+
+    LocalPlace.write = write  # type: ignore[method-assign, assignment]
+
+
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(table: str, endpoint: str, format: str, folder: str, run_id: str, name: str, gate: str, death: str) -> None:
+    wait_in_mid_write(Path(gate))
+    sink = sink_of(format, Path(folder))
+    if death:
+        setattr(sink, death, die)
+    outcome = attempt(Watermarks(table, endpoint_url=endpoint), sink, run_id, name)
+    sys.stdout.write(f"outcome={outcome}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
