@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.end_of_run import EndOfRun
@@ -22,9 +22,11 @@ from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.strategies import Saving
 from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Retraction, batch_of
+from scripts.helpers.sinks.outputs import Output, Retraction, batch_of
 from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
 from tests.support.patience import PATIENCE
@@ -156,7 +158,7 @@ class Interleaving:
         self.random = random.Random(number)
         self.database = FakeDynamoDB()
         self.database.fault = lambda _number, operation, _params: self._request(operation)
-        self.storage = Storage(self._point, renames=self.random.random() < 0.5)
+        self.storage = Storage(self.stop, renames=self.random.random() < 0.5)
         self.storage.watch = self.look
         self.now, self.source = START, self.random.randint(1, 4)
         self.is_faulty = True
@@ -185,8 +187,7 @@ class Interleaving:
             elif settled != NOTHING:
                 batch.add(CONTEXT, settled, None)
             rows = range(settled["low"], settled["high"])
-            sink = FileSink(TARGET)
-            publication.add(sink, sink.stage_files(batch.batch_id, run.fence, lambda *to: self._write(rows, *to)))
+            publication.add(*self.stage(batch.batch_id, run.fence, rows))
             if self.random.random() < 0.5:  # Within the block, as scripts may; its clean end does nothing more then.
                 batch.commit({})
         except WatermarkError as error:
@@ -211,6 +212,11 @@ class Interleaving:
         """A person changes their mind."""
         self.retract()
         self.retract()
+
+    def stage(self, batch: BatchId, fence: int, rows: range) -> tuple[Sink, Output]:
+        """Stage rows for the target of this story."""
+        sink = FileSink(TARGET)
+        return sink, sink.stage_files(batch, fence, lambda *to: self._write(rows, *to))
 
     def _write(self, rows: range, place: Place, folder: str) -> None:
         # Two files, so that a publication can end half-way.
@@ -304,14 +310,14 @@ class Interleaving:
             # Stopped, suspended, or behind a network that holds its packets back: from after the step it takes now.
             actor.is_asleep = True
 
-    def _point(self, what: str) -> None:
+    def stop(self, what: str) -> None:
         actor = getattr(self._by_thread, "actor", None)
         if actor is not None:
             self.trace.append(f"{actor.name}: {what}")
             actor.pause()
 
     def _request(self, operation: str) -> str | None:
-        self._point(operation)
+        self.stop(operation)
         actor = getattr(self._by_thread, "actor", None)
         if not self.is_faulty or actor is None:
             return None
@@ -341,15 +347,26 @@ class Interleaving:
         doubled = [row for row, count in self.rows(going).items() if count > 1]
         if doubled:
             raise WrongTarget(f"rows {doubled} are there twice")
-        for uri in self.storage.held:
-            batch = batch_of(uri) if uri.startswith(f"{TARGET}/") else None
-            if batch is not None and batch[2] > version:
-                raise WrongTarget(f"{uri} is of version {batch[2]}, and {version} is committed")
+        early = [seen for seen in self.versions() if seen > version]
+        if early:
+            raise WrongTarget(f"rows of version {early[0]} are there, and {version} is committed")
+
+    def versions(self) -> set[int]:
+        """Return the versions whose rows a reader of the target sees."""
+        batches = [batch_of(uri) for uri in self.storage.held if uri.startswith(f"{TARGET}/")]
+        return {batch[2] for batch in batches if batch is not None}
+
+
+Story = TypeVar("Story", bound=Interleaving)
 
 
 def play(number: int) -> Interleaving:
     """Play one interleaving; whatever goes wrong names its number."""
-    story = Interleaving(number)
+    return played(Interleaving(number), number)
+
+
+def played(story: Story, number: int) -> Story:
+    """Play a story to its end, and return it."""
     try:
         story.play()
     except BaseException as error:

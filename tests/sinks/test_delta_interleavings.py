@@ -1,0 +1,221 @@
+"""Attempts, a person and other jobs at one Delta table: it is right, whoever moves when.
+
+The tables are real, on local disk. Each look at one, each commit to one and each operation on a staged file is a point
+where an actor may be paused, killed or overtaken, beside the requests to DynamoDB.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+import deltalake
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableMerger
+
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import DeltaSink, events_of
+from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.places import LocalPlace
+from scripts.helpers.sinks.sink import Sink
+from tests.sinks.interleaving import Actor, Interleaving, played
+from tests.sinks.merge_reference import Event, expected, frame, rules
+from tests.support.patience import LONG
+from tests.support.servers import is_long
+
+BATCH = "batch"
+
+
+class Points:
+    """Where actors stop, and what is looked at after each change of a table: nothing, until a story says."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self.point: Callable[[str], None] = lambda _what: None
+        self.watch: Callable[[], None] = lambda: None
+
+    def around(self, name: str, done: Callable[..., Any], *, changes: bool) -> Callable[..., Any]:
+        """Return a function that stops before it does something, and has the table looked at after that."""
+
+        def stopped(*given: Any, **named: Any) -> Any:
+            # What one of them calls, and who looks on, does not stop.
+            if getattr(self._of_thread, "is_inside", False):
+                return done(*given, **named)
+            self.point(name)
+            self._of_thread.is_inside = True
+            try:
+                result = done(*given, **named)
+                if changes:
+                    self.watch()
+                return result
+            finally:
+                self._of_thread.is_inside = False
+
+        return stopped
+
+
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> Points:
+    found = Points()
+    for owner, name, changes in (
+        (DeltaTable, "__init__", False),
+        (DeltaTable, "delete", True),
+        (deltalake, "write_deltalake", True),
+        (TableMerger, "execute", True),
+        (LocalPlace, "write", False),
+        (LocalPlace, "read", False),
+        (LocalPlace, "delete", False),
+    ):
+        monkeypatch.setattr(owner, name, found.around(name, getattr(owner, name), changes=changes))
+    create = found.around("create", DeltaTable.create, changes=True)
+    monkeypatch.setattr(DeltaTable, "create", staticmethod(create))
+    return found
+
+
+# --- batches of one job --------------------------------------------------------------------------------
+
+
+class DeltaInterleaving(Interleaving):
+    """A story whose target is a Delta table."""
+
+    def __init__(self, number: int, folder: str) -> None:
+        super().__init__(number)
+        self.path = f"{folder}/repairs"
+
+    def stage(self, batch: BatchId, fence: int, rows: range) -> tuple[Sink, Output]:
+        sink = DeltaSink(self.path, batch_column=BATCH)
+        return sink, sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
+
+    def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
+        return Counter(row for row, batch in self._found() if not any(_is_of(batch, one) for one in without))
+
+    def versions(self) -> set[int]:
+        return {int(batch.rpartition("-")[2]) for _, batch in self._found()}
+
+    def _found(self) -> list[tuple[int, str]]:
+        if not DeltaTable.is_deltatable(self.path):
+            return []
+        return [(row["id"], row[BATCH]) for row in DeltaTable(self.path).to_pyarrow_table().to_pylist()]
+
+
+def _is_of(batch: str, retraction: Retraction) -> bool:
+    first, last = retraction.batches
+    return first <= batch <= last
+
+
+def play(number: int, points: Points, monkeypatch: pytest.MonkeyPatch) -> DeltaInterleaving:
+    tokens = random.Random(-number)
+    monkeypatch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
+    with tempfile.TemporaryDirectory() as folder:
+        story = DeltaInterleaving(number, folder)
+        points.point, points.watch = story.stop, story.look
+        return played(story, number)
+
+
+PARTS = 4
+COUNT = (10_000 if is_long() else 200) // PARTS
+"""Interleavings in one test."""
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_table_equals_the_source_when_attempts_and_a_person_interleave(
+    part: int, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: Counter[str] = Counter()
+    for number in range(part * COUNT, (part + 1) * COUNT):
+        refused += play(number, points, monkeypatch).refused
+
+    assert {"RunInProgressError", "FencedError"} <= refused.keys()
+
+
+def test_interleaving_is_found_when_a_batch_is_appended_to_another_version_than_was_looked_at(
+    points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = deltalake.write_deltalake
+
+    def write_anywhere(table: DeltaTable, *given: Any, **named: Any) -> None:
+        write(DeltaTable(table.table_uri), *given, **named)
+
+    monkeypatch.setattr(deltalake, "write_deltalake", write_anywhere)
+
+    with pytest.raises(AssertionError, match="are there twice"):
+        for number in range(PARTS * COUNT):
+            play(number, points, monkeypatch)
+
+
+# --- merges of two jobs --------------------------------------------------------------------------------
+
+
+class Merges:
+    """Two jobs that merge a batch each into one table at once; a number decides who moves when."""
+
+    def __init__(self, number: int, folder: str, points: Points) -> None:
+        self.random, self.path = random.Random(number), f"{folder}/repairs"
+        self.kind = self.random.choice(["newest", "history"])
+        moments = [(key, sequence) for key in range(1, 4) for sequence in range(1, 6)]
+        self._known = [Event(*moment, self.random.choice(["a", "b", None])) for moment in moments]
+        self.merged: list[Event] = []
+        self._by_thread = threading.local()
+        points.point, points.watch = self._stop, lambda: None
+
+    def play(self) -> None:
+        if self.random.random() < 0.7:
+            self._publish(self._stage("earlier"))
+        outputs = [self._stage(job) for job in ("repairs", "parking")]
+        actors = [self._actor(output) for output in outputs]
+        while left := [actor for actor in actors if not actor.is_over]:
+            self.random.choice(left).step()
+        for actor in actors:
+            if actor.error is not None:
+                raise actor.error
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        names = ["id", "at", "word", *(["valid_from", "valid_to"] if self.kind == "history" else [])]
+        found = DeltaTable(self.path).to_pyarrow_table().select(names).to_pylist()
+        return sorted(tuple(row.values()) for row in found)
+
+    def _stage(self, job: str) -> Output:
+        events = self.random.sample(self._known, self.random.randint(1, 4))
+        self.merged += events
+        marked = events_of(frame(events), rules(self.kind), lambda rows: rows.word == "gone")
+        return self._sink().stage(BatchId(job, "e1", 1), 1, marked)
+
+    def _publish(self, output: Output) -> None:
+        self._sink().publish(output)
+
+    def _sink(self) -> DeltaSink:
+        return DeltaSink(self.path).merging(rules(self.kind))
+
+    def _actor(self, output: Output) -> Actor:
+        def work() -> None:
+            self._by_thread.actor = actor
+            self._publish(output)
+
+        actor = Actor(output.job, work)
+        return actor
+
+    def _stop(self, _what: str) -> None:
+        actor = getattr(self._by_thread, "actor", None)
+        if actor is not None:
+            actor.pause()
+
+
+MERGES = 5_000 if is_long() else 60
+
+
+@pytest.mark.timeout(LONG)
+def test_table_is_what_the_rows_say_when_merges_of_two_jobs_interleave(points: Points) -> None:
+    for number in range(MERGES):
+        with tempfile.TemporaryDirectory() as folder:
+            story = Merges(number, folder, points)
+            story.play()
+            assert story.rows == expected(story.kind, story.merged), f"merges {number}"
