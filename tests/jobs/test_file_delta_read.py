@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.paths import folder_columns, is_hidden
@@ -219,6 +219,23 @@ def test_read_gives_no_rows_when_delta_is_empty(spark: Any, landing: Any, schema
 
 
 # --- folders --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
+def test_read_is_refused_when_spark_would_leave_out_what_it_cannot_read(spark: Any, tmp_path: Path, name: str) -> None:
+    landing = Local(tmp_path / "landing")
+    landing.put("good.json", '{"id": 1}')
+    session = spark.newSession()
+    delta = take(landing)
+
+    with pytest.raises(InvalidValueError, match=f"option {name} is true.* they would count as taken"):
+        delta.read(session, "json", **dict[str, Any]({name.lower(): True}))
+    session.conf.set(f"spark.sql.files.{name}", "true")
+    with pytest.raises(InvalidValueError, match=f"spark.sql.files.{name} is true"):
+        delta.read(session, "json")
+    session.conf.set(f"spark.sql.files.{name}", "false")
+
+    assert rows(delta.read(session, "json")) == [(1,)]
 
 
 def test_read_makes_columns_of_folders_when_they_are_called_name_equals_value(spark: Any, landing: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import SourceError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ def read_files(
         Some files lie in ``name=value`` folders and some do not: Spark would drop the latter
         without a word. Read them apart: ``delta.split(spark_paths.folder_columns)``. Or the data
         have a column called `path_column` already.
+    InvalidValueError
+        The session or an option makes Spark pass over files that it cannot read; see `check_all_is_read`.
     """
+    check_all_is_read(spark, options or {})
     keys: list[str] = table.column("key").to_pylist()
     if not keys:
         frame = _no_rows(spark, schema)
@@ -78,6 +81,19 @@ def read_files(
         with _few_listing_tasks(spark):
             frame = reader.options(**(options or {})).load(paths)
     return frame if path_column is None else _with_path(frame, location, path_column)
+
+
+def check_all_is_read(spark: SparkSession, options: Mapping[str, Any]) -> None:
+    """Refuse what makes Spark pass over corrupt or missing files: their rows would be gone, and they count as taken."""
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+        asked = [str(value) for key, value in options.items() if key.lower() == name.lower()]
+        setting = f"spark.sql.files.{name}"
+        for where, value in [(f"option {name}", asked[0] if asked else ""), (setting, spark.conf.get(setting))]:
+            if str(value).lower() == "true":
+                raise InvalidValueError(
+                    f"{where} is true: Spark would leave out the rows of files that it cannot read, and they would "
+                    "count as taken. Set it to false, and leave such files out by exclude."
+                )
 
 
 def spread(spark: SparkSession, parts: Sequence[bytes]) -> DataFrame:
