@@ -9,7 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, StagedRowsLostError, TargetRefusedError, TargetUnavailableError
+from scripts.helpers.errors import (
+    FencedError,
+    InvalidValueError,
+    StagedRowsLostError,
+    TargetRefusedError,
+    TargetUnavailableError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, events_of
@@ -125,6 +131,32 @@ def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, w
     assert (count, before) == (10, [(0,)])
     assert written.rows(f"SELECT COUNT(*) FROM {table}") == [(10,)]
     assert watermarks.latest(JOB).unpublished == ()
+
+
+def test_rows_are_there_once_when_a_job_goes_back_and_takes_them_along(
+    jdbc: Any, written: Written, watermarks: Watermarks
+) -> None:
+    table = written.new_table("id bigint, batch varchar(64)")
+    sink = sink_of(jdbc, written, table, batch_column="batch")
+
+    def begin(run_id: str, until: int) -> IncrementalJob:
+        job = IncrementalJob(watermarks, JOB, run_id, spark=jdbc).__enter__()
+        job.write(job.rows_since(jdbc.range(until), "id"), sink)
+        return job
+
+    for run_id, until in (("jr_1", 2), ("jr_2", 4)):
+        begin(run_id, until).__exit__(None, None, None)
+    watermarks.rewind(JOB, to_version=1, retract=True, why="a test")
+    job = begin("jr_3", 5)
+    begun = written.rows(f"SELECT id FROM {table} ORDER BY id")
+    watermarks.discard_plan(JOB, why="a test")
+    with pytest.raises(FencedError):
+        job.__exit__(None, None, None)
+    begin("jr_4", 6).__exit__(None, None, None)
+
+    assert begun == [(0,), (1,)]
+    assert written.rows(f"SELECT id FROM {table} ORDER BY id") == [(row,) for row in range(6)]
+    assert written.staged(table) == []
 
 
 def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written) -> None:
