@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
 from scripts.helpers.batch.strategies import Disabled, Strategy
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import PlanConflictError, ReservedNameError, RunClosedError
 from scripts.helpers.protocol.names import BatchId, check_context
+from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.counts import RowCounts
 
 if TYPE_CHECKING:
@@ -124,6 +126,25 @@ class Batch:
             self.contexts[context] = NOTHING
             return NOTHING
         return stored
+
+    def warn_if_new(self, context: str | None) -> None:
+        """Log that a job with other sources reads one for the first time: perhaps another name for one of those."""
+        # A run that saves nothing reads everything as it was told to, or what a range has.
+        if context is None or not self.strategy.saves or context in self.run.watermarks:
+            return
+        # Other values were stored by hand. A state that is too large for its item is a reference.
+        known = [
+            name
+            for name, state in sorted(self.run.watermarks.items())
+            if isinstance(state, Spilled) or (isinstance(state, Mapping) and state.get("kind") in ("rows", "files"))
+        ]
+        if not known:
+            return
+        logger.warning(
+            "event=new_context job=%s context=%s: it has no watermark, so it is read from its start. The job has %s. "
+            "If it was renamed, rows and files come again: set its watermark first, or give it its old name",
+            self.run.job_id, context, ", ".join(map(printable, known)),
+        )  # fmt: skip
 
     def add(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
         """Put a source into the plan, with the watermark that follows it; None for none."""

@@ -154,6 +154,7 @@ class FilePlanning:
         if settled is not None:
             # A plan needs no state, only where its files lie.
             return settled, Reach(saves=True)
+        self._batch.warn_if_new(context)
         return None, self._batch.strategy_for(context).reach(context or "")
 
     def _add(

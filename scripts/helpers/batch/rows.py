@@ -53,6 +53,7 @@ class RowPlanning:
         strategy = batch.strategy_for(context)
         request = RowRequest(rows, names, context or "rows", options, chosen, before, self._clock)
         if settled is None:
+            batch.warn_if_new(context)
             window = strategy.window(request)
         elif settled == NOTHING:
             return rows.rows(RowWindow(rows.columns(names, strings=True), None, None))
