@@ -591,10 +591,25 @@ class SourceReplacedError(SourceChangedError):
 
 
 class SourceBehindError(SourceError):
-    """The clock or the ceiling of a source of rows is behind the watermark: it, or a replica, went back."""
+    """The clock, the ceiling or the last row of a source of rows is behind the watermark: it, or a replica, went back.
 
-    def __init__(self, source: str, context: str, what: str) -> None:
-        self.context, self.what = context, what
+    `what` is ``clock``, ``ceiling`` or ``last row``.
+    """
+
+    def __init__(self, source: str, context: str, what: str, job_id: str = "JOB") -> None:
+        self.context, self.what, self.job_id = context, what, job_id
+        if what == "last row":
+            named = f"{quote(job_id)} --context {quote(context)}"
+            super().__init__(
+                source,
+                f"its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below "
+                "the watermark would never be read. If a replica that lags answers, read from the primary. If the "
+                f"table was truncated or restored, read it again with `watermarks reset {named} --why TEXT`, or go "
+                f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others "
+                f"and is gone, go on past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows are "
+                "deleted there every day, give behind='warn'.",
+            )
+            return
         super().__init__(
             source,
             f"its {what} is behind the watermark of context {context!r}, so it went back, or a replica that lags "

@@ -187,7 +187,7 @@ def test_subclass_of_datetime_comes_back_as_datetime_when_it_has_whole_microseco
         (datetime(1, 1, 1, tzinfo=PARIS), ["years 1 to 9999", "nearer time"]),
         (datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))), ["years 1 to 9999", "nearer time"]),
         (nested(17), ["deeper than 16 levels", "Flatten it"]),
-        ([0] * 1_000, ["past entry 1,000", "Store fewer"]),
+        ([0] * 2_000, ["past entry 2,000", "Store fewer"]),
         ({1: "x"}, ["'cursor.1'", "non-empty str", "Rename it"]),
         ({"": "x"}, ["\"cursor.''\"", "non-empty str", "Rename it"]),
         ({"\udc00": "x"}, ["surrogate", "Mend the text"]),
@@ -263,16 +263,16 @@ def test_size_counts_utf8_bytes_when_text_is_not_ascii() -> None:
     assert "bytes" in refusal("é" * 40_000, TooLargeError)
 
 
-@pytest.mark.parametrize("value", [nested(16), [0] * 999, nested(16, "x")], ids=kind_of)
+@pytest.mark.parametrize("value", [nested(16), [0] * 1_999, nested(16, "x")], ids=kind_of)
 def test_encode_accepts_value_when_it_is_at_the_limit_of_shape(value: Any) -> None:
     assert decode(*encode({"cursor": value})) == {"cursor": value}
 
 
-def test_encode_accepts_1000_entries_and_refuses_1001_when_map_is_flat() -> None:
-    full = {f"k{number}": number for number in range(1_000)}
+def test_encode_accepts_2000_entries_and_refuses_2001_when_map_is_flat() -> None:
+    full = {f"k{number}": number for number in range(2_000)}
 
     assert decode(*encode(full)) == full
-    with pytest.raises(InvalidValueError, match=r"'one more' is past entry 1,000 .*Store fewer"):
+    with pytest.raises(InvalidValueError, match=r"'one more' is past entry 2,000 .*Store fewer"):
         encode(full | {"one more": 1})
 
 

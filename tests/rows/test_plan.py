@@ -459,12 +459,12 @@ def test_plan_is_refused_when_the_ceiling_is_behind_the_watermark() -> None:
         plan(source, first)
 
 
-def test_watermark_stays_when_the_largest_row_was_deleted() -> None:
+def test_watermark_stays_when_the_largest_row_was_deleted_and_that_is_a_matter_of_course() -> None:
     source = source_of(ID, 3, 9)
     first = plan(source)
     source.listed.pop()
 
-    assert plan(source, first).state_after == first.state_after
+    assert plan(source, first, behind="warn").state_after == first.state_after
 
 
 def test_warning_is_logged_and_the_watermark_is_not_pinned_when_a_stamp_is_in_the_future(caplog: Any) -> None:
@@ -767,9 +767,10 @@ def test_plan_is_refused_when_the_order_changed(descending: bool) -> None:
 # --- what is stored -------------------------------------------------------------------------------------------
 
 
-def test_state_of_one_column_has_the_shape_it_always_had() -> None:
+def test_state_of_one_column_has_the_shape_that_others_read() -> None:
     assert plan(source_of(AT, ago(60))).state_after == {
         "kind": "rows", "cursor_column": "at", "type": "timestamp", "value": ago(60) + timedelta(microseconds=1),
+        "last": ago(60),
     }  # fmt: skip
 
 
@@ -793,6 +794,7 @@ def test_compound_state_reads_back_when_the_clock_capped_it() -> None:
 
     assert first.state_after == {
         "kind": "rows", "cursor_column": ["at", "id"], "type": ["timestamp", "bigint"], "value": [ago(5), None],
+        "last": [ago(5), None],
     }  # fmt: skip
     assert plan(source, first).low == first.high
     assert replayed(first) == first
@@ -858,3 +860,123 @@ def test_plan_is_refused_when_the_type_of_the_second_column_changed() -> None:
         plan(ListedRows((AT, KEY), [], NOW), state=first.state_after | {"cursor_column": ["at", "key"]})
 
     assert caught.value.column == "key"
+
+
+# --- a last row below what was seen -------------------------------------------------------------------
+
+
+def after(source: ListedRows, *left: Any, **options: Any) -> RowWindow:
+    """Plan once, leave the source with other rows, and plan again."""
+    first = plan(source, **options)
+    source.listed = [(value,) for value in left]
+    return plan(source, first, **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "seen", "left"),
+    [
+        (ID, [1, 2, 900], [1, 2]),
+        (ID, [1, 2], [1]),
+        (AT, [ago(90), ago(60)], [ago(90)]),
+        (AT, [ago(90), ago(1)], [ago(90)]),
+    ],
+    ids=["outlier", "restored", "restored_times", "capped"],
+)
+def test_source_is_behind_when_its_last_row_is_below_what_was_seen(
+    column: CursorColumn, seen: list[Any], left: list[Any]
+) -> None:
+    with pytest.raises(SourceBehindError, match="context 'repairs' of job 'JOB' has seen") as caught:
+        after(source_of(column, *seen), *left)
+
+    assert caught.value.what == "last row"
+    for command in ("reset", "rewind", "set"):
+        assert f"`watermarks {command} JOB --context repairs" in str(caught.value)
+
+
+def test_source_is_behind_when_falling_numbers_end_above_what_was_seen() -> None:
+    with pytest.raises(SourceBehindError):
+        after(source_of(ID, 9, 8, 7), 9, 8, descending=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "seen", "left", "options"),
+    [
+        (ID, [1, 2], [1, 2], {}),
+        (ID, [1, 5], [1, 7], {}),
+        (ID, [1, 2], [1, 2], {"high": 50, "settled": True}),
+        (AT, [ago(60), ago(1)], [ago(60), ago(1)], {}),
+        (ID, [1, 5], [1, 5], {"lookback": 3, "sink": "merge"}),
+    ],
+    ids=["same", "later", "settled", "within_the_delay", "lookback"],
+)
+def test_source_is_not_behind_when_its_last_row_is_where_it_was(
+    column: CursorColumn, seen: list[Any], left: list[Any], options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    after(source_of(column, *seen), *left, **options)
+
+    assert "source_behind" not in caplog.text
+
+
+def test_source_is_not_refused_when_the_row_that_is_gone_was_stamped_in_the_future() -> None:
+    assert after(source_of(AT, ago(60), ago(-500)), ago(60)).is_empty
+
+
+def test_empty_source_is_a_warning_and_rows_below_the_watermark_are_refused_when_it_had_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = source_of(ID, 1, 2, 3)
+    first = plan(source)
+    source.listed = []
+
+    second = plan(source, first)
+    source.listed = [(1,)]
+
+    assert "event=source_empty context=repairs source=public.repairs" in caplog.text
+    assert second.state_after == first.state_after
+    with pytest.raises(SourceBehindError):
+        plan(source, second)
+
+
+def test_source_that_is_behind_is_a_warning_when_the_caller_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    second = after(source_of(ID, 1, 2, 3), 1, behind="warn")
+
+    assert second.is_empty
+    assert "event=source_behind context=repairs" in caplog.text
+
+
+def test_state_of_an_earlier_release_is_a_warning_only_when_the_source_is_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = plan(source_of(ID, 1, 2, 900)).state_after
+    del state["last"]
+    source = source_of(ID, 1, 2)
+
+    window = plan(source, state=state)
+
+    assert "event=source_behind" in caplog.text
+    assert window.is_empty
+    source.listed.append((1_000,))
+    assert plan(source, window).state_after["last"] == 1_000
+
+
+def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    source, last = source_of(ID, 1, 2), ListedRows.last
+
+    def counted(self: ListedRows, *arguments: Any) -> Any:
+        asked.append(1)
+        return last(self, *arguments)
+
+    monkeypatch.setattr(ListedRows, "last", counted)
+    first = plan(source)
+    source.listed.append((3,))
+
+    second = plan(source, first)
+    before = len(asked)
+    plan(source, second)
+
+    assert (before, len(asked)) == (0, 1)
+
+
+def test_option_behind_is_refused_when_it_is_neither() -> None:
+    assert "behind='never' is unknown. Use 'raise' or 'warn'." in refused(source_of(ID, 1), behind="never")

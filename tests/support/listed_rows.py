@@ -75,6 +75,10 @@ class ListedRows:
         smallest = min(past, default=None) if descending else None
         return Facts(self.now, largest, smallest, nulls, self.ceiling, self.zone, self.slack)
 
+    def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:
+        whole = [row for row in self.listed if None not in row]
+        return (min if descending else max)(whole, default=None)
+
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(SQL), self.listed)
 

@@ -165,15 +165,19 @@ class JdbcTable:
             nulls=self._queries.nulls(columns),
             **{f"last_{position}": expression for position, expression in enumerate(last)},
         )
-        found = None
-        if row[2] is not None:
-            found = tuple(self.dialect.value(text, column) for column, text in zip(columns, row[2:], strict=True))
+        found = self._bound(columns, row[2:])
         return Facts(
             now=isoparse(row[0].replace(" ", "T", 1)).astimezone(self._zone),
             largest=None if descending else found,
             smallest=found if descending else None,
             nulls=int(row[1]),
         )
+
+    def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:
+        """Ask the database for the last cursor value of all: one step into an index, if there is one."""
+        last = self._queries.last(columns, None, "MIN" if descending else "MAX")
+        row = self._ask(**{f"last_{position}": expression for position, expression in enumerate(last)})
+        return self._bound(columns, row)
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
@@ -234,6 +238,11 @@ class JdbcTable:
             logger.debug("event=cluster_unknown source=%s error=%s", self.name, type(error).__name__)
             return None
         return str(found)
+
+    def _bound(self, columns: tuple[CursorColumn, ...], texts: Sequence[str | None]) -> Bound | None:
+        if texts[0] is None:
+            return None
+        return tuple(self.dialect.value(str(text), column) for column, text in zip(columns, texts, strict=True))
 
     def _forget(self) -> None:
         """Ask the catalogue again at the next need: each plan sees the table as it is.

@@ -16,7 +16,7 @@ from scripts.helpers.protocol.chunks import Blob
 
 FORMAT = 1
 FEW_FILES = 4
-"""Names of more files than this are stored as one value: a watermark holds 1,000 entries at most."""
+"""Names of more files than this are stored as one value: a watermark holds 2,000 entries at most."""
 MAX_NAMES_BYTES = 64 * 1024 * 1024
 """Most text that packed names may unfold to: a damaged value must not fill the memory."""
 MAX_TABLE_BYTES = 63 * 1024 * 1024

@@ -34,7 +34,7 @@ CHUNK_BYTES = 350_000
 MAX_SPILL_BYTES = 64 * 1024 * 1024
 WORTH_BYTES = 1_000
 """A smaller entry stays where it is: its reference would be no smaller."""
-MAX_MARKS = 32 * MAX_ENTRIES
+MAX_MARKS = 16 * MAX_ENTRIES
 """Commas and opening brackets of a value in chunks, beside those in texts: an entry with its type has about ten."""
 _MARKS = (b",", b"[", b"{")
 INLINE_BYTES = 2_000

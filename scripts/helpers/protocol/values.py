@@ -19,7 +19,8 @@ Attribute = dict[str, Any]
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
-MAX_ENTRIES = 1_000
+MAX_ENTRIES = 2_000
+"""A state of rows has eight at most, so the states of 200 sources fit; 64 KB is the limit that others meet."""
 MAX_DIGITS = 38
 MAX_EXPONENT, MIN_EXPONENT = 125, -130
 LAST_PLACE = -165
@@ -70,7 +71,7 @@ def encode(
     ----------
     values
         str, int, float, Decimal, bool, None, bytes, date, aware datetime, list and dict, nested
-        up to 16 levels and 1,000 entries. Zeros at the end of a Decimal are not kept: DynamoDB trims them.
+        up to 16 levels and 2,000 entries. Zeros at the end of a Decimal are not kept: DynamoDB trims them.
     what
         What the map is, for error texts.
     limit

@@ -7,6 +7,7 @@ does not keep, and ``cluster``, the system identifier, which only replicas and p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,25 @@ def identity_of(source: RowSource) -> Mapping[str, Any] | None:
     return (ask() or None) if callable(ask) else None
 
 
-def remembered(stored: object) -> Mapping[str, Any] | None:
+def remembered(state: object) -> Mapping[str, Any] | None:
     """Return the identity that a state or plan keeps; None for one of an earlier version, or of a DataFrame."""
-    kept = stored.get(SOURCE) if isinstance(stored, Mapping) else None
-    return kept if isinstance(kept, Mapping) and kept else None
+    kept = state.get(SOURCE) if isinstance(state, Mapping) else None
+    if not isinstance(kept, str):
+        return None
+    try:
+        found = json.loads(kept)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found else None
+
+
+def as_text(identity: Mapping[str, Any]) -> str:
+    """Write an identity as states and plans keep it: one text, as a table counts the entries of maps.
+
+    >>> remembered({"source": as_text({"table": "repairs"})})
+    {'table': 'repairs'}
+    """
+    return json.dumps(dict(identity), ensure_ascii=False, separators=(",", ":"))
 
 
 def check_same_source(

@@ -13,6 +13,7 @@ from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
 from scripts.helpers.rows.window import Nulls, RowWindow
 
 Sink = Literal["append", "merge"]
+Behind = Literal["raise", "warn"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
 """How far the upper bound of times stays behind the clock: a transaction that commits up to five
@@ -52,6 +53,9 @@ class RowOptions:
         Take texts as cursors. They compare byte by byte: right for ASCII keys of fixed width only.
     sink
         ``merge`` if what is written replaces rows of the same key.
+    behind
+        Nothing is new, and the last row of a database's table is below what was seen: ``raise`` SourceBehindError,
+        or ``warn``, where the newest rows are deleted as a matter of course.
     """
 
     delay: timedelta = DEFAULT_DELAY
@@ -63,6 +67,7 @@ class RowOptions:
     descending: bool = False
     strings: bool = False
     sink: Sink = "append"
+    behind: Behind = "raise"
 
     def check(self, columns: tuple[CursorColumn, ...]) -> None:
         """Refuse what cannot be meant, before the source is asked; CursorError names option and remedy."""
@@ -71,6 +76,8 @@ class RowOptions:
             raise CursorError(first.name, f"nulls={self.nulls!r} is unknown. Use 'raise', 'include' or 'exclude'.")
         if self.sink not in get_args(Sink):
             raise CursorError(first.name, f"sink={self.sink!r} is unknown. Use 'append' or 'merge'.")
+        if self.behind not in get_args(Behind):
+            raise CursorError(first.name, f"behind={self.behind!r} is unknown. Use 'raise' or 'warn'.")
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
         numbers = [column for column in columns if column.is_number]
@@ -125,6 +132,8 @@ class RowOptions:
         words = [f"delay={self.delay}", f"sink={self.sink}"]
         for name, answer in answers.items():
             words.append(f"{name}={'yes' if answer else 'no'}")
+        if self.behind != "raise":
+            words.append(f"behind={self.behind}")
         return " ".join(words)
 
 

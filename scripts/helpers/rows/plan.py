@@ -66,7 +66,7 @@ def plan_window(
     SourceReplacedError
         The state is that of another table, or of one that was dropped and made anew.
     SourceBehindError
-        The source's clock is behind the watermark.
+        The source's clock is behind the watermark, or nothing is new and its last row is below what was seen.
     """
     chosen = RowOptions(**options)
     columns = source.columns(names, chosen.strings)
@@ -102,7 +102,11 @@ def plan_window(
         high = _up_to(asked, last, columns, chosen, "one step past the last row")
     # A first run has nothing to read again: it starts at the very beginning, or where it was told to.
     lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
-    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity)
+    seen = None if state is None else read_bound(state.get("last"), columns)
+    if state is not None and low is not None and low != start:
+        _check_last(source, columns, facts, low, seen, chosen, context, job_id)
+    seen = _last_seen(columns, facts, high, seen, clock, chosen)
+    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity, last=seen)
 
 
 def _ends(
@@ -200,6 +204,67 @@ def _check_clock(
                 f"{what} is past the source's clock, and rows that come until then would be lost. Give one that has "
                 "passed, or leave it out.",
             )
+
+
+def _check_last(
+    source: RowSource,
+    columns: tuple[CursorColumn, ...],
+    facts: Facts,
+    low: Bound,
+    seen: Bound | None,
+    options: RowOptions,
+    context: str,
+    job_id: str,
+) -> None:
+    """Refuse a table whose last row is below rows that were seen: truncated, restored, or rid of an outlier.
+
+    Asked only where nothing is new: whoever finds rows past the watermark has gone past it.
+    """
+    found = facts.smallest if options.descending else facts.largest
+    ask = getattr(source, "last", None)
+    # Below a ceiling all is decided, and a source without `last`, such as a DataFrame, would be read whole for it.
+    if found is not None or facts.ceiling is not None or not callable(ask):
+        return
+    last: Bound | None = ask(columns, options.descending)
+    if last is None:
+        # No error: tables of a staging area are truncated before they are filled. Rows below the watermark are one.
+        logger.warning(
+            "event=source_empty context=%s source=%s: it had rows. The next run refuses those below the watermark",
+            context, source.name,
+        )  # fmt: skip
+        return
+    # Just past the last row is where a person sets the watermark to who has looked; nothing is behind there.
+    if not precedes(_just_past(columns, last, options.descending), low, descending=options.descending):
+        return
+    # A watermark of an earlier release, or one set by hand, does not say what was seen: it may be ahead of the rows.
+    if seen is not None and not precedes(last, seen, descending=options.descending):
+        return
+    if seen is not None and options.behind == "raise":
+        raise SourceBehindError(source.name, context, "last row", job_id)
+    logger.warning(
+        "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in between "
+        "are never read",
+        context, source.name,
+    )  # fmt: skip
+
+
+def _last_seen(
+    columns: tuple[CursorColumn, ...],
+    facts: Facts,
+    high: Bound | None,
+    before: Bound | None,
+    clock: datetime,
+    options: RowOptions,
+) -> Bound | None:
+    """Return up to where rows were seen by now; no further than the window goes, as what is past it may yet change."""
+    found = facts.smallest if options.descending else facts.largest
+    if found is None or high is None:
+        return before
+    # A stamp in the future is a mistake, or stands for "never": its row may get another one that is below all others.
+    stamp: Any = found[0]
+    if columns[0].is_time and stamp > columns[0].at(clock):
+        return before
+    return high if precedes(high, found, descending=options.descending) else found
 
 
 def _just_past_last_row(

@@ -146,7 +146,10 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to go on from, or reset the context to read everything."
                     )
-                found[name] = with_coverage_kept(state, before, origin)
+                # Who sets a watermark has looked: what was seen before says nothing any more of the rows to come.
+                left = {"last"} if is_rows(before) and state.get("last") == before.get("last") else set()
+                kept = {field: value for field, value in state.items() if field not in left}
+                found[name] = with_coverage_kept(kept, before, origin)
         return found
 
     def warn_of_backfills(self, version: JobState, contexts: Iterable[str]) -> None:

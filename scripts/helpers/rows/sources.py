@@ -52,6 +52,9 @@ class RowSource(Protocol):
 
     A source that can tell which table it is has a method ``identity()`` as well. It returns a map of names to texts
     and whole numbers, such as server, database, schema and table, or None; see `rows.identity`.
+
+    A source that finds its last row in one step has ``last(columns, descending)``: the largest cursor value of all
+    rows, or the smallest, None if there is no row. It is asked where nothing is new.
     """
 
     name: str

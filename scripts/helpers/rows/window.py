@@ -11,7 +11,7 @@ from typing import Any, Literal
 from scripts.helpers.errors import CursorError, SourceChangedError
 from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list
 from scripts.helpers.rows.dialect import Dialect
-from scripts.helpers.rows.identity import remembered
+from scripts.helpers.rows.identity import as_text, remembered
 
 Nulls = Literal["raise", "include", "exclude"]
 NOTHING, EVERYTHING = "1 = 0", "1 = 1"
@@ -25,7 +25,8 @@ class RowWindow:
     all; then the watermark stays as it is. A compound cursor has a value for each column and
     compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
     `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
-    row, whatever its cursor. `source` is what the source says of itself (see `identity`).
+    row, whatever its cursor. `source` is what the source says of itself (see `identity`). `last` is the last row
+    that was seen; the plan does not keep it, as the state that follows is frozen beside it.
 
     Examples
     --------
@@ -46,6 +47,7 @@ class RowWindow:
     start: Bound | None = None
     whole: bool = False
     source: Mapping[str, Any] | None = field(default=None, hash=False)
+    last: Bound | None = field(default=None, compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -156,7 +158,8 @@ class RowWindow:
         """What the watermark of this context is once the window is processed."""
         # Without a row there is no upper bound, and the watermark stays where it is: it must not be lost.
         value = self._stored(self.low if self.high is None else self.high)
-        return {**self._identity, "value": value, **self._begun}
+        seen = {} if self.last is None else {"last": self._stored(self.last)}
+        return {**self._identity, "value": value, **self._begun, **seen}
 
     @property
     def _begun(self) -> dict[str, Any]:
@@ -172,7 +175,7 @@ class RowWindow:
         if self.descending:
             identity["descending"] = True
         if self.source:
-            identity["source"] = dict(self.source)
+            identity["source"] = as_text(self.source)
         return identity
 
     def _stored(self, bound: Bound | None) -> Any:
