@@ -217,3 +217,31 @@ def test_names_never_become_sql_when_they_try_to(
         plan(source, attack)
     with pytest.raises(SourceError, match="there is no such table"):
         plan(table_of(jdbc, server, attack), "id")
+
+
+@pytest.mark.parametrize("kind", ["datetime(6) NOT NULL", "date NOT NULL", "timestamp NOT NULL", "datetime NULL"])
+def test_zero_dates_follow_the_policy_of_nulls_when_a_table_of_mariadb_holds_them(
+    jdbc: Any, maria: Any, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = maria.new_table(f"id int NOT NULL, at {kind}, KEY (at)")
+    maria.sql("SET sql_mode = ''", f"INSERT INTO {name} VALUES (1, '2026-01-01'), (2, '0000-00-00'), (3, '0000-00-00')")
+    source = table_of(jdbc, maria, name)
+
+    with pytest.raises(CursorError, match="2 rows have NULL there"):
+        plan(source, "at")
+    first = plan(source, "at", nulls="exclude")
+    included = plan(source, "at", nulls="include", sink="merge")
+    again = plan(source, "at", included, nulls="include", sink="merge")
+
+    assert taken(source, first) == [1]
+    assert "event=nulls_excluded" in caplog.text
+    assert [taken(source, window) for window in (included, again)] == [[1, 2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("columns", [["at", "id"], ["id", "at"]])
+def test_zero_date_is_not_in_the_window_when_the_cursor_is_compound(jdbc: Any, maria: Any, columns: list[str]) -> None:
+    name = maria.new_table("id int NOT NULL, at datetime NOT NULL")
+    maria.sql("SET sql_mode = ''", f"INSERT INTO {name} VALUES (1, '2026-01-01'), (2, '0000-00-00')")
+    source = table_of(jdbc, maria, name)
+
+    assert taken(source, plan(source, columns, nulls="exclude")) == [1]

@@ -64,6 +64,20 @@ def test_null_in_a_second_column_is_counted_and_never_pins_the_window_when_curso
     assert taken(source, window) == [1]
 
 
+def test_infinite_stamps_are_before_and_after_all_others_when_postgres_holds_them(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = stamped(postgres, "(1, '-infinity'), (2, '2026-01-01'), (3, 'infinity')")
+    source = table_in(name)
+
+    first = plan(source, "at")
+    postgres.sql(f"INSERT INTO {name} VALUES (4, now())")
+    second = plan(source, "at", first)
+
+    assert [taken(source, window) for window in (first, second)] == [[1, 2], [4]]
+    assert "event=future_stamps" in caplog.text
+
+
 # --- order -----------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType
 
 from scripts.helpers.errors import CursorError, SourceError
@@ -295,6 +295,20 @@ class MySQL(Database):
         """Write an instant; the session is in UTC."""
         return self.wall_clock(value)
 
+    def has_void(self, column: CursorColumn) -> bool:
+        """Tell whether a column can hold a zero date, ``0000-00-00``, as also one that is NOT NULL can."""
+        return column.is_time
+
+    def lacks(self, column: CursorColumn) -> str:
+        """Write that a row has no value there: NULL, or a zero date, which is below every date."""
+        if not column.is_time:
+            return super().lacks(column)
+        return f"({super().lacks(column)} OR {self.comparison(column, '<', _first_value(column))})"
+
+    def has(self, column: CursorColumn) -> str:
+        """Write that a row has a value there."""
+        return self.comparison(column, ">=", _first_value(column)) if column.is_time else super().has(column)
+
     def bytes_as_text(self, digits: str) -> str:
         """Write bytes."""
         return f"x'{digits}'"
@@ -360,6 +374,11 @@ class MariaDB(MySQL):
     name = "MariaDB"
     driver = "org.mariadb.jdbc.Driver"
     session = "SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"
+
+
+def _first_value(column: CursorColumn) -> date:
+    first = datetime(1, 1, 1, tzinfo=timezone.utc)
+    return first.date() if column.type == "date" else first
 
 
 def _between(expression: str, first: str, last: str) -> str:

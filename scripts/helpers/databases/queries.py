@@ -102,14 +102,16 @@ class TableQueries:
     # --- questions ------------------------------------------------------------------------------
 
     def nulls(self, columns: tuple[CursorColumn, ...]) -> str:
-        """Write the count of rows with NULL in a cursor column; 0 where the table allows none.
+        """Write the count of rows with NULL, or what stands for it, in a cursor column; 0 where the table allows none.
 
         Where it allows none, no row is read for the count.
         """
-        nullable = tuple(column for column in columns if self.catalogue[column.name].nullable)
-        if not nullable:
+        lacking = [
+            column for column in columns if self.catalogue[column.name].nullable or self.dialect.has_void(column)
+        ]
+        if not lacking:
             return "0"
-        predicate = RowWindow(nullable, None, None).null_predicate(self.dialect)
+        predicate = RowWindow(tuple(lacking), None, None).null_predicate(self.dialect)
         return f"(SELECT COUNT(*) FROM {self.table} WHERE {predicate})"
 
     def last(self, columns: tuple[CursorColumn, ...], past: str | None, function: Function) -> list[str]:
@@ -120,7 +122,7 @@ class TableQueries:
         """
         filters = [] if past is None else [past]
         for column in columns[1:]:
-            filters.append(f"{self.dialect.quote(column.name)} IS NOT NULL")
+            filters.append(self.dialect.has(column))
         found = []
         for column in columns:
             name = self.dialect.cursor(column)

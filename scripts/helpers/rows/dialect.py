@@ -60,6 +60,18 @@ class Dialect:
         """Write a cursor column as it is compared; a text byte by byte, without padding."""
         return self.quote(column.name)
 
+    def has_void(self, column: CursorColumn) -> bool:
+        """Tell whether a column can hold something beside NULL that stands for no value and compares as one."""
+        return False
+
+    def lacks(self, column: CursorColumn) -> str:
+        """Write that a row has no value there."""
+        return f"{self.quote(column.name)} IS NULL"
+
+    def has(self, column: CursorColumn) -> str:
+        """Write that a row has a value there."""
+        return f"{self.quote(column.name)} IS NOT NULL"
+
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> str:
         """Write ``column sign value``, where `sign` is one of ``< <= = >= >``."""
         return f"{self.cursor(column)} {sign} {self.literal(value, column.type)}"

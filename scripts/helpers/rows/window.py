@@ -89,11 +89,14 @@ class RowWindow:
         conditions = []
         if self.read_low is not None:
             conditions.append(self.at_or_past(self.read_low, dialect))
+        elif dialect.has_void(self.columns[0]):
+            # Below every value, so nothing else leaves it out where the window has no lower end.
+            conditions.append(dialect.has(self.columns[0]))
         conditions.append(self._compare(high, ">" if self.descending else "<", dialect))
         # The first column is compared in any case, which NULL fails. Another one is not where the first decides,
         # and a row with NULL there would be taken although `nulls` says otherwise.
         for column in self.columns[1:]:
-            conditions.append(f"{dialect.quote(column.name)} IS NOT NULL")
+            conditions.append(dialect.has(column))
         return " AND ".join(conditions)
 
     def at_or_past(self, bound: Bound, dialect: Dialect) -> str:
@@ -101,8 +104,8 @@ class RowWindow:
         return self._compare(bound, "<=" if self.descending else ">=", dialect)
 
     def null_predicate(self, dialect: Dialect) -> str:
-        """Return the filter that takes rows with NULL in any cursor column."""
-        return " OR ".join(f"{dialect.quote(column.name)} IS NULL" for column in self.columns)
+        """Return the filter that takes rows with NULL, or what stands for it, in any cursor column."""
+        return " OR ".join(map(dialect.lacks, self.columns))
 
     def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> str:
         """Compare from the first column on; alone, the first column's part lets an index and Parquet prune."""
