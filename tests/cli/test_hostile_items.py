@@ -25,6 +25,7 @@ from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.errors import CorruptItemError, InvalidValueError
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items
+from scripts.helpers.rows.identity import as_text
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.page import live_job, live_page
@@ -43,16 +44,22 @@ def opened(double: Any, now: datetime = NOW) -> Watermarks:
     return Watermarks("table", double, clock=lambda: now)
 
 
+def state(hours: int) -> dict[str, Any]:
+    """Return a state of rows with each field that one can have; what it says of its source is compared by runs only."""
+    at = NOW - timedelta(hours=hours)
+    return rows_state(at) | {"source": as_text({"table": "repairs", "oid": "16400"}), "last": at}
+
+
 @cache
 def sound_items() -> dict[str, Any]:
     """Return the items of a job that has one of each kind, by range key."""
     double = FakeDynamoDB()
     watermarks = opened(double, NOW - timedelta(hours=1))
     text = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
-    commit(watermarks, GOOD, "jr_1", {"repairs": rows_state(NOW - timedelta(hours=3)), "big": text}, rows_collected=7)
-    commit(watermarks, GOOD, "jr_2", {"repairs": rows_state(NOW - timedelta(hours=2)), "big": text}, rows_collected=9)
+    commit(watermarks, GOOD, "jr_1", {"repairs": state(3), "big": text}, rows_collected=7)
+    commit(watermarks, GOOD, "jr_2", {"repairs": state(2), "big": text}, rows_collected=9)
     watermarks.set_watermark(GOOD, {"value": NOW}, transformation_ctx="repairs", why="it is so", who="sam")
-    watermarks.begin(GOOD, "jr_3").freeze({"repairs": {"kind": "rows"}}, {"repairs": rows_state(NOW)})
+    watermarks.begin(GOOD, "jr_3").freeze({"repairs": {"kind": "rows"}}, {"repairs": state(0)})
     head = watermarks.latest(GOOD)
     assert head.last is not None
     record = {
