@@ -376,6 +376,30 @@ def test_rows_are_refused_when_a_column_of_another_format_has_another_type(
     assert spark.read.format(format).load(str(tmp_path / "raw")).count() == 2
 
 
+@pytest.mark.parametrize(
+    ("had", "given", "found"),
+    [
+        ({}, {"header": True}, "'header' is 'true', and 'false' in the files there"),
+        ({"sep": ";"}, {"Sep": ",", "compression": "gzip"}, "'sep' is ',', and ';' in the files there"),
+        ({"header": "true", "delimiter": "|"}, {"HEADER": True, "sep": "|", "compression": "gzip"}, ""),
+    ],
+)
+def test_csv_is_refused_when_readers_would_need_other_options(
+    spark: Any, tmp_path: Path, had: dict[str, Any], given: dict[str, Any], found: str
+) -> None:
+    before = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", **had)
+    before.publish(before.stage(BATCH, 7, spark.range(1)))
+    left = before.staging.place.files()
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv", **given)
+
+    if found:
+        with pytest.raises(TargetLayoutError, match=found):
+            sink.stage(BatchId("repairs", "e1", 4), 8, spark.range(1))
+        assert sink.staging.place.files() == left
+    else:
+        assert sink.stage(BatchId("repairs", "e1", 4), 8, spark.range(1)).rows == 1
+
+
 def test_other_columns_are_taken_when_all_of_the_target_was_taken_back(spark: Any, tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv")
     output = sink.stage(BATCH, 7, spark.range(2))

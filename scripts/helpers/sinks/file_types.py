@@ -24,7 +24,17 @@ FORMATS = ("parquet", "orc", "csv", "json")
 TEXTS = ("csv", "json")
 """Formats whose files do not tell the types of their columns."""
 COLUMNS = "_glue_watermarks_columns"
-"""A hidden file of the target that tells them: a JSON object of types, by name, in the order of the columns."""
+"""A hidden file of the target that tells them, as JSON: the types by name, in the order of the columns, and the options
+of the writer that readers have to know."""
+READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
+    name: name
+    for name in (
+        "header", "sep", "quote", "escape", "encoding", "linesep", "nullvalue", "emptyvalue", "dateformat",
+        "timestampformat", "timestampntzformat",
+    )
+}  # fmt: skip
+"""Options of Spark's writer that a reader has to be given, too, in lower case, and the one name of each."""
+DEFAULTS = {"header": "false", "sep": ","}
 
 
 def check_format(target: Place, names: Iterable[str], format: str) -> None:
@@ -64,7 +74,14 @@ def check_types(target: Place, name: str, df: Any, format: str) -> None:
         raise TargetSchemaError(target.uri(""), (), (), changed)
 
 
-def check_text_columns(target: Place, ours: Mapping[str, str], format: str) -> dict[str, str]:
+def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return those options of a writer that readers have to be given as well; defaults are left out."""
+    given = {READER_OPTIONS.get(name.lower(), ""): value for name, value in options.items() if value is not None}
+    texts = {name: str(value).lower() if name == "header" else str(value) for name, value in given.items() if name}
+    return {name: text for name, text in sorted(texts.items()) if DEFAULTS.get(name) != text}
+
+
+def check_texts(target: Place, ours: Mapping[str, str], format: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Compare columns with those that are remembered at a target of texts; return what is to be remembered now.
 
     Columns of JSON may come and go. Those of CSV may not, and keep their order: Spark, Athena and others read all files
@@ -74,16 +91,30 @@ def check_text_columns(target: Place, ours: Mapping[str, str], format: str) -> d
     ----------
     ours
         The type of each column of the rows, in their order, but for those that become folders.
+    options
+        Of Spark's writer.
 
     Raises
     ------
     TargetSchemaError
         They differ.
+    TargetLayoutError
+        An option differs that readers have to know.
     """
-    data = target.read(COLUMNS)
+    data, own = target.read(COLUMNS), reader_options(options)
     if data is None:
-        return dict(ours)
-    there: dict[str, str] = json.loads(data)
+        return remembered(ours, options)
+    found = json.loads(data)
+    there: dict[str, str] = found["columns"]
+    for name in sorted({*own, *found["options"]}):
+        default = DEFAULTS.get(name, "not given")
+        now, before = own.get(name, default), found["options"].get(name, default)
+        if now != before:
+            raise TargetLayoutError(
+                target.uri(""),
+                f"the option {name!r} is {now!r}, and {before!r} in the files there, and readers take all files alike. "
+                "Write with the same option, or name another folder.",
+            )
     changed = {name: (kind, there[name]) for name, kind in ours.items() if there.get(name, kind) != kind}
     missing: list[str] = []
     unknown: list[str] = []
@@ -95,7 +126,12 @@ def check_text_columns(target: Place, ours: Mapping[str, str], format: str) -> d
             changed = {f"column {place}": (own, other) for place, (own, other) in both if own != other}
     if changed or missing or unknown:
         raise TargetSchemaError(target.uri(""), missing, unknown, changed)
-    return there | dict(ours)
+    return remembered(there | dict(ours), options)
+
+
+def remembered(columns: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a target of texts remembers of its columns and options."""
+    return {"columns": dict(columns), "options": reader_options(options)}
 
 
 def types_of(df: Any) -> dict[str, str]:

@@ -26,7 +26,15 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.rows.pandas_frames import is_pandas
-from scripts.helpers.sinks.file_types import COLUMNS, TEXTS, check_format, check_text_columns, check_types, types_of
+from scripts.helpers.sinks.file_types import (
+    COLUMNS,
+    TEXTS,
+    check_format,
+    check_texts,
+    check_types,
+    remembered,
+    types_of,
+)
 from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, Retraction, batch_of, job_hash, staging_beside
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.spark_files import write_spark
@@ -266,7 +274,7 @@ class FileSink:
             return len(df)
         return write_spark(df, place.uri(folder), self._format, self._options, self._partition_by)
 
-    def _compared(self, rows: Any, ours: Mapping[str, int]) -> dict[str, str]:
+    def _compared(self, rows: Any, ours: Mapping[str, int]) -> dict[str, Any]:
         """Compare rows with the bytes of each file that was published; return the columns to remember of a text."""
         kind_of_files = self._format.lower()
         # A frame without columns is that of a source where nothing is new.
@@ -278,7 +286,9 @@ class FileSink:
             kinds = {name: kind for name, kind in types_of(rows).items() if kind != "void"}
             columns = {name: kind for name, kind in kinds.items() if name not in self._partition_by}
             # Where all was taken back other columns may come.
-            return check_text_columns(self.target, columns, kind_of_files) if ours else columns
+            if not ours:
+                return remembered(columns, self._options)
+            return check_texts(self.target, columns, kind_of_files, self._options)
         if ours and kind_of_files in ("parquet", "orc"):
             # The smallest: it may be read as a whole.
             check_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
