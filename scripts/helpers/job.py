@@ -474,7 +474,7 @@ class IncrementalJob:
         Parameters
         ----------
         target
-            A sink that merges: a `DatabaseSink` or a `DeltaSink`.
+            A sink that merges: a `DatabaseSink`, a `DeltaSink` or, for rows of pandas, an `IcebergSink`.
         keys
             The columns that name a row.
         sequence_by
@@ -501,7 +501,7 @@ class IncrementalJob:
         rules = Merge.of(keys, sequence_by, history)
         if not hasattr(target, "merging"):
             raise InvalidValueError(
-                f"{target!r} is no target that rows are merged into. Give a DatabaseSink or a DeltaSink."
+                f"{target!r} is no target that rows are merged into. Give a DatabaseSink, DeltaSink or IcebergSink."
             )
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 

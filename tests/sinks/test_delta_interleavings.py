@@ -26,7 +26,7 @@ from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.places import LocalPlace
 from scripts.helpers.sinks.sink import Sink
 from tests.sinks.interleaving import Actor, Interleaving, played
-from tests.sinks.merge_reference import Event, expected, frame, rules
+from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
 from tests.support.servers import is_long
 

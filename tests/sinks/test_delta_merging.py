@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,50 +16,30 @@ from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, T
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DeltaSink, Merge, events_of
-from scripts.helpers.sinks.delta_merge import DeltaMerge
 from scripts.helpers.sinks.outputs import Output, job_hash
+from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.merge_reference import Event, expected, frame, histories, rules
+from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
 from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
-SCHEMA = "id long, at long, word string"
 
 
-class Table:
-    """A Delta table that batches are merged into, and what its readers see."""
-
-    def __init__(self, path: str, kind: str, spark: Any = None) -> None:
-        self.path, self.kind, self.spark, self.version = path, kind, spark, 0
+class Table(MergedTable):
+    """A Delta table that batches are merged into."""
 
     @property
     def sink(self) -> DeltaSink:
-        return DeltaSink(self.path, spark=self.spark).merging(rules(self.kind))
-
-    def stage(self, events: Sequence[Event], version: int | None = None) -> Output:
-        self.version = version or self.version + 1
-        rows = frame(events)
-        if self.spark is None:
-            marked = events_of(rows, rules(self.kind), lambda rows: rows.word == "gone")
-        else:
-            given = self.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
-            marked = events_of(given, rules(self.kind), "word = 'gone'")
-        return self.sink.stage(BatchId("repairs", "e1", self.version), 1, marked)
-
-    def merge(self, events: Sequence[Event]) -> None:
-        """Merge a batch from stage to clear."""
-        output = self.stage(events)
-        self.sink.publish(output)
-        self.sink.clear(output)
+        return DeltaSink(self.name, spark=self.spark).merging(rules(self.kind))
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows that readers see, by a reader that is neither Spark nor this package."""
-        if not DeltaTable.is_deltatable(self.path):
+        if not DeltaTable.is_deltatable(self.name):
             return []
         names = ["id", "at", "word", *(["valid_from", "valid_to"] if self.kind == "history" else [])]
-        found = DeltaTable(self.path).to_pyarrow_table().select(names).to_pylist()
+        found = DeltaTable(self.name).to_pyarrow_table().select(names).to_pylist()
         return sorted(tuple(row.values()) for row in found)
 
 
@@ -137,7 +116,7 @@ def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_t
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaMerge, "_source", die)
+        patch.setattr(TableMerge, "source", die)
         with pytest.raises((KilledError, TargetError)):
             table.sink.publish(output)
     seen = table.rows
@@ -156,10 +135,10 @@ def test_delete_is_carried_out_when_it_is_remembered_between_look_and_write(
     table, other = (Table(f"{tmp_path}/repairs", kind, engine) for _ in range(2))
     table.merge([Event(9, 9, "there")])
     output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77)
-    source = DeltaMerge._source
+    source = TableMerge.source
     pending = [between]
 
-    def late(merge: DeltaMerge, distinct: Any) -> Any:
+    def late(merge: TableMerge, distinct: Any) -> Any:
         found = source(merge, distinct)
         if engine is not None:
             found = found.localCheckpoint()  # Spark would look when it writes.
@@ -169,7 +148,7 @@ def test_delete_is_carried_out_when_it_is_remembered_between_look_and_write(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaMerge, "_source", late)
+        patch.setattr(TableMerge, "source", late)
         table.sink.publish(output)
 
     assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
@@ -216,11 +195,11 @@ def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_firs
     if kind == "history":
         there |= {"valid_from": [None], "valid_to": [None]}
     types = {name: pa.string() if name == "word" else pa.int64() for name in there}
-    write_deltalake(table.path, pa.table(there, schema=pa.schema(list(types.items()))))
+    write_deltalake(table.name, pa.table(there, schema=pa.schema(list(types.items()))))
 
     table.merge([Event(1, 5, "a")])
 
-    words = DeltaTable(table.path).to_pyarrow_table()["word"].to_pylist()
+    words = DeltaTable(table.name).to_pyarrow_table()["word"].to_pylist()
     assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
 
 
@@ -258,7 +237,7 @@ def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path:
     rows = events_of(frame([Event(1, 1, "a")]), other)
 
     with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
-        DeltaSink(table.path).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
+        DeltaSink(table.name).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
 
 
 def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None:
@@ -273,7 +252,7 @@ def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None
 @pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
 def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, tmp_path: Path, engine: Any) -> None:
     table = Table(f"{tmp_path}/repairs", "history", engine)
-    sink = DeltaSink(table.path, spark=engine)
+    sink = DeltaSink(table.name, spark=engine)
     history = [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, "gone")]
     deletes: Any = (lambda rows: rows.word == "gone") if engine is None else "word = 'gone'"
     for count in (2, 3):

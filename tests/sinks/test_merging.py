@@ -25,8 +25,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
 from scripts.helpers.sinks.merging import DELETED
-from tests.sinks.merge_reference import Event, expected, frame, histories, rules
 from tests.support.database_fixtures import written_as
+from tests.support.merge_reference import Event, expected, frame, histories, rules
 from tests.support.patience import PATIENCE
 from tests.support.written import EPOCH, JOB, Written
 

@@ -9,6 +9,7 @@ With Spark nothing is written twice. The rows of an attempt are a snapshot on a 
 
 Without Spark, where `pyiceberg` cannot cherry-pick, they are Parquet files in a folder beside the table, and the
 publication appends them and records the batch, in one commit that fails if `main` has moved since it was looked at.
+Rows that are merged by key get there likewise: see `iceberg_merge`.
 
 The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +33,10 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
+from scripts.helpers.sinks.iceberg_merge import ArrowMerge
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.merge_frames import events_of
+from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, job_hash, staging_beside, version_of
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.sinks.staged_rows import (
@@ -69,7 +74,7 @@ ARROW_REMEDY = "Install it: pip install 'glue-watermarks[iceberg]'; or write a D
 
 
 class IcebergSink:
-    """An Iceberg table, to which each batch is added in one snapshot.
+    """An Iceberg table, to which each batch is appended, or without Spark merged by key, in one commit.
 
     Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
     write, sleep or die. Readers of `main` see no row before the commit, all rows of the batch after the publication,
@@ -95,9 +100,12 @@ class IcebergSink:
         ``days(ts)`` and the like make the table first.
     staging
         Where attempts stage without Spark; by default beside the table's location.
+    merge
+        Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
     batch_column
         A column of text that the sink fills with the batch id of each row, so that `rewind` and `reset` with
-        ``retract=True`` can delete published rows. A table that is there must have it. None: they cannot.
+        ``retract=True`` can delete published rows. A table that is there must have it. None: they cannot. Not for
+        merges, which replace rows.
 
     Raises
     ------
@@ -114,6 +122,7 @@ class IcebergSink:
         catalog: Any = None,
         partition_by: Sequence[str] = (),
         staging: str | None = None,
+        merge: Merge | None = None,
         batch_column: str | None = None,
     ) -> None:
         parts = target.split(".")
@@ -128,6 +137,7 @@ class IcebergSink:
             )
         self.name = target
         self._partition_by, self._batch_column = list(partition_by), batch_column
+        self.rules = merge
         self._engine: _Engine = (
             _SparkEngine(target, spark) if spark is not None else _ArrowEngine(target, catalog, s3_client, staging)
         )
@@ -142,10 +152,16 @@ class IcebergSink:
         made = cls(output.target, s3_client=s3_client, staging=output.staging)
         return made if made._engine.is_configured() else None
 
+    def merging(self, rules: Merge) -> IcebergSink:
+        """Return a sink for the same table that merges."""
+        made = copy(self)
+        made.rules = rules
+        return made
+
     def check(self, df: Any) -> None:
         """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
         check_partition_columns(self._partition_by, columns_of(df))
-        check_batch_column(self._batch_column, columns_of(df))
+        check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
         if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
             raise InvalidValueError(
                 f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
@@ -161,29 +177,36 @@ class IcebergSink:
         df
             A DataFrame of Spark or pandas, or a table of pyarrow.
         replaces
-            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays.
+            A table does not tell which rows are of which attempt, so nothing is replaced: the first attempt stays. A
+            merge is done once more.
 
         Raises
         ------
+        MergeNullError, MergeTieError
+            Rows that a merge cannot decide about.
         TargetSchemaError, TargetLayoutError, InvalidValueError
             Before any row is written.
         TargetError
             What cannot be listed, read or written.
         """
+        rules = self.rules
+        if rules is not None and DELETED not in columns_of(df):
+            df = events_of(df, rules)
         self.check(df)
         try:
             rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
-            columns = columns_of(rows)
-            if columns:
-                types, required, partition_by = self._engine.made_table(rows, self._partition_by)
-                check_fits(self.name, self._engine.types(rows), types)
-                check_required(self.name, rows, required)
+            if columns_of(rows):
+                brought = rows if rules is None else self._engine.kept(rows, rules)
+                types, required, partition_by = self._engine.made_table(brought, self._partition_by)
+                check_fits(self.name, self._engine.types(brought), types)
+                # The ends of a version are filled later.
+                check_required(self.name, brought, [name for name in required if name in columns_of(rows)])
                 if self._partition_by and self._partition_by != partition_by:
                     raise TargetLayoutError(
                         self.name,
                         f"it is partitioned by {partition_by}, not by {self._partition_by}. Leave partition_by out.",
                     )
-            output = self._engine.stage(batch, fence, rows, replaces)
+            output = self._engine.stage(batch, fence, rows, replaces, rules)
             if self._batch_column:
                 output = replace(output, options={**output.options, "batch_column": self._batch_column})
             return output
@@ -195,7 +218,7 @@ class IcebergSink:
             raise
 
     def publish(self, output: Output) -> None:
-        """Add the staged rows to `main` in one commit that records the batch; nothing if it is recorded already.
+        """Append or merge the staged rows in one commit that records the batch; nothing if it is recorded already.
 
         To be called by whoever knows from the head that the attempt won. May be called again, late, and by two at once.
 
@@ -214,9 +237,10 @@ class IcebergSink:
                 f"version {output.version} was staged with {output.options.get('engine')}, and is published by it "
                 f"only, not by {self._engine.name}. Run the job once as before.",
             )
+        is_again = output.replaces and "merge" in output.options
         for _ in range(TRIES):
             try:
-                if self._engine.published(output) >= output.version:
+                if self._engine.published(output) >= output.version and not is_again:
                     break
                 self._engine.publish(output)
                 return
@@ -329,14 +353,17 @@ class _Engine(Protocol):
     def made_table(self, rows: Any, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
         """Return types, required columns and partitions of the table, which is made if it is not there."""
 
-    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool) -> Output:
-        """Write the rows where no reader looks."""
+    def kept(self, rows: Any, rules: Merge) -> Any:
+        """Return the rows of a merge that are no deletes, with the columns that the table has."""
+
+    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool, rules: Merge | None) -> Output:
+        """Write the rows where no reader looks; those that a merge cannot decide about are refused before."""
 
     def published(self, output: Output | Retraction) -> int:
         """Return the last version that the table has recorded for this job and epoch; 0 for none."""
 
     def publish(self, output: Output) -> None:
-        """Add staged rows to `main` and record the batch, in one commit that fails if it is there."""
+        """Append or merge staged rows and record the batch, in one commit that fails if it is there."""
 
     def staged(self, job: str) -> list[str]:
         """Return what attempts of a job have left, each as `Output.folder`."""
@@ -418,7 +445,12 @@ class _SparkEngine:
         fields = table.spec().fields()
         return spark_types(schema), required, [str(fields.get(at).name()) for at in range(fields.size())]
 
-    def stage(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool) -> Output:
+    def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
+        raise self._unmerged()
+
+    def stage(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge | None) -> Output:
+        if rules is not None:
+            raise self._unmerged()
         from pyspark.sql import functions as F  # noqa: N812
 
         folder = folder_of(batch, fence, new_token()[:8])
@@ -442,6 +474,12 @@ class _SparkEngine:
             rows=int(summary.get("added-records") or 0), replaces=replaces,
             options={"engine": self.name, "snapshot": str(snapshot.snapshotId())},
         )  # fmt: skip
+
+    def _unmerged(self) -> InvalidValueError:
+        return InvalidValueError(
+            f"Rows of Spark are not merged into Iceberg tables, and {self._target!r} is one. Give a frame of pandas "
+            "and a sink without spark=, or use a DeltaSink or a DatabaseSink."
+        )
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties().get(_property(output)[0]) or 0)
@@ -596,23 +634,38 @@ class _ArrowEngine:
         required = [field.name for field in schema if not field.nullable]
         return arrow_types(schema), required, [field.name for field in table.spec().fields]
 
-    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool) -> Output:
+    def kept(self, rows: Any, rules: Merge) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
+        for name, like in rules.ends(found.column_names).items():
+            found = found.append_column(name, pa.nulls(found.num_rows, found.schema.field(like).type))
+        return found
+
+    def stage(self, batch: BatchId, fence: int, rows: Any, replaces: bool, rules: Merge | None) -> Output:
+        options: dict[str, Any] = {"engine": self.name}
+        if rules is not None:
+            options["merge"] = rules.record()
+            if rows.num_columns:
+                ArrowMerge(self._target, rules, self._catalog()).check(rows)
         staging = self._staging()
         staged = staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
         return Output(
             sink="iceberg", target=self._target, staging=staging.place.uri(""), folder=staged.folder,
             job=job_hash(batch.job_id), epoch=batch.epoch, version=batch.version, fence=fence,
             files=len(staged.sizes), bytes=sum(staged.sizes.values()), rows=staged.rows, replaces=replaces,
-            options={"engine": self.name},
+            options=options,
         )  # fmt: skip
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties.get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
-        table = self._table()
+        table, merge = self._table(), output.options.get("merge")
         # Of this very look: what is committed below is refused if `main` has moved since.
-        if int(table.properties.get(_property(output)[0]) or 0) >= output.version:
+        is_recorded = int(table.properties.get(_property(output)[0]) or 0) >= output.version
+        if is_recorded and not (merge and output.replaces):
             return
         staging = self._staging(output)
         manifest = staging.manifest(output.folder)
@@ -624,11 +677,16 @@ class _ArrowEngine:
             if self.published(output) >= output.version:
                 return
             raise StagedFilesLostError(output.target, output.version, [str(error)]) from error
-        schema = table.schema().as_arrow()
         table.catalog = _OneTry(table.catalog)
+        record, summary = dict([_property(output)]), {f"{PROPERTY}.batch": output.batch}
+        if merge:
+            merging = ArrowMerge(output.target, Merge.from_record(merge), table.catalog)
+            merging.publish(table, rows, {} if is_recorded else record, summary)
+            return
+        schema = table.schema().as_arrow()
         with table.transaction() as transaction:
-            transaction.append(rows.select(schema.names).cast(schema), {f"{PROPERTY}.batch": output.batch})
-            transaction.set_properties(dict([_property(output)]))
+            transaction.append(rows.select(schema.names).cast(schema), summary)
+            transaction.set_properties(record)
 
     def staged(self, job: str) -> list[str]:
         return self._staging().left(job)

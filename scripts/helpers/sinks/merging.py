@@ -122,6 +122,14 @@ class Merge:
         history = Versions(*record["history"]) if record.get("history") else None
         return cls(tuple(record["keys"]), tuple(record["sequence_by"]), history)
 
+    def ends(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return the columns of a history that the rows do not bring; they are of the type of the sequence."""
+        history = self.history
+        if history is None:
+            return {}
+        (sequence,) = self.sequence_by
+        return {name: sequence for name in (history.valid_from, history.valid_to) if name not in columns}
+
     def matches(self, left: str, right: str, quote: Quote) -> str:
         """Write that two sides are of one key."""
         return " AND ".join(f"{left}.{quote(name)} = {right}.{quote(name)}" for name in self.keys)

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 from hypothesis import strategies as st
 
-from scripts.helpers.sinks import Merge
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import Merge, events_of
+from scripts.helpers.sinks.outputs import Output
+
+SCHEMA = "id long, at long, word string"
+"""That of `frame`, for Spark."""
 
 
 class Event(NamedTuple):
@@ -66,3 +71,33 @@ def histories(draw: Any) -> list[list[Event]]:
         return [[]]
     batches: list[list[Event]] = draw(st.lists(st.lists(st.sampled_from(events), max_size=6), min_size=1, max_size=5))
     return batches
+
+
+class MergedTable:
+    """A table, named or at a path, that batches of a job are merged into."""
+
+    def __init__(self, name: str, kind: str, spark: Any = None) -> None:
+        self.name, self.kind, self.spark, self.version = name, kind, spark, 0
+
+    @property
+    def sink(self) -> Any:
+        """A sink that merges by the rules of this kind."""
+        raise NotImplementedError
+
+    def stage(self, events: Sequence[Event], version: int | None = None) -> Output:
+        """Stage events as the next batch, or as one of one's own."""
+        self.version = version or self.version + 1
+        rows = frame(events)
+        if self.spark is None:
+            marked = events_of(rows, rules(self.kind), lambda rows: rows.word == "gone")
+        else:
+            given = self.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
+            marked = events_of(given, rules(self.kind), "word = 'gone'")
+        output: Output = self.sink.stage(BatchId("repairs", "e1", self.version), 1, marked)
+        return output
+
+    def merge(self, events: Sequence[Event]) -> None:
+        """Merge a batch from stage to clear."""
+        output = self.stage(events)
+        self.sink.publish(output)
+        self.sink.clear(output)

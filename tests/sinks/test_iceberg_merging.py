@@ -1,0 +1,294 @@
+"""Merges into Iceberg tables leave what the set of rows says, whatever the order of batches and of publishers."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, TargetSchemaError, TargetTableError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import IcebergSink, Merge, events_of
+from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from scripts.helpers.sinks.table_merge import TableMerge
+from scripts.helpers.watermarks import Watermarks
+from tests.support.merge_reference import Event, MergedTable, expected, frame, histories, rules
+from tests.support.steps import KilledError
+
+KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
+
+
+class Table(MergedTable):
+    """An Iceberg table that batches are merged into."""
+
+    def __init__(self, catalog: Any, kind: str, name: str = "") -> None:
+        super().__init__(name or f"lake.raw.t{secrets.token_hex(4)}", kind)
+        self.catalog = catalog
+
+    @property
+    def sink(self) -> IcebergSink:
+        return IcebergSink(self.name, catalog=self.catalog).merging(rules(self.kind))
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows that readers see."""
+        names = ["id", "at", "word", *(["valid_from", "valid_to"] if self.kind == "history" else [])]
+        try:
+            return sorted(tuple(row.values()) for row in self.stored.select(names).to_pylist())
+        except NoSuchTableError:
+            return []
+
+    @property
+    def stored(self) -> pa.Table:
+        """The whole table."""
+        return self.catalog.load_table(self.name.partition(".")[2]).scan().to_arrow()
+
+    def make(self, rows: Mapping[str, list[Any]]) -> None:
+        """Make the table before the first merge, with rows."""
+        types = {name: pa.string() if name in ("word", "kind") else pa.int64() for name in rows}
+        made = pa.table(dict(rows), schema=pa.schema(list(types.items())))
+        self.catalog.create_table(self.name.partition(".")[2], made.schema).append(made)
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("lake")
+    made = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    made.create_namespace("raw")
+    yield made
+    made.close()
+
+
+@KINDS
+@settings(max_examples=10, deadline=None)
+@given(batches=histories())
+def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
+    kind: str, catalog: Any, batches: list[list[Event]]
+) -> None:
+    table = Table(catalog, kind)
+
+    for batch in batches:
+        table.merge(batch)
+
+    assert table.rows == expected(kind, [event for batch in batches for event in batch])
+
+
+@KINDS
+def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: str, catalog: Any) -> None:
+    table = Table(catalog, kind)
+    first = [Event(1, 1, "a"), Event(2, 1, "b")]
+    second = [Event(1, 3, "c"), Event(2, 2, None)]
+    early = table.stage(first)
+    before = table.rows
+    table.sink.publish(early)
+    table.sink.publish(early)
+    late = table.stage(second)
+    table.sink.publish(late)
+    snapshots = len(catalog.load_table(table.name.partition(".")[2]).snapshots())
+    table.sink.publish(early)
+    table.sink.clear(early)
+    table.sink.publish(early)
+
+    assert before == []
+    assert table.rows == expected(kind, [*first, *second])
+    assert len(catalog.load_table(table.name.partition(".")[2]).snapshots()) == snapshots
+    assert Output.from_record(early.record()) == early
+
+
+@KINDS
+def test_rows_of_all_are_there_when_many_publish_at_once(kind: str, catalog: Any) -> None:
+    table = Table(catalog, kind)
+    mine, others = [Event(1, 1, "a"), Event(2, 5, None)], [Event(1, 2, None), Event(2, 4, "b"), Event(3, 1, "c")]
+    output, other = table.stage(mine), table.stage(others)
+    other = Output.from_record(other.record() | {"job": "other"})
+    threads = [threading.Thread(target=table.sink.publish, args=(each,)) for each in (output, other, output)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert table.rows == expected(kind, [*mine, *others])
+
+
+@KINDS
+def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
+    kind: str, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(catalog, kind)
+    events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
+    table.merge(events[:1])
+    output = table.stage(events[1:])
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMerge, "source", die)
+        with pytest.raises((KilledError, TargetError)):
+            table.sink.publish(output)
+    seen = table.rows
+    table.sink.publish(output)
+    table.merge([Event(2, 3, "late")])
+
+    assert seen == expected(kind, events[:1])
+    assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
+
+
+@KINDS
+def test_delete_is_carried_out_when_it_comes_between_look_and_write(
+    kind: str, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs merge into one table: the one that writes last has looked before the other's delete."""
+    table = Table(catalog, kind)
+    other = Table(catalog, kind, table.name)
+    table.merge([Event(9, 9, "there")])
+    output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77)
+    source = TableMerge.source
+    pending = [between]
+
+    def late(merge: TableMerge, distinct: Any) -> Any:
+        found = source(merge, distinct)
+        if pending:
+            # Under another job's name, else it would be recorded as a later batch of this one.
+            other.sink.publish(Output.from_record(pending.pop().record() | {"job": "other"}))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMerge, "source", late)
+        table.sink.publish(output)
+
+    assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
+
+
+def test_batch_is_not_merged_when_it_is_retracted_between_look_and_write(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(catalog, "newest")
+    output = table.stage([Event(1, 1, "a")])
+    source = TableMerge.source
+
+    def late(merge: TableMerge, distinct: Any) -> Any:
+        found = source(merge, distinct)
+        since = "2026-11-23T00:00:00+00:00"
+        taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, since)
+        table.sink.retract(taken)
+        return found
+
+    monkeypatch.setattr(TableMerge, "source", late)
+    table.sink.publish(output)
+
+    assert table.rows == []
+
+
+def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+    table.merge([Event(1, 1, "a"), Event(2, 1, None)])
+    before = table.rows
+
+    with pytest.raises(MergeTieError, match="1 row has the same id, at as a different row in the target"):
+        table.stage([Event(1, 1, "b"), Event(3, 1, "x")])
+    with pytest.raises(MergeTieError, match="in the target"):
+        table.stage([Event(2, 1, "b")])
+    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+        table.stage([Event(4, 1, "b"), Event(4, 1, "a")])
+
+    assert table.rows == before
+    assert table.sink.staged(job_hash("repairs")) == []
+
+
+@pytest.mark.parametrize("column", ["id", "at"])
+def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(catalog: Any, column: str) -> None:
+    table = Table(catalog, "newest")
+    rows = frame([Event(1, 1, "a"), Event(2, 2, "b")]).astype({column: "Int64"})
+    rows.loc[1, column] = pd.NA
+
+    with pytest.raises(MergeNullError, match=f"{column!r}: 1 row has NULL"):
+        table.sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, rules("newest")))
+
+
+def test_missing_rows_are_deleted_when_nothing_else_is_new(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+    table.merge([Event(1, 1, "a"), Event(2, 1, "b")])
+
+    marked = events_of(frame([]), rules("newest"), missing=pd.DataFrame({"id": [1], "at": [3]}))
+    table.sink.publish(table.sink.stage(BatchId("repairs", "e1", 9), 1, marked))
+
+    assert table.rows == [(2, 1, "b")]
+
+
+@KINDS
+def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_first_merge(
+    kind: str, catalog: Any
+) -> None:
+    table = Table(catalog, kind)
+    there: dict[str, list[Any]] = {"id": [1], "at": [None], "word": ["old"]}
+    table.make(there | ({"valid_from": [None], "valid_to": [None]} if kind == "history" else {}))
+
+    table.merge([Event(1, 5, "a")])
+
+    words = table.stored["word"].to_pylist()
+    assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
+
+
+def test_rows_of_other_keys_stay_when_a_key_has_several_columns(catalog: Any) -> None:
+    """Values of one key's column and of another's together are a third key, which nobody has named."""
+    table = Table(catalog, "newest")
+    merge = Merge.of(["id", "kind"], "at")
+    sink = IcebergSink(table.name, catalog=catalog).merging(merge)
+    table.make({"id": [1, 1, 2, 2], "kind": ["x", "y", "x", "y"], "at": [1, 1, 1, 1], "word": list("abcd")})
+    rows = pd.DataFrame({"id": [1, 2], "kind": ["x", "y"], "at": [2, 2], "word": ["new", "gone"]})
+
+    sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, merge, lambda rows: rows.word == "gone")))
+
+    assert table.rows == [(1, 1, "b"), (1, 2, "new"), (2, 1, "c")]
+
+
+def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+    for word, at in (("a", 1), ("b", 2)):
+        rows = events_of(frame([Event(1, at, word)]), rules("newest"))
+        table.sink.publish(table.sink.stage(BatchId("repairs", "jr_paused", 1), 1, rows, replaces=True))
+
+    assert table.rows == [(1, 2, "b")]
+
+
+def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+    table.merge([Event(1, 1, "a")])
+    other = Merge.of(["id", "word"], "at")
+    rows = events_of(frame([Event(1, 1, "a")]), other)
+
+    with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
+        IcebergSink(table.name, catalog=catalog).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
+
+
+def test_whole_row_is_asked_for_when_a_column_is_missing(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+    table.merge([Event(1, 1, "a")])
+    rows = frame([Event(1, 2, "a")])[["id", "at"]]
+
+    with pytest.raises(TargetSchemaError, match="word"):
+        table.sink.stage(BatchId("repairs", "e1", 9), 1, events_of(rows, rules("newest")))
+
+
+def test_rows_are_merged_after_the_commit_when_a_job_does(watermarks: Watermarks, catalog: Any, job_id: str) -> None:
+    table = Table(catalog, "history")
+    sink = IcebergSink(table.name, catalog=catalog)
+    history = [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, "gone")]
+    for count in (2, 3):
+        with IncrementalJob(watermarks, job_id, f"jr_{count}") as job:
+            # With rows of the last batch once more, as a lookback has them.
+            new = job.rows_since(frame(history[:count]), "at", lookback=1, sink="merge")
+            job.merge(new, sink, keys="id", sequence_by="at", deletes=lambda rows: rows.word == "gone", history=True)
+
+    assert table.rows == expected("history", [Event(1, 1, "a"), Event(2, 2, "b"), Event(1, 3, None)])
+    assert watermarks.latest(job_id).unpublished == ()
