@@ -155,7 +155,12 @@ def test_interleaving_is_found_when_a_batch_is_appended_to_another_version_than_
 
 
 class Merges:
-    """Two jobs that merge a batch each into one table at once; a number decides who moves when."""
+    """Two jobs that merge a batch each into one table at once; a number decides who moves when.
+
+    They record different transactions, which do not conflict. But `deltalake` refuses a MERGE if another commit has
+    added rows since it looked. What adds none, such as a delete that is only remembered, shows in the versions of both
+    tables.
+    """
 
     def __init__(self, number: int, folder: str, points: Points) -> None:
         self.random, self.path = random.Random(number), f"{folder}/repairs"
