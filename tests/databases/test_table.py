@@ -139,15 +139,18 @@ def test_window_stays_behind_the_clock_of_the_database_when_delay_is_given(postg
 
 
 def test_columns_without_zone_are_bounded_by_the_wall_clock_of_their_zone_when_it_is_given(
-    postgres: Any, table_in: Maker
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = stamped(postgres, "(1, now() AT TIME ZONE 'Asia/Tokyo')", "id int, at timestamp")
 
     utc = plan(table_in(name), "at")
+    assert "event=no_zone context=repairs column=at" in caplog.text
+    caplog.clear()
     tokyo = plan(table_in(name, zone="Asia/Tokyo"), "at")
 
     assert taken(table_in(name), utc) == []
     assert taken(table_in(name), tokyo) == [1]
+    assert "event=no_zone" not in caplog.text
 
 
 def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any, table_in: Maker) -> None:

@@ -8,10 +8,13 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pandas as pd
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
@@ -980,3 +983,29 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
 
 def test_option_behind_is_refused_when_it_is_neither() -> None:
     assert "behind='never' is unknown. Use 'raise' or 'warn'." in refused(source_of(ID, 1), behind="never")
+
+
+# --- columns without zone ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "zone", "clock", "warned"),
+    [
+        (DAY, None, NOW, True),
+        (CursorColumn("at", "timestamp_ntz"), None, NOW, True),
+        (CursorColumn("at", "timestamp_ntz"), "UTC", NOW, False),
+        (CursorColumn("at", "timestamp_ntz"), None, NOW.astimezone(ZoneInfo("Asia/Tokyo")), False),
+        (AT, None, NOW, False),
+    ],
+    ids=["date", "wall clock", "UTC", "clock of the job", "with zone"],
+)
+def test_column_without_zone_is_a_warning_until_somebody_says_which(
+    column: CursorColumn, zone: str | None, clock: datetime, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stamps = pd.Series([NOW.replace(tzinfo=None)])
+    values = stamps.dt.date if column is DAY else stamps.astype("datetime64[us]")
+    frame = pd.DataFrame({column.name: values.dt.tz_localize("UTC") if column is AT else values})
+
+    plan_window(PandasRows(frame, zone=zone), [column.name], now=clock)
+
+    assert ("event=no_zone" in caplog.text) == warned

@@ -79,7 +79,8 @@ class JdbcTable:
         cores. By default two for each core; 1 for a single query. Give more where a few rows
         lie far from the others, such as at a stamp of 1970.
     zone
-        Zone whose wall clock the columns without zone are stamped with.
+        Zone whose wall clock the columns without zone, and dates, are stamped with. Without it they are taken for
+        UTC, with a WARNING: west of Greenwich there is no delay then.
     remade
         The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
         name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
@@ -98,7 +99,7 @@ class JdbcTable:
         *,
         properties: Mapping[str, str] | None = None,
         partitions: int | None = None,
-        zone: str = "UTC",
+        zone: str | None = None,
         remade: bool = False,
     ) -> None:
         self._remade = remade
@@ -109,7 +110,9 @@ class JdbcTable:
             raise SourceError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
-        self._spark, self._parts, self._partitions, self._zone = spark, parts, partitions, named_zone(zone, self.name)
+        self._spark, self._parts, self._partitions = spark, parts, partitions
+        self._zone = named_zone("UTC" if zone is None else zone, self.name)
+        self._zone_is_known = zone is not None
         # In this order: the caller's properties win over what each database needs by default, but not over the URL.
         self._options = {
             "driver": self._database.driver,
@@ -171,6 +174,7 @@ class JdbcTable:
             largest=None if descending else found,
             smallest=found if descending else None,
             nulls=int(row[1]),
+            zone_is_known=self._zone_is_known,
         )
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:

@@ -116,6 +116,7 @@ class PandasRows:
             smallest=last if descending else None,
             nulls=pc.sum(nulls).as_py() or 0,
             zone=self._zone,
+            zone_is_known=self._zone is not None,
         )
 
     def rows(self, window: RowWindow) -> pd.DataFrame:

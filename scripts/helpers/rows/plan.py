@@ -84,6 +84,13 @@ def plan_window(
     _check_text(columns, facts.smallest if chosen.descending else facts.largest, "its last value")
     # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
+    # A job whose clock has a zone of its own has said which.
+    if columns[0].is_time and columns[0].type != "timestamp" and not (facts.zone_is_known or clock.utcoffset()):
+        logger.warning(
+            "event=no_zone context=%s column=%s: it has no zone and is taken for UTC. If it is the wall clock of one "
+            "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
+            context, columns[0].name,
+        )  # fmt: skip
     if columns[0].is_time:
         _check_clock(source, columns[0], clock, low, state is None, asked, context)
     # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -34,6 +34,9 @@ class Facts:
     zone
         The zone of columns without zone and of dates, where the source has no clock to say it by.
         None is that of the job's clock.
+    zone_is_known
+        Somebody said in which zone the wall clock of columns without zone, and of dates, is. Otherwise it is taken
+        for UTC, or for that of the job's clock.
     slack
         How far the folder of a row may be from its cursor, where folders are left out by date.
     """
@@ -45,6 +48,7 @@ class Facts:
     ceiling: Cursor | None = None
     zone: tzinfo | None = None
     slack: timedelta | None = None
+    zone_is_known: bool = field(default=True, compare=False)
 
 
 class RowSource(Protocol):

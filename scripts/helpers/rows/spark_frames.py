@@ -92,6 +92,7 @@ class DataFrameRows:
             smallest=last if descending else None,
             nulls=row[0],
             zone=self._zone,
+            zone_is_known=self._zone is not None,
             slack=None if self._partitions is None else self._partitions.slack,
         )
 
