@@ -299,7 +299,7 @@ class IncrementalJob:
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
         **options
             `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
-            `sink`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
+            `sink`, `behind`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
             options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
             `settled` for a range of runs.
         """
