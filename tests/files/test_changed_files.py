@@ -186,6 +186,7 @@ def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Look at objects one by one, or by a listing."""
     if request.param == "listing":
         monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
+        monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
 
 
 @pytest.mark.usefixtures("looked_at")

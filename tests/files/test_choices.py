@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import boto3
 import pytest
 
-from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, ModifiedObjectError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 from tests.support.events import Told
@@ -233,6 +233,62 @@ def test_files_known_before_do_no_harm_when_they_were_archived_since() -> None:
     job.bucket.objects["a.csv"]["storage_class"] = "GLACIER"
 
     assert job.take() == []
+
+
+# --- where to begin ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start_from", "taken"),
+    [
+        ("now", []),
+        (NOON - timedelta(minutes=30), ["b.csv", "c.csv"]),
+        (datetime(2026, 3, 16, 11, 30, tzinfo=timezone.utc), ["b.csv", "c.csv"]),
+        ("b.csv", ["c.csv"]),
+        (None, ["a.csv", "b.csv", "c.csv"]),
+    ],
+    ids=["now", "time", "that very time", "key", "all"],
+)
+def test_first_run_begins_where_it_is_told_to(start_from: Any, taken: list[str]) -> None:
+    job = Job(start_from=start_from)
+    for age, key in ((60, "a.csv"), (30, "b.csv"), (0, "c.csv")):
+        job.bucket.put(key, at=NOON - timedelta(minutes=age))
+
+    first = job.take()
+    job.bucket.put("0.csv")
+
+    assert (first, job.take(), job.take()) == (taken, ["0.csv"], [])
+
+
+def test_what_was_there_before_is_new_when_it_changes_and_says_why_it_is_not_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = Job(start_from="now")
+    job.bucket.put("a.csv", "b.csv")
+    job.take()
+    why = job.bookmark().explain("a.csv").reason
+    job.bucket.put("b.csv", body="2")
+
+    assert job.take() == ["b.csv"]
+    assert why == "ignored at version 1 by run run-1"
+    assert "start_from=now ignored=2 of=2: what was there before is not taken" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["exact", "windowed"])
+def test_rest_of_a_bounded_first_batch_follows_when_it_began_at_a_time(mode: str) -> None:
+    job = Job(start_from=NOON - timedelta(minutes=10), max_files=1, mode=mode)
+    for age, key in ((60, "a.csv"), (5, "b.csv"), (0, "c.csv")):
+        job.bucket.put(key, at=NOON - timedelta(minutes=age))
+
+    assert [job.take() for _ in range(3)] == [["b.csv"], ["c.csv"], []]
+
+
+@pytest.mark.parametrize(
+    ("start_from", "told"), [(datetime(2026, 3, 16), "without zone"), ("", "Use 'now', an aware"), (5, "Use 'now', an")]
+)
+def test_start_is_refused_when_it_is_no_place_to_begin(start_from: Any, told: str) -> None:
+    with pytest.raises(InvalidValueError, match=told):
+        Job(start_from=start_from).take()
 
 
 # --- another view of the source ------------------------------------------------------------------------------------

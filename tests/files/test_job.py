@@ -429,6 +429,29 @@ def test_events_are_not_acknowledged_when_the_outcome_of_the_commit_is_unknown(
     assert events.sent == []
 
 
+def test_what_was_there_is_known_when_a_job_with_events_begins_now(landing: Ingestion, events: Events) -> None:
+    landing.options |= {"start_from": "now", "listing": landing.bucket}
+    landing.land(3)
+    events.sent.append("00000.csv")
+    first = landing.run()
+    landing.bucket.put("told.csv")
+    events.sent.append("told.csv")
+
+    second = landing.run()
+    landing.options = {"listing": landing.bucket}
+
+    assert (first, second, landing.run()) == ([], ["told.csv"], [])
+
+
+def test_everything_is_taken_when_the_bookmark_is_disabled_wherever_it_would_begin(landing: Ingestion) -> None:
+    landing.land(3)
+
+    with IncrementalJob(landing.watermarks, landing.job_id, mode="disable", clock=landing.clock) as job:
+        delta = job.new_files(SOURCE, listing=landing.bucket, start_from="now", on_changed=None)
+
+    assert delta.count == 3
+
+
 def test_source_is_listed_when_the_last_listing_is_older_than_asked(landing: Ingestion, events: Events) -> None:
     landing.options |= {"relist": timedelta(days=1), "listing": landing.bucket}
     landing.bucket.now = landing.clock.now

@@ -18,6 +18,7 @@ def test_all_requests_of_a_run_are_paid_for_when_the_option_says_so(
     watermarks: Watermarks, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, looked_at_one_by_one: int
 ) -> None:
     monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", looked_at_one_by_one)
+    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
     client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
     payers: list[tuple[str, str | None]] = []
     client.meta.events.register(

@@ -73,6 +73,7 @@ class FilePlanning:
         if settled == NOTHING:
             return FileDelta(Location.parse(source))
         batch, client = self._batch, self._client(Location.parse(source))
+        options = _without_start(options, reach)
         bookmark = FileBookmark(
             source,
             state=reach.state,
@@ -116,6 +117,7 @@ class FilePlanning:
         settled, reach = self._begin(source, context)
         from scripts.helpers.files.spark import SparkFileBookmark
 
+        options = _without_start(options, reach)
         bookmark = SparkFileBookmark(
             spark,
             source,
@@ -184,3 +186,7 @@ class FilePlanning:
 
             self.s3_client = make_client(CONNECTIONS)
         return self.s3_client
+
+
+def _without_start(options: Mapping[str, Any], reach: Reach) -> Mapping[str, Any]:
+    return {**options, "start_from": None} if reach.everything else options

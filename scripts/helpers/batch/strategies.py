@@ -83,6 +83,9 @@ class FileRequest:
     @property
     def by_events(self) -> EventSource | None:
         """What tells of objects; None where the source is listed, since it has not been for `relist`."""
+        if self.bookmark.begins and self.bookmark.options.start_from is not None:
+            # What was there before must be known: events do not tell of it, and a later listing would take it.
+            return None
         if self.relist is None or self.events is None:
             return self.events
         listed = self.bookmark.listed
@@ -97,6 +100,8 @@ class Reach:
     state: Any = None
     until: Any = None
     saves: bool = False
+    everything: bool = False
+    """All that is there, also what `start_from` would leave out."""
 
 
 class Strategy(ABC):
@@ -295,7 +300,7 @@ class Disabled(Strategy):
 
     def reach(self, context: str) -> Reach:
         """Return that nothing is known."""
-        return Reach()
+        return Reach(everything=True)
 
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return all files, by listing: events tell of a part only. Warn if a limit of the batch left files out."""

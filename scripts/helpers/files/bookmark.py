@@ -108,7 +108,8 @@ class FileBookmark:
             chosen = replace(
                 chosen, on_modified="process", settle=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
-        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by)
+        self.begins = state is None and until is None
+        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by, self.begins)
         self._batch: dict[str, Any] | None = None
         self._after: dict[str, Any] | None = None
         self._left: list[str] = []

@@ -42,6 +42,8 @@ class BatchChooser:
     options: FileOptions
     memory: ExactMemory | WindowMemory
     taken_by: tuple[int, str]
+    begins: bool = False
+    """Nothing is remembered yet, so that `start_from` counts."""
 
     def choose(
         self,
@@ -81,6 +83,9 @@ class BatchChooser:
             remembered.append(ledger_rows(modified, IGNORED, *self.taken_by))
         else:
             new = pa.concat_tables([new, modified])
+        if self.begins and self.options.start_from is not None:
+            new, passed = self._begun(new, started)
+            remembered.append(ledger_rows(passed, IGNORED, *self.taken_by))
         # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
         self._check_keys(new)
         readable, archived = self._without_archived(self._settled(new, started, ready))
@@ -117,6 +122,16 @@ class BatchChooser:
             gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
             parts.append(Difference(LISTED.empty_table(), LISTED.empty_table(), gone))
         return parts, ready
+
+    def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
+        """Part what a first run sees into what it begins with, and what was there before."""
+        before = self.options.before_start(new, started)
+        passed = new.filter(before)
+        logger.warning(
+            "event=start-from source=%s start_from=%s ignored=%d of=%d: what was there before is not taken",
+            self.location, self.options.start_from, passed.num_rows, new.num_rows,
+        )  # fmt: skip
+        return new.filter(pc.invert(before)), passed
 
     def _really_gone(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
         """Leave out what a report does not name and the bucket still has: as gone, it would be taken once more."""

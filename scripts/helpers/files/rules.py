@@ -39,6 +39,10 @@ class FileOptions:
 
     Attributes
     ----------
+    start_from
+        Which objects a bookmark without a state begins with; those before are remembered as ignored, and are new
+        when they change. ``"now"``: those that show up after the first listing. An aware datetime: those whose
+        LastModified is not before it. Another text: those whose key, below the source, comes after it. By default all.
     mode
         ``exact`` remembers every object taken. ``windowed`` remembers those of the last `max_band`
         only, as AWS Glue does: constant state, but an object that shows up with an older
@@ -79,6 +83,7 @@ class FileOptions:
         lies in the table, up to 64 MB compressed (about a million objects).
     """
 
+    start_from: str | datetime | None = None
     mode: str = "exact"
     max_band: timedelta = timedelta(seconds=900)
     max_files_in_band: int = 1_000
@@ -125,6 +130,7 @@ class FileOptions:
                 f"on_modified is {self.on_modified!r}, but mode windowed forgets objects below its band and cannot "
                 "tell a changed one from a new one. Use mode='exact' with it."
             )
+        _check_start(self.start_from)
         if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
             raise InvalidValueError(
                 f"ready_marker is {self.ready_marker!r}. Use the name of an object, such as _SUCCESS."
@@ -152,6 +158,19 @@ class FileOptions:
         if self.exclude:
             mask = pc.and_(mask, pc.invert(pc.match_substring_regex(keys, _any_of(self.exclude))))
         return rows.filter(mask)
+
+    def before_start(self, new: pa.Table, started: datetime) -> pa.Array:
+        """Tell of each object whether it was there before `start_from`; `started` is when the objects were seen."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if isinstance(self.start_from, datetime):
+            moment = pa.scalar(self.start_from, new.schema.field("modified").type)
+            return pc.less(new.column("modified"), moment)
+        if self.start_from == "now":
+            return pa.repeat(True, new.num_rows)
+        # As bytes, the order of listings: Arrow compares texts by their UTF-8 bytes.
+        return pc.less_equal(new.column("key"), self.start_from)
 
     def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
         """Return the folders among the rows that hold the ready marker, each with its slash."""
@@ -192,6 +211,14 @@ def hidden(keys: pa.Array) -> pa.Array:
     for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
         found.append(is_suspect and is_hidden(key))
     return pa.array(found, pa.bool_())
+
+
+def _check_start(start_from: str | datetime | None) -> None:
+    if isinstance(start_from, datetime):
+        if start_from.tzinfo is None:
+            raise InvalidValueError(f"start_from is {start_from!r}, without zone. Give an aware datetime.")
+    elif start_from is not None and (not isinstance(start_from, str) or not start_from):
+        raise InvalidValueError(f"start_from is {start_from!r}. Use 'now', an aware datetime or a key.")
 
 
 def folders_of(keys: pa.Array) -> pa.Array:
