@@ -147,6 +147,8 @@ class Backfills(RuleBasedStateMachine):
         for low, high in self.process().gaps(JOB, CONTEXT, start=0):
             self.read(low, high)
             self.covered |= set(range(low, high))
+        # One that is not named any more had been committed before its process died.
+        self.covered = self.covered.union(*self.unfinished.values())
         self.unfinished.clear()
 
         assert self.process().gaps(JOB, CONTEXT, start=0) == []

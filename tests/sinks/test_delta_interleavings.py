@@ -120,7 +120,7 @@ def play(number: int, points: Points, monkeypatch: pytest.MonkeyPatch) -> DeltaI
 
 
 PARTS = 4
-COUNT = (10_000 if is_long() else 200) // PARTS
+COUNT = (10_000 if is_long() else 100) // PARTS
 """Interleavings in one test."""
 
 
@@ -214,7 +214,7 @@ class Merges:
             actor.pause()
 
 
-MERGES = 5_000 if is_long() else 60
+MERGES = 5_000 if is_long() else 30
 
 
 @pytest.mark.timeout(LONG)
