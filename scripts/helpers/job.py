@@ -474,7 +474,7 @@ class IncrementalJob:
         Parameters
         ----------
         target
-            A sink that merges: a `DatabaseSink`, a `DeltaSink` or, for rows of pandas, an `IcebergSink`.
+            A sink that merges: a `DatabaseSink`, a `DeltaSink` or an `IcebergSink`.
         keys
             The columns that name a row.
         sequence_by

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,6 +23,7 @@ from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.merge_reference import Event, MergedTable, expected, frame, histories, rules
+from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
 KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
@@ -30,18 +32,22 @@ KINDS = pytest.mark.parametrize("kind", ["newest", "history"])
 class Table(MergedTable):
     """An Iceberg table that batches are merged into."""
 
-    def __init__(self, catalog: Any, kind: str, name: str = "") -> None:
-        super().__init__(name or f"lake.raw.t{secrets.token_hex(4)}", kind)
-        self.catalog = catalog
+    def __init__(self, engine: Any, kind: str, name: str = "") -> None:
+        spark = None if isinstance(engine, SqlCatalog) else engine
+        super().__init__(name or f"lake.raw.t{secrets.token_hex(4)}", kind, spark)
+        self.catalog: Any = engine if spark is None else None
 
     @property
     def sink(self) -> IcebergSink:
-        return IcebergSink(self.name, catalog=self.catalog).merging(rules(self.kind))
+        return IcebergSink(self.name, spark=self.spark, catalog=self.catalog).merging(rules(self.kind))
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows that readers see."""
         names = ["id", "at", "word", *(["valid_from", "valid_to"] if self.kind == "history" else [])]
+        if self.spark is not None:
+            self.spark.sql(f"REFRESH TABLE {self.name}")
+            return sorted(map(tuple, self.spark.table(self.name).select(*names).collect()), key=str)
         try:
             return sorted(tuple(row.values()) for row in self.stored.select(names).to_pylist())
         except NoSuchTableError:
@@ -68,6 +74,19 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made.close()
 
 
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Any:
+    """Return a session of Spark with Iceberg's connector, or a catalog of pyiceberg."""
+    return request.getfixturevalue("spark_with_tables" if request.param == "spark" else "catalog")
+
+
+def engines(*of_spark: str, long: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Return the mark of a test for both kinds with pyiceberg, and for some with Spark, whose merges take seconds."""
+    kinds = [*of_spark, *(long if is_long() else ())]
+    cases = [*((kind, "pyiceberg") for kind in ("newest", "history")), *((kind, "spark") for kind in kinds)]
+    return pytest.mark.parametrize(("kind", "engine"), cases, indirect=["engine"])
+
+
 @KINDS
 @settings(max_examples=10, deadline=None)
 @given(batches=histories())
@@ -80,6 +99,25 @@ def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
         table.merge(batch)
 
     assert table.rows == expected(kind, [event for batch in batches for event in batch])
+
+
+@pytest.mark.skipif(not is_long(), reason="takes half a minute: make test-long")
+@KINDS
+def test_spark_leaves_the_same_when_batches_come_in_any_order(kind: str, spark_with_tables: Any) -> None:
+    table, chance = Table(spark_with_tables, kind), random.Random(7)
+    moments = [(key, sequence) for key in range(12) for sequence in range(1, 6)]
+    events = [Event(*moment, chance.choice(["a", "b", None])) for moment in chance.sample(moments, 45)]
+    batches = [chance.choices(events, k=30) for _ in range(2)]
+
+    for batch in batches:
+        output = table.stage(batch)
+        table.sink.publish(output)
+        table.sink.publish(output)
+        table.sink.clear(output)
+        table.sink.publish(output)
+
+    assert table.rows == sorted(expected(kind, [event for batch in batches for event in batch]), key=str)
+    assert IcebergSink(table.name, spark=spark_with_tables, staging=output.staging).staged(output.job) == []
 
 
 @KINDS
@@ -143,13 +181,13 @@ def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_t
     assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
 
 
-@KINDS
+@engines("history", long=["newest"])
 def test_delete_is_carried_out_when_it_comes_between_look_and_write(
-    kind: str, catalog: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two jobs merge into one table: the one that writes last has looked before the other's delete."""
-    table = Table(catalog, kind)
-    other = Table(catalog, kind, table.name)
+    table = Table(engine, kind)
+    other = Table(engine, kind, table.name)
     table.merge([Event(9, 9, "there")])
     output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77)
     source = TableMerge.source
@@ -169,10 +207,11 @@ def test_delete_is_carried_out_when_it_comes_between_look_and_write(
     assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
 
 
+@engines(long=["history"])
 def test_batch_is_not_merged_when_it_is_retracted_between_look_and_write(
-    catalog: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(catalog, "newest")
+    table = Table(engine, kind)
     output = table.stage([Event(1, 1, "a")])
     source = TableMerge.source
 
@@ -189,8 +228,9 @@ def test_batch_is_not_merged_when_it_is_retracted_between_look_and_write(
     assert table.rows == []
 
 
-def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(catalog: Any) -> None:
-    table = Table(catalog, "newest")
+@engines(long=["newest"])
+def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(kind: str, engine: Any) -> None:
+    table = Table(engine, kind)
     table.merge([Event(1, 1, "a"), Event(2, 1, None)])
     before = table.rows
 

@@ -25,6 +25,7 @@ from scripts.helpers.sinks.table_merge import (
     Step,
     TableMerge,
     Tables,
+    of_keys,
     quote,
     rows_of,
     values_of,
@@ -162,8 +163,7 @@ class _SparkTables:
         return list(self._spark.read.format("delta").load(uri).columns)
 
     def read(self, uri: str, events: DataFrame, merge: Merge) -> DataFrame:
-        keys = events.select(*map(quote, merge.keys)).distinct()
-        return self._spark.read.format("delta").load(uri).join(keys, list(merge.keys), "left_semi")
+        return of_keys(self._spark.read.format("delta").load(uri), events, merge)
 
     def create(self, uri: str, like: DataFrame, names: Mapping[str, str], partition_by: Sequence[str]) -> None:
         if self.version(uri) is not None:

@@ -9,7 +9,7 @@ With Spark nothing is written twice. The rows of an attempt are a snapshot on a 
 
 Without Spark, where `pyiceberg` cannot cherry-pick, they are Parquet files in a folder beside the table, and the
 publication appends them and records the batch, in one commit that fails if `main` has moved since it was looked at.
-Rows that are merged by key get there likewise: see `iceberg_merge`.
+Rows that are merged by key are such files with Spark, too: see `iceberg_merge`.
 
 The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
 """
@@ -33,7 +33,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
-from scripts.helpers.sinks.iceberg_merge import ArrowMerge
+from scripts.helpers.sinks.iceberg_merge import ArrowMerge, MovedError, SparkMerge, is_missing, made_if_missing, quoted
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -54,7 +54,7 @@ from scripts.helpers.sinks.staged_rows import (
     with_batch,
     write_rows,
 )
-from scripts.helpers.sinks.staging import Staging
+from scripts.helpers.sinks.staging import Staged, Staging
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -70,11 +70,14 @@ SPARK_REMEDY = (
     "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
     "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
 )
+CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
+"""What Iceberg says of a merge into a table that others have written to meanwhile."""
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 ARROW_REMEDY = "Install it: pip install 'glue-watermarks[iceberg]'; or write a DataFrame of Spark."
 
 
 class IcebergSink:
-    """An Iceberg table, to which each batch is appended, or without Spark merged by key, in one commit.
+    """An Iceberg table, to which each batch is appended, or merged by key, in one commit.
 
     Promises: once a batch is committed and published, its rows are in the table exactly once, whatever attempts still
     write, sleep or die. Readers of `main` see no row before the commit, all rows of the batch after the publication,
@@ -99,7 +102,7 @@ class IcebergSink:
         Columns that the table is partitioned by, as they are. Empty: as the table is; a new one is not. For
         ``days(ts)`` and the like make the table first.
     staging
-        Where attempts stage without Spark; by default beside the table's location.
+        Where attempts stage without Spark, or rows to merge; by default beside the table's location.
     merge
         Rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
     batch_column
@@ -139,7 +142,9 @@ class IcebergSink:
         self._partition_by, self._batch_column = list(partition_by), batch_column
         self.rules = merge
         self._engine: _Engine = (
-            _SparkEngine(target, spark) if spark is not None else _ArrowEngine(target, catalog, s3_client, staging)
+            _SparkEngine(target, spark, s3_client, staging)
+            if spark is not None
+            else _ArrowEngine(target, catalog, s3_client, staging)
         )
 
     @classmethod
@@ -147,10 +152,13 @@ class IcebergSink:
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> IcebergSink | None:
         """Return the sink that something was staged for; None where only the job's own script can reach it."""
-        if not output.staging:
-            return cls(output.target, spark=spark) if spark is not None else None
+        staged = output.options if isinstance(output, Output) else {}
         made = cls(output.target, s3_client=s3_client, staging=output.staging)
-        return made if made._engine.is_configured() else None
+        if output.staging and staged.get("engine") != _SparkEngine.name and made._engine.is_configured():
+            return made
+        if spark is None or staged.get("engine") == _ArrowEngine.name:
+            return None
+        return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
 
     def merging(self, rules: Merge) -> IcebergSink:
         """Return a sink for the same table that merges."""
@@ -167,7 +175,7 @@ class IcebergSink:
                 f"The rows for {self.name!r} are a {type(df).__name__}, and the sink was made for "
                 f"{self._engine.name}. Give spark= to the sink for rows of Spark, and leave it out for others."
             )
-        self._engine.check()
+        self._engine.check(merges=self.rules is not None)
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
         """Write the rows to a branch, or a folder, of this attempt alone. No reader of the table sees it.
@@ -231,7 +239,7 @@ class IcebergSink:
         """
         if not output.rows:
             return
-        if bool(output.staging) != isinstance(self._engine, _ArrowEngine):
+        if output.options.get("engine") != self._engine.name:
             raise TargetError(
                 self.name,
                 f"version {output.version} was staged with {output.options.get('engine')}, and is published by it "
@@ -341,7 +349,7 @@ class _Engine(Protocol):
     def is_configured(self) -> bool:
         """Tell whether the catalog can be reached without the script."""
 
-    def check(self) -> None:
+    def check(self, *, merges: bool = False) -> None:
         """Raise MissingConnectorError, or InvalidValueError for a catalog that nobody has configured."""
 
     def rows(self, df: Any) -> Any:
@@ -392,14 +400,17 @@ class _SparkEngine:
 
     name = "spark"
 
-    def __init__(self, target: str, spark: SparkSession) -> None:
-        self._target, self._spark = target, spark
-        self._quoted = ".".join(f"`{part}`" for part in target.split("."))
+    def __init__(self, target: str, spark: SparkSession, s3_client: S3Client | None, staging: str | None) -> None:
+        self._target, self._spark, self._s3_client, self._chosen = target, spark, s3_client, staging
+        self._quoted = quoted(target)
 
     def is_configured(self) -> bool:
         return True
 
-    def check(self) -> None:
+    def check(self, *, merges: bool = False) -> None:
+        # Spark's own error would be one in the middle of the publication.
+        if merges and EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
+            raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={EXTENSIONS}.")
         name = self._target.partition(".")[0]
         if self._spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
             raise InvalidValueError(
@@ -428,17 +439,11 @@ class _SparkEngine:
         try:
             table = self._table()
         except Exception as error:
-            if not is_of_java(
-                error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found"
-            ):
+            if not is_missing(error):
                 raise
             empty = self._spark.createDataFrame([], rows.schema)
             writer = empty.writeTo(self._quoted).using("iceberg")
-            try:
-                (writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer).create()
-            except Exception as made:
-                if not is_of_java(made, "ALREADY_EXISTS", "AlreadyExists"):
-                    raise
+            made_if_missing(writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer)
             table = self._table()
         schema = self._spark.table(self._quoted).schema
         required = [field.name for field in schema.fields if not field.nullable]
@@ -446,11 +451,16 @@ class _SparkEngine:
         return spark_types(schema), required, [str(fields.get(at).name()) for at in range(fields.size())]
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
-        raise self._unmerged()
+        from pyspark.sql import functions as F  # noqa: N812
+
+        found = rows.where(f"NOT {DELETED}").drop(DELETED)
+        types = {field.name: field.dataType for field in found.schema.fields}
+        ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
+        return found.select("*", *(column.alias(name) for name, column in ends.items()))
 
     def stage(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge | None) -> Output:
         if rules is not None:
-            raise self._unmerged()
+            return self._stage_events(batch, fence, rows, replaces, rules)
         from pyspark.sql import functions as F  # noqa: N812
 
         folder = folder_of(batch, fence, new_token()[:8])
@@ -475,16 +485,28 @@ class _SparkEngine:
             options={"engine": self.name, "snapshot": str(snapshot.snapshotId())},
         )  # fmt: skip
 
-    def _unmerged(self) -> InvalidValueError:
-        return InvalidValueError(
-            f"Rows of Spark are not merged into Iceberg tables, and {self._target!r} is one. Give a frame of pandas "
-            "and a sink without spark=, or use a DeltaSink or a DatabaseSink."
+    def _stage_events(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge) -> Output:
+        staging = self._staging()
+        staged = staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
+        output = _of_files(
+            staging, staged, self._target, batch, fence, replaces, {"engine": self.name, "merge": rules.record()}
         )
+        if not staged.sizes:
+            return output
+        try:
+            self._merging(rules).check(self._read(staging, staged.folder, staged.sizes))
+        except BaseException:
+            staging.drop(staged.folder)
+            raise
+        return output
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties().get(_property(output)[0]) or 0)
 
     def publish(self, output: Output) -> None:
+        if "merge" in output.options:
+            self._merge(output)
+            return
         transaction = self._table().newTransaction()
         try:
             transaction.manageSnapshots().cherrypick(int(output.options["snapshot"])).commit()
@@ -500,30 +522,80 @@ class _SparkEngine:
                 raise StagedFilesLostError(output.target, output.version, [_branch(output.folder)]) from error
             raise
 
+    def _merge(self, output: Output) -> None:
+        name = _property(output)[0]
+
+        def version(table: Any) -> int:
+            return int(table.properties().get(name) or 0)
+
+        def is_done(table: Any) -> bool:
+            return version(table) >= output.version and not output.replaces
+
+        staging = self._staging(output)
+        manifest = staging.manifest(output.folder)
+        try:
+            if manifest is None:
+                raise FileNotFoundError(MANIFEST)
+            is_recorded = version(self._table()) >= output.version
+            # As the branch of another attempt at this batch: those who sweep its leftovers take it along.
+            branch = _branch(f"{output.folder.rpartition('-')[0]}-{new_token()[:8]}")
+            merging = self._merging(Merge.from_record(output.options["merge"]))
+            events = self._read(staging, output.folder, manifest)
+            merging.publish(events, branch, {} if is_recorded else dict([_property(output)]), is_done)
+        except Exception as error:
+            if not isinstance(error, FileNotFoundError) and not is_of_java(
+                error, "FileNotFoundException", "PATH_NOT_FOUND"
+            ):
+                raise
+            if self.published(output) < output.version:
+                raise StagedFilesLostError(output.target, output.version, [reason_of(error)]) from error
+
+    def _merging(self, rules: Merge) -> SparkMerge:
+        return SparkMerge(self._target, rules, self._spark, self._table)
+
+    def _read(self, staging: Staging, folder: str, names: Collection[str]) -> DataFrame:
+        return self._spark.read.parquet(*[staging.place.uri(f"{folder}/{name}") for name in sorted(names)])
+
+    def _staging(self, of: Output | Retraction | None = None) -> Staging:
+        return _staging_of(self._target, of, self._chosen, self._location, self._spark, self._s3_client)
+
+    def _location(self) -> str:
+        return str(self._table().location())
+
     def staged(self, job: str) -> list[str]:
+        return self._branches(job) + (self._staging().left(job) if self._chosen else [])
+
+    def _branches(self, job: str) -> list[str]:
+        """Return the branches that attempts of a job have left, each as `Output.folder`."""
         start = f"{BRANCH}{job}-"
         return sorted(f"{job}/{name.removeprefix(start)}" for name in self._refs() if name.startswith(start))
 
     def clear(self, output: Output) -> None:
-        self.drop(output)
+        if output.staging:
+            self._staging(output).clear(output.folder)
+        else:
+            self._drop(_branch(output.folder))
 
     def drop(self, output: Output) -> None:
-        self._drop(_branch(output.folder))
+        if output.staging:
+            self._staging(output).drop(output.folder)
+        else:
+            self._drop(_branch(output.folder))
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         # As in `Staging.sweep`: later versions may be at work.
         losers = []
-        for folder in self.staged(output.job):
+        for folder in self._branches(output.job):
             version = version_of(folder, output.epoch)
             if version is not None and version <= output.version and folder not in kept:
                 losers.append(folder)
         for folder in losers:
             self._drop(_branch(folder))
             logger.info("event=staging_swept target=%s folder=%s", output.target, folder)
-        return len(losers)
+        return len(losers) + (self._staging(output).sweep(output, kept) if output.staging else 0)
 
     def retract(self, retraction: Retraction) -> None:
-        for folder in self.staged(retraction.job):
+        for folder in self._branches(retraction.job):
             version = version_of(folder, retraction.epoch)
             if version is None or not retraction.covers(version):
                 continue
@@ -533,7 +605,14 @@ class _SparkEngine:
             self._drop(_branch(folder))
         # After those snapshots: a publisher that has read it before is refused by them, a later one by this.
         if self.published(retraction) < retraction.closed:
-            self._table().updateProperties().set(*_property(retraction)).commit()
+            transaction = self._table().newTransaction()
+            if retraction.staging:
+                # A publisher that merges is refused if there is another snapshot than the one it has looked at.
+                transaction.newFastAppend().commit()
+            transaction.updateProperties().set(*_property(retraction)).commit()
+            transaction.commitTransaction()
+        if retraction.staging:
+            self._staging(retraction).retract(retraction)
 
     def delete(self, retraction: Retraction) -> int:
         from pyspark.sql import functions as F  # noqa: N812
@@ -554,7 +633,8 @@ class _SparkEngine:
         return type(error).__name__ in ("AnalysisException", "Py4JJavaError", "IllegalArgumentException")
 
     def may_pass(self, error: Exception) -> bool:
-        return is_of_java(error, "CommitFailedException", "CommitStateUnknownException")
+        passing = ("CommitFailedException", "CommitStateUnknownException", *CONFLICTS)
+        return isinstance(error, MovedError) or is_of_java(error, *passing)
 
     def _drop(self, branch: str) -> None:
         if branch not in self._refs():
@@ -570,12 +650,13 @@ class _SparkEngine:
         table = self._table()
         return {str(name): table.snapshot(ref.snapshotId()) for name, ref in dict(table.refs()).items()}
 
-    def _table(self) -> Any:
-        """Return the table as it is now: Spark's catalog keeps what it has read for half a minute."""
+    def _table(self, name: str = "") -> Any:
+        """Return the table, or another one, as it is now: Spark's catalog keeps what it has read for half a minute."""
         java: Any = self._spark._jvm
         # A catalog is looked up in the settings of the thread's own session.
-        java.org.apache.spark.sql.SparkSession.setActiveSession(self._spark._jsparkSession)
-        table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self._quoted)
+        session = self._spark._jsparkSession
+        java.org.apache.spark.sql.SparkSession.setActiveSession(session)
+        table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted(name or self._target))
         table.refresh()
         return table
 
@@ -586,6 +667,33 @@ class _SparkEngine:
 def _branch(folder: str) -> str:
     """Return the branch of an attempt."""
     return f"{BRANCH}{folder.replace('/', '-')}"
+
+
+def _of_files(
+    staging: Staging, staged: Staged, target: str, batch: BatchId, fence: int, replaces: bool, options: dict[str, Any]
+) -> Output:
+    """Return the output of an attempt that has staged files."""
+    return Output(
+        sink="iceberg", target=target, staging=staging.place.uri(""), folder=staged.folder,
+        job=job_hash(batch.job_id), epoch=batch.epoch, version=batch.version, fence=fence,
+        files=len(staged.sizes), bytes=sum(staged.sizes.values()), rows=staged.rows, replaces=replaces,
+        options=options,
+    )  # fmt: skip
+
+
+def _staging_of(
+    target: str,
+    of: Output | Retraction | None,
+    chosen: str | None,
+    location: Callable[[], str],
+    spark: SparkSession | None,
+    s3_client: S3Client | None,
+) -> Staging:
+    """Return where files are staged: where those of an attempt are, or where attempts are to stage."""
+    found = (of.staging if of else chosen) or staging_beside(location().rstrip("/"))
+    if not found:
+        raise InvalidValueError(f"{target!r} is a whole bucket. Say where to stage: staging='s3://…/'.")
+    return Staging(place_of(found.rstrip("/"), spark, s3_client))
 
 
 class _ArrowEngine:
@@ -604,7 +712,7 @@ class _ArrowEngine:
             return False
         return True
 
-    def check(self) -> None:
+    def check(self, *, merges: bool = False) -> None:
         self._catalog()
 
     def rows(self, df: Any) -> Any:
@@ -651,12 +759,7 @@ class _ArrowEngine:
                 ArrowMerge(self._target, rules, self._catalog()).check(rows)
         staging = self._staging()
         staged = staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
-        return Output(
-            sink="iceberg", target=self._target, staging=staging.place.uri(""), folder=staged.folder,
-            job=job_hash(batch.job_id), epoch=batch.epoch, version=batch.version, fence=fence,
-            files=len(staged.sizes), bytes=sum(staged.sizes.values()), rows=staged.rows, replaces=replaces,
-            options=options,
-        )  # fmt: skip
+        return _of_files(staging, staged, self._target, batch, fence, replaces, options)
 
     def published(self, output: Output | Retraction) -> int:
         return int(self._table().properties.get(_property(output)[0]) or 0)
@@ -736,16 +839,13 @@ class _ArrowEngine:
     def may_pass(self, error: Exception) -> bool:
         from pyiceberg.exceptions import CommitStateUnknownException
 
-        return isinstance(error, _MovedError | CommitStateUnknownException)
+        return isinstance(error, MovedError | CommitStateUnknownException)
 
     def _staging(self, of: Output | Retraction | None = None) -> Staging:
-        chosen = of.staging if of else self._chosen
-        if not chosen:
-            location = self._table().location()
-            chosen = staging_beside(location.rstrip("/"))
-        if not chosen:
-            raise InvalidValueError(f"{self._target!r} is a whole bucket. Say where to stage: staging='s3://…/'.")
-        return Staging(place_of(chosen.rstrip("/"), None, self._s3_client))
+        return _staging_of(self._target, of, self._chosen, self._location, None, self._s3_client)
+
+    def _location(self) -> str:
+        return str(self._table().location())
 
     def _table(self) -> Any:
         return self._catalog().load_table(self._identifier)
@@ -775,10 +875,6 @@ def _total(table: Any) -> int:
     return int(snapshot.summary["total-records"]) if snapshot is not None else 0
 
 
-class _MovedError(Exception):
-    """The table is not what it was when it was looked at."""
-
-
 class _OneTry:
     """A catalog that lets a commit be tried once.
 
@@ -799,4 +895,4 @@ class _OneTry:
         try:
             return self._catalog.commit_table(*given, **named)
         except CommitFailedException as error:
-            raise _MovedError(str(error)) from error
+            raise MovedError(str(error)) from error

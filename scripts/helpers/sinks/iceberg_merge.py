@@ -11,18 +11,35 @@
 Every publication adds a snapshot, also one that changes no row, so those of all jobs follow each other. One that came
 before has remembered its deletes before step 1, and step 3 sees them; one that comes after has looked at these rows.
 Whoever dies after step 2 leaves a memory of deletes that a successor carries out.
+
+With Spark the rows are merged on a hidden branch that begins at that snapshot, and the commit makes its last snapshot
+that of `main`. It is written as a change of the table's metadata: Iceberg's own fast-forward has no record beside it,
+and a cherry-pick of rows that are only added would go on top of whatever has come between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.protocol.names import new_token
+from scripts.helpers.sinks.java_errors import is_of_java
 from scripts.helpers.sinks.merging import DELETED, Merge
-from scripts.helpers.sinks.table_merge import ARROW_FRAMES, TableMerge, is_newer, rows_of, values_of
+from scripts.helpers.sinks.table_merge import (
+    ARROW_FRAMES,
+    SPARK_FRAMES,
+    Step,
+    TableMerge,
+    is_newer,
+    of_keys,
+    quote,
+    rows_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "glue_watermarks_deleted_"
 
@@ -37,6 +54,175 @@ def memory_of(target: str) -> str:
     """
     start, _, name = target.rpartition(".")
     return f"{start}.{MEMORY}{name}"
+
+
+class MovedError(Exception):
+    """The table is not what it was when it was looked at."""
+
+
+# --- Spark ------------------------------------------------------------------------------------------
+
+
+class SparkMerge:
+    """The merge of batches into one Iceberg table by its connector for Spark.
+
+    Parameters
+    ----------
+    target
+        ``catalog.namespace.table``.
+    load
+        Returns a table, by its name, of Iceberg's Java API, as it is now.
+    """
+
+    def __init__(self, target: str, rules: Merge, spark: SparkSession, load: Callable[[str], Any]) -> None:
+        self._target, self._spark, self._load = target, spark, load
+        self._tables = _SparkTables(spark, load)
+        self._common = TableMerge(target, memory_of(target), rules, self._tables, SPARK_FRAMES)
+
+    def check(self, events: DataFrame) -> None:
+        """Raise what nothing orders; see `TableMerge.check`."""
+        self._common.check(events)
+
+    def publish(
+        self, events: DataFrame, branch: str, record: Mapping[str, str], is_done: Callable[[Any], bool]
+    ) -> None:
+        """Merge staged events.
+
+        Parameters
+        ----------
+        branch
+            A name that no other publisher has.
+        record
+            What records the batch, as properties of the table.
+        is_done
+            Tells of a table whether there is nothing left to do.
+
+        Raises
+        ------
+        MovedError
+            Others have come between.
+        """
+        table = self._load(self._target)
+        if is_done(table):
+            return
+        looked = table.currentSnapshot()
+        manage = table.manageSnapshots()
+        # Without a snapshot Iceberg begins the branch with one of its own.
+        (
+            manage.createBranch(branch, looked.snapshotId()) if looked is not None else manage.createBranch(branch)
+        ).commit()
+        try:
+            self._merge_into(branch, events)
+            self._take_over(branch, looked, record, is_done)
+        except Exception as error:
+            if self._head(branch) is None:
+                # Swept by the publisher of this batch that came first.
+                raise MovedError(str(error)) from error
+            self._load(self._target).manageSnapshots().removeBranch(branch).commit()
+            raise
+
+    def _merge_into(self, branch: str, events: DataFrame) -> None:
+        common, memory = self._common, self._common.memory
+        distinct = SPARK_FRAMES.distinct(events, common.rules)
+        self._tables.make(memory, distinct.select(*map(quote, common.named)))
+        if SPARK_FRAMES.has_deletes(distinct):
+            self._merge(quoted(memory), distinct, common.remembering())
+        start = self._head(branch)
+        remembered = self._load(memory).currentSnapshot()
+        # Both by their snapshots: Spark reads a source twice, to find files and to merge.
+        self._tables.pins = {self._target: start, memory: remembered and remembered.snapshotId()}
+        columns = [name for name in events.columns if name != DELETED]
+        self._merge(f"{quoted(self._target)}.`branch_{branch}`", common.source(distinct), common.step(columns))
+        if self._head(branch) == start:
+            # Others have to see that somebody came between. Iceberg 1.10 adds a snapshot by itself, even an empty one.
+            self._load(self._target).newFastAppend().toBranch(branch).commit()
+
+    def _take_over(self, branch: str, looked: Any, record: Mapping[str, str], is_done: Callable[[Any], bool]) -> None:
+        """Make the branch's snapshot that of `main`, and record the batch, in one commit."""
+        table, head = self._load(self._target), self._head(branch)
+        operations = table.operations()
+        base = operations.refresh()
+        now = base.currentSnapshot()
+        if (now and now.snapshotId()) != (looked and looked.snapshotId()) or is_done(table) or head is None:
+            raise MovedError(f"{self._target} is not what it was.")
+        java: Any = self._spark._jvm
+        references = java.org.apache.iceberg.SnapshotRef
+        main = base.ref("main")
+        made = references.builderFrom(main, head) if main is not None else references.branchBuilder(head)
+        changed = java.org.apache.iceberg.TableMetadata.buildFrom(base).setRef("main", made.build()).removeRef(branch)
+        operations.commit(base, changed.setProperties(dict(record)).build())
+
+    def _merge(self, table: str, source: DataFrame, step: Step) -> None:
+        view = f"glue_watermarks_{new_token()[:8]}"
+        source.createOrReplaceTempView(view)
+        clauses = [f"WHEN MATCHED AND {step.delete_when} THEN DELETE"] if step.delete_when is not None else []
+        if step.update_when is not None:
+            sets = ", ".join(f"t.{name} = {value}" for name, value in step.sets.items())
+            clauses.append(f"WHEN MATCHED AND {step.update_when} THEN UPDATE SET {sets}")
+        names, values = ", ".join(step.inserts), ", ".join(step.inserts.values())
+        clauses.append(f"WHEN NOT MATCHED AND {step.insert_when} THEN INSERT ({names}) VALUES ({values})")
+        try:
+            self._spark.sql(f"MERGE INTO {table} AS t USING {view} AS s ON {step.on} {' '.join(clauses)}")
+        finally:
+            self._spark.catalog.dropTempView(view)
+
+    def _head(self, branch: str) -> int | None:
+        reference = self._load(self._target).refs().get(branch)
+        return None if reference is None else int(reference.snapshotId())
+
+
+class _SparkTables:
+    """Iceberg tables as Spark reads them: as they are, or at a snapshot."""
+
+    def __init__(self, spark: SparkSession, load: Callable[[str], Any]) -> None:
+        self._spark, self._load = spark, load
+        self.pins: dict[str, int | None] = {}
+
+    def has(self, table: str) -> bool:
+        try:
+            self._load(table)
+        except Exception as error:
+            if not is_missing(error):
+                raise
+            return False
+        return True
+
+    def make(self, table: str, like: DataFrame) -> None:
+        if not self.has(table):
+            made_if_missing(self._spark.createDataFrame([], like.schema).writeTo(quoted(table)).using("iceberg"))
+
+    def columns(self, table: str) -> list[str]:
+        self._load(table)
+        return list(self._spark.table(quoted(table)).columns)
+
+    def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
+        self._load(table)
+        rows = self._spark.table(quoted(table))
+        if table in self.pins:
+            pin = self.pins[table]
+            rows = (
+                rows.limit(0) if pin is None else self._spark.sql(f"SELECT * FROM {quoted(table)} VERSION AS OF {pin}")
+            )
+        return of_keys(rows, events, merge)
+
+
+def quoted(name: str) -> str:
+    """Return a table's name as Spark's SQL reads it."""
+    return ".".join(map(quote, name.split(".")))
+
+
+def is_missing(error: Exception) -> bool:
+    """Tell whether an error of Spark or Iceberg says that there is no such table."""
+    return is_of_java(error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found")
+
+
+def made_if_missing(writer: Any) -> None:
+    """Let a writer of Spark make its table; another one may make it meanwhile."""
+    try:
+        writer.create()
+    except Exception as error:
+        if not is_of_java(error, "ALREADY_EXISTS", "AlreadyExists"):
+            raise
 
 
 # --- pyiceberg --------------------------------------------------------------------------------------

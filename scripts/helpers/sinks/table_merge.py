@@ -337,6 +337,11 @@ class _ArrowFrames:
         return pa.Table.from_pylist(versions, schema=pa.schema([*events.schema, *more]))
 
 
+def of_keys(rows: DataFrame, events: DataFrame, merge: Merge) -> DataFrame:
+    """Return the rows of Spark that have the key of one of the events."""
+    return rows.join(events.select(*map(quote, merge.keys)).distinct(), list(merge.keys), "left_semi")
+
+
 SPARK_FRAMES: Frames = _SparkFrames()
 ARROW_FRAMES: Frames = _ArrowFrames()
 
