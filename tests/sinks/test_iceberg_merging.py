@@ -6,6 +6,8 @@ import random
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -19,10 +21,11 @@ from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, T
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
+from scripts.helpers.sinks.iceberg_merge import SparkMerge
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
-from tests.support.merge_reference import Event, MergedTable, expected, frame, histories, rules
+from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
 from tests.support.servers import is_long
 from tests.support.steps import KilledError
 
@@ -56,7 +59,12 @@ class Table(MergedTable):
     @property
     def stored(self) -> pa.Table:
         """The whole table."""
-        return self.catalog.load_table(self.name.partition(".")[2]).scan().to_arrow()
+        return self.loaded.scan().to_arrow()
+
+    @property
+    def loaded(self) -> Any:
+        """The table of pyiceberg, as it is now."""
+        return self.catalog.load_table(self.name.partition(".")[2])
 
     def make(self, rows: Mapping[str, list[Any]]) -> None:
         """Make the table before the first merge, with rows."""
@@ -131,14 +139,14 @@ def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: 
     table.sink.publish(early)
     late = table.stage(second)
     table.sink.publish(late)
-    snapshots = len(catalog.load_table(table.name.partition(".")[2]).snapshots())
+    snapshots = len(table.loaded.snapshots())
     table.sink.publish(early)
     table.sink.clear(early)
     table.sink.publish(early)
 
     assert before == []
     assert table.rows == expected(kind, [*first, *second])
-    assert len(catalog.load_table(table.name.partition(".")[2]).snapshots()) == snapshots
+    assert len(table.loaded.snapshots()) == snapshots
     assert Output.from_record(early.record()) == early
 
 
@@ -290,6 +298,79 @@ def test_rows_of_other_keys_stay_when_a_key_has_several_columns(catalog: Any) ->
     sink.publish(sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, merge, lambda rows: rows.word == "gone")))
 
     assert table.rows == [(1, 1, "b"), (1, 2, "new"), (2, 1, "c")]
+
+
+@pytest.mark.parametrize(
+    "key", [datetime(2026, 1, 2, tzinfo=timezone.utc), Decimal("1.50"), date(2026, 1, 2), b"\x00", "a'b"]
+)
+def test_rows_find_theirs_when_a_key_is_no_whole_number(catalog: Any, key: Any) -> None:
+    """A new table is partitioned as asked for, and a batch leaves the rows of other partitions where they are."""
+    table, merge = Table(catalog, "newest"), Merge.of("id", "at")
+    sink = IcebergSink(table.name, catalog=catalog, partition_by=["word"]).merging(merge)
+    for version, word in ((1, "old"), (2, "new")):
+        rows = pd.DataFrame({"id": [key], "at": [datetime(2026, 1, version, tzinfo=timezone.utc)], "word": [word]})
+        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, events_of(rows, merge)))
+
+    assert [row[::2] for row in table.rows] == [(key, "new")]
+    assert [field.name for field in table.loaded.spec().fields] == ["word"]
+
+
+@engines(long=["newest"])
+def test_rows_are_there_once_when_two_publish_and_columns_may_not_be_null(kind: str, engine: Any) -> None:
+    """A delete of a key that is missing has no word."""
+    table = Table(engine, kind)
+    if table.spark is not None:
+        table.spark.sql(f"CREATE TABLE {table.name} (id bigint NOT NULL, at bigint NOT NULL, word string NOT NULL)")
+    else:
+        fields = [
+            pa.field("id", pa.int64(), False),
+            pa.field("at", pa.int64(), False),
+            pa.field("word", pa.string(), False),
+        ]
+        ends = (
+            [pa.field("valid_from", pa.int64(), False), pa.field("valid_to", pa.int64())] if kind == "history" else []
+        )
+        table.catalog.create_table(table.name.partition(".")[2], pa.schema([*fields, *ends]))
+    first, missing = [Event(1, 1, "a"), Event(2, 1, "b")], pd.DataFrame({"id": [1], "at": [2]})
+    rows: Any = frame([Event(3, 1, "c")])
+    table.merge(first)
+    if table.spark is not None:
+        rows = table.spark.createDataFrame(rows.to_dict("records"), SCHEMA)
+        missing = table.spark.createDataFrame(missing.to_dict("records"), "id long, at long")
+    marked = events_of(rows, rules(kind), missing=missing)
+    output = table.sink.stage(BatchId("repairs", "e1", 2), 1, marked)
+    threads = [threading.Thread(target=table.sink.publish, args=(output,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert table.rows == expected(kind, [*first, Event(1, 2, None), Event(3, 1, "c")])
+
+
+@pytest.mark.skipif(not is_long(), reason="takes half a minute: make test-long")
+def test_branch_of_a_dead_publisher_is_dropped_when_the_batch_is_swept(
+    spark_with_tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(spark_with_tables, "newest")
+    output = table.stage([Event(1, 1, "a")])
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        # Whoever is killed does not even drop the branch.
+        patch.setattr(SparkMerge, "_take_over", die)
+        patch.setattr(SparkMerge, "_head", lambda merge, branch: (_ for _ in ()).throw(KilledError))
+        with pytest.raises((KilledError, TargetError)):
+            table.sink.publish(output)
+    left = table.sink.staged(output.job)
+    table.sink.publish(output)
+    table.sink.sweep(output, [output.folder])
+
+    assert len(left) == 1
+    assert table.sink.staged(output.job) == []
+    assert table.rows == [(1, 1, "a")]
 
 
 def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:
