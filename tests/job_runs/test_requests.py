@@ -138,7 +138,7 @@ BAD = [
     ("start_job_run", {"JobName": "parking", "MaxCapacity": float("-inf")}, ["'MaxCapacity'", "must be a number"]),
     ("start_job_run", {"JobName": "parking", "MaxCapacity": 10**400}, ["'MaxCapacity'", "must be a number"]),
     ("start_job_run", {"JobName": "parking", "Timeout": 10**50}, ["less than or equal to 2147483647"]),
-    ("start_job_run", {"JobName": "parking", "Arguments": {f"--{n}": "" for n in range(1_001)}}, ["1,000"]),
+    ("start_job_run", {"JobName": "parking", "Arguments": {f"--{n}": "" for n in range(2_001)}}, ["2,000"]),
     (
         "create_job",
         {"Name": "n", "Command": {"ScriptLocation": "a"}, "DefaultArguments": {"--JOB_ID": "x"}},
