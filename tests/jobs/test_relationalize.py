@@ -40,7 +40,8 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(spark: Any) -> Iterator[None]:
-    """Check after each test that Spark keeps no rows of it."""
+    """Check after each test that Spark keeps no rows of it; what tests of other files kept does not count."""
+    spark.catalog.clearCache()
     yield
     kept = not spark._jsparkSession.sharedState().cacheManager().isEmpty()
     spark.catalog.clearCache()
