@@ -85,7 +85,7 @@ class IncrementalJob:
     spark
         Needed by `write` only through its DataFrames; may be None without Spark.
     lease
-        How long other runs stay away.
+        How long other runs stay away, one day at most; renewed until the run ends.
     clock
         Returns the time as an aware datetime, else an InvalidValueError when the run begins; the upper bound of
         time cursors without a clock of their own.

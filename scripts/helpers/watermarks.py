@@ -177,7 +177,7 @@ class Watermarks:
         Parameters
         ----------
         lease
-            How long other runs stay away. Inside a ``with`` statement a heartbeat renews it. It
+            How long other runs stay away, one day at most. Inside a ``with`` statement a heartbeat renews it. It
             protects against wasted work only: a run that lost it is fenced and can commit nothing.
         take_over
             Take the job from a run whose lease lives, because you know that it is dead.

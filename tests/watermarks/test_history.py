@@ -158,7 +158,7 @@ def test_attempt_starts_again_when_another_run_takes_over(watermarks: Watermarks
 
 @pytest.mark.parametrize("n", [0, 3])
 def test_duration_is_measured_when_the_run_was_long(watermarks: Watermarks, clock: Clock, job_id: str, n: int) -> None:
-    with watermarks.begin(job_id, "r1", lease=timedelta(days=9)) as run:
+    with watermarks.begin(job_id, "r1", lease=timedelta(days=1)) as run:
         clock.move(days=n)
         run.freeze({}, {"n": 1})
         run.commit()

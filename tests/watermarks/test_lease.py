@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import FencedError, PlanConflictError, RunInProgressError
+from scripts.helpers.errors import FencedError, InvalidValueError, PlanConflictError, RunInProgressError
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.support.clock import Clock
 from tests.support.steps import add, frozen
@@ -38,6 +38,43 @@ def test_begin_is_refused_when_another_runs_lease_lives(
     assert stored() == before
 
 
+@pytest.mark.parametrize(
+    ("lease", "seconds"),
+    [
+        (timedelta(days=1, microseconds=1), "86400"),
+        (timedelta(days=366 * 7000), "2.21357e\\+11"),
+        (timedelta.max, "8.64e\\+13"),
+    ],
+    ids=["just-above", "thousands-of-years", "longest-there-is"],
+)
+@pytest.mark.parametrize("take_over", [False, True], ids=["begin", "take-over"])
+def test_begin_is_refused_before_anything_is_written_when_the_lease_is_above_a_day(
+    watermarks: Watermarks, job_id: str, stored: Stored, lease: timedelta, seconds: str, take_over: bool
+) -> None:
+    add(watermarks, job_id, "r1", n=1)
+    before = stored()
+
+    with pytest.raises(InvalidValueError, match=f"lease is {seconds} seconds; the limit is 86400 .* Give a shorter"):
+        watermarks.begin(job_id, "r2", lease=lease, take_over=take_over)
+
+    assert stored() == before
+
+
+def test_job_is_held_for_a_whole_day_when_its_lease_is_the_longest(
+    watermarks: Watermarks, clock: Clock, job_id: str
+) -> None:
+    watermarks.begin(job_id, "r1", lease=timedelta(days=1))
+    until = clock.now + timedelta(days=1)
+
+    clock.move(seconds=86_399)
+    with pytest.raises(RunInProgressError) as caught:
+        watermarks.begin(job_id, "r2")
+    assert caught.value.lease_until == until
+    clock.move(seconds=1)
+
+    assert watermarks.begin(job_id, "r2").attempt == 1
+
+
 def test_add_watermark_is_refused_when_another_runs_lease_lives(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
@@ -61,7 +98,7 @@ def test_add_watermark_is_refused_when_a_plan_waits(watermarks: Watermarks, job_
     assert stored() == before
 
 
-@pytest.mark.parametrize("lease", [DEFAULT_LEASE, timedelta(seconds=1), timedelta(days=2)], ids=str)
+@pytest.mark.parametrize("lease", [DEFAULT_LEASE, timedelta(seconds=1), timedelta(days=1)], ids=str)
 def test_begin_takes_over_when_the_lease_has_run_out(
     watermarks: Watermarks, clock: Clock, job_id: str, lease: timedelta
 ) -> None:

@@ -28,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_LEASE = timedelta(minutes=15)
 """How long a job stays blocked after a run that died, and how long a run may be cut off from the table."""
+LEASE_LIMIT = timedelta(days=1)
+"""The longest lease of a begin: so long a run that dies blocks its job. Heartbeats renew it, so runs may be longer.
+
+Together with a year of renewals it is `items.LONGEST_LEASE`, past which whoever reads the item takes a lease for over.
+"""
 
 
 def begin_run(
@@ -37,6 +42,12 @@ def begin_run(
     check_run_id(run_id)
     if lease <= timedelta(0):
         raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
+    # Before anything is read. A lease of years blocks the job after a crash, or ends in an overflow of the calendar.
+    if lease > LEASE_LIMIT:
+        raise InvalidValueError(
+            f"The lease is {lease.total_seconds():g} seconds; the limit is {LEASE_LIMIT.total_seconds():g} (one day). "
+            "Give a shorter one: a run that lasts longer renews it inside its `with` statement."
+        )
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
