@@ -31,6 +31,7 @@ from tests.support.clock import Clock
 from tests.support.components import find_jdbc_jars, missing_component
 from tests.support.moto_server import MotoServer, OneAtATime
 from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
+from tests.support.servers import is_long
 
 pytest_plugins = [f"tests.support.{name}_fixtures" for name in ("table", "server", "database")]
 
@@ -54,6 +55,10 @@ ALLOWED_SKIPS = (maven_jars.UNREACHABLE, *(why for *_, why in LEFT_OUT))
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and say why, what an older Spark or pandas cannot do. With CI's versions that is nothing."""
+    if not is_long():
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):
         put_long_files_first(items, float(config.getini("timeout")))
     for package, needed, part, fixtures, why in LEFT_OUT:

@@ -46,7 +46,7 @@ class Table(MergedTable):
 ENGINES = pytest.mark.parametrize(
     ("kind", "engine"),
     # A merge by Spark takes seconds, most of which the two kinds share.
-    [("newest", "deltalake"), ("history", "deltalake"), ("history", "spark")],
+    [("newest", "deltalake"), ("history", "deltalake"), pytest.param("history", "spark", marks=pytest.mark.long)],
     indirect=["engine"],
 )
 
@@ -71,7 +71,7 @@ def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     assert table.rows == expected(kind, [event for batch in batches for event in batch])
 
 
-@KINDS
+@pytest.mark.parametrize("kind", [pytest.param("newest", marks=pytest.mark.long), "history"])
 def test_spark_leaves_the_same_when_batches_come_in_any_order(
     kind: str, tmp_path: Path, spark_with_tables: Any
 ) -> None:
@@ -154,7 +154,7 @@ def test_delete_is_carried_out_when_it_is_remembered_between_look_and_write(
     assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
 
 
-@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "deltalake"], indirect=True)
 def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_path: Path, engine: Any) -> None:
     table = Table(f"{tmp_path}/repairs", "newest", engine)
     table.merge([Event(1, 1, "a"), Event(2, 1, None)])

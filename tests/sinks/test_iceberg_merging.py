@@ -109,7 +109,7 @@ def test_target_is_what_the_set_of_rows_says_when_batches_come_in_any_order(
     assert table.rows == expected(kind, [event for batch in batches for event in batch])
 
 
-@pytest.mark.skipif(not is_long(), reason="takes half a minute: make test-long")
+@pytest.mark.long
 @KINDS
 def test_spark_leaves_the_same_when_batches_come_in_any_order(kind: str, spark_with_tables: Any) -> None:
     table, chance = Table(spark_with_tables, kind), random.Random(7)
@@ -348,7 +348,7 @@ def test_rows_are_there_once_when_two_publish_and_columns_may_not_be_null(kind: 
     assert table.rows == expected(kind, [*first, Event(1, 2, None), Event(3, 1, "c")])
 
 
-@pytest.mark.skipif(not is_long(), reason="takes half a minute: make test-long")
+@pytest.mark.long
 def test_branch_of_a_dead_publisher_is_dropped_when_the_batch_is_swept(
     spark_with_tables: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,7 +157,7 @@ def seen(spark_with_tables: Any) -> Callable[[str, str], Counter[int]]:
 
 
 # Without Spark the same stories are told in test_live_tables, and take seconds.
-OF_SPARK = pytest.mark.skipif(not is_long(), reason="in make test-long")
+OF_SPARK = pytest.mark.long
 
 
 @OF_SPARK
