@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions
 from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, WatermarkError
-from scripts.helpers.protocol.begin import DEFAULT_LEASE, begin_run, commit_at_once
+from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, check_max_lease, commit_at_once
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.history import History
@@ -65,6 +65,9 @@ class Watermarks:
         Regular expression that job names must match as a whole.
     retention
         How long log entries and run items are kept once a newer version is there; None: for ever.
+    max_lease
+        The longest lease that `begin` grants: one day unless given, from 15 minutes to 366 days. A run that dies
+        blocks its job for as long as its lease, unless somebody calls `begin` with `take_over`.
 
     Attributes
     ----------
@@ -94,9 +97,11 @@ class Watermarks:
         clock: Callable[[], datetime] = _utc_now,
         job_id_rule: str = JOB_ID_RULE,
         retention: timedelta | None = None,
+        max_lease: timedelta = MAX_LEASE,
     ) -> None:
         if retention is not None and retention <= timedelta(0):
             raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
+        self.max_lease = check_max_lease(max_lease)
         store = Store(table_name, dynamodb_client or make_client(region_name, endpoint_url))
         self.lookups = Lookups(store, clock, job_id_rule)
         self._changes = Changes(self.lookups, retention)
@@ -177,7 +182,7 @@ class Watermarks:
         Parameters
         ----------
         lease
-            How long other runs stay away, one day at most. Inside a ``with`` statement a heartbeat renews it. It
+            How long other runs stay away, `max_lease` at most. Inside a ``with`` statement a heartbeat renews it. It
             protects against wasted work only: a run that lost it is fenced and can commit nothing.
         take_over
             Take the job from a run whose lease lives, because you know that it is dead.
@@ -189,12 +194,14 @@ class Watermarks:
 
         Raises
         ------
+        InvalidValueError
+            The lease is not above 0, or above `max_lease`; before anything is read.
         RunInProgressError
             Another run's lease lives.
         AmbiguousHistoryError
             Several items of the original class and no head; call `adopt` first.
         """
-        return begin_run(self._changes, job_id, run_id, lease, take_over)
+        return begin_run(self._changes, job_id, run_id, lease, take_over, self.max_lease)
 
     # --- look-ups -------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
+from scripts.helpers.protocol.begin import MAX_LEASE
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from scripts.jobs.exit_codes import OK, STOPPED, exit_code
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+MOST_DIGITS = 12
+"""Of a number of seconds that is read or shown."""
 
 EXIT_CODES = """exit codes:
   0   committed, or nothing was new
@@ -64,7 +68,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--table", default="glue-watermarks", help="the DynamoDB table (default: %(default)s)")
     made.add_argument(
         "--lease-seconds",
-        type=positive,
+        type=lease_seconds,
         default=int(DEFAULT_LEASE.total_seconds()),
         metavar="N",
         help="how long other runs stay away after this one has died; renewed while it runs (default: %(default)s)",
@@ -120,6 +124,19 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def lease_seconds(text: str) -> int:
+    """Read the seconds of a lease: a whole number above 0, one day at most."""
+    most = int(MAX_LEASE.total_seconds())
+    # By its length first: `int` refuses thousands of digits, and a timedelta overflows at fifteen.
+    if text.isdecimal() and (len(text) > MOST_DIGITS or int(text) > most):
+        shown = text if len(text) <= MOST_DIGITS else f"{text[:MOST_DIGITS]}…"
+        raise argparse.ArgumentTypeError(
+            f"the lease is {shown} seconds; the limit is {most} (one day). Give a shorter one: the job renews it while "
+            "it runs"
+        )
+    return positive(text)
 
 
 def not_negative(text: str) -> int:

@@ -10,10 +10,12 @@ import pytest
 
 from scripts.helpers.errors import FencedError, InvalidValueError, PlanConflictError, RunInProgressError
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
+from scripts.jobs import session
 from tests.support.clock import Clock
 from tests.support.steps import add, frozen
 from tests.support.table_items import Stored
 
+JOB_ARGUMENTS = ["--JOB_NAME=parking", "--source=s3://landing/", "--target=s3://raw/"]
 RICH: dict[str, Any] = {
     "rows": {"low": None, "high": datetime(2026, 3, 16, 15, 45, 0, 7, tzinfo=timezone.utc), "day": date(2026, 3, 16)},
     "files": {"packed": b"\x00\xff", "count": 0, "ratio": 0.5, "exact": Decimal("1.5"), "names": ["a b", "🎉", ""]},
@@ -41,9 +43,9 @@ def test_begin_is_refused_when_another_runs_lease_lives(
 @pytest.mark.parametrize(
     ("lease", "seconds"),
     [
-        (timedelta(days=1, microseconds=1), "86400"),
-        (timedelta(days=366 * 7000), "2.21357e\\+11"),
-        (timedelta.max, "8.64e\\+13"),
+        (timedelta(days=1, microseconds=1), "86400.000001"),
+        (timedelta(days=366 * 7000), "221356800000"),
+        (timedelta.max, "86400000000000"),
     ],
     ids=["just-above", "thousands-of-years", "longest-there-is"],
 )
@@ -54,7 +56,7 @@ def test_begin_is_refused_before_anything_is_written_when_the_lease_is_above_a_d
     add(watermarks, job_id, "r1", n=1)
     before = stored()
 
-    with pytest.raises(InvalidValueError, match=f"lease is {seconds} seconds; the limit is 86400 .* Give a shorter"):
+    with pytest.raises(InvalidValueError, match=f"lease is {seconds} seconds; the limit is 86400[.] Give a shorter"):
         watermarks.begin(job_id, "r2", lease=lease, take_over=take_over)
 
     assert stored() == before
@@ -73,6 +75,69 @@ def test_job_is_held_for_a_whole_day_when_its_lease_is_the_longest(
     clock.move(seconds=1)
 
     assert watermarks.begin(job_id, "r2").attempt == 1
+
+
+def test_begin_grants_a_longer_lease_when_the_table_is_opened_with_one(
+    dynamodb: Any, watermarks: Watermarks, clock: Clock, job_id: str
+) -> None:
+    longer = timedelta(days=366)
+    patient = Watermarks(watermarks.table_name, dynamodb, clock=clock, max_lease=longer)
+
+    with pytest.raises(
+        InvalidValueError, match=r"31622400.000001 seconds; the limit is 31622400\. .* 366 days at most"
+    ):
+        patient.begin(job_id, "r1", lease=longer + timedelta(microseconds=1))
+    run = patient.begin(job_id, "r1", lease=longer)
+    clock.move(days=300)
+
+    # Renewed so late, it ends more than a year after the begin, and is no damaged item for all that.
+    assert run.heartbeat()
+    clock.move(days=365)
+    with pytest.raises(RunInProgressError) as caught:
+        watermarks.begin(job_id, "r2")
+    assert caught.value.lease_until == clock.now + timedelta(days=1)
+    clock.move(days=1)
+    assert watermarks.begin(job_id, "r2").fence == run.fence + 1
+
+
+@pytest.mark.parametrize(
+    ("max_lease", "seconds"),
+    [
+        (timedelta(0), "0"),
+        (DEFAULT_LEASE - timedelta(microseconds=1), "899.999999"),
+        (timedelta(days=366, microseconds=1), "31622400.000001"),
+        (timedelta.max, "86400000000000"),
+    ],
+    ids=["nothing", "just-below", "just-above", "longest-there-is"],
+)
+def test_longest_lease_is_refused_when_it_is_no_plausible_one(max_lease: timedelta, seconds: str) -> None:
+    with pytest.raises(InvalidValueError, match=rf"max_lease is {seconds} seconds; it must be from 900 .* to 31622400"):
+        Watermarks("council", max_lease=max_lease)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("86401", "the lease is 86401 seconds; the limit is 86400 (one day). Give a shorter one"),
+        ("9" * 30, "the lease is 999999999999… seconds; the limit is 86400"),
+        ("9" * 5_000, "the lease is 999999999999… seconds; the limit is 86400"),
+        ("0", "'0' is not a whole number above 0"),
+        ("-1", "'-1' is not a whole number above 0"),
+    ],
+    ids=["just-above", "overflow", "thousands-of-digits", "nothing", "negative"],
+)
+def test_job_is_refused_with_the_limit_when_its_lease_is_none(
+    capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        session.parse(session.parser("a job"), [*JOB_ARGUMENTS, f"--lease-seconds={text}"])
+
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_job_has_its_lease_when_it_is_the_longest() -> None:
+    assert session.parse(session.parser("a job"), [*JOB_ARGUMENTS, "--lease-seconds=86400"]).lease_seconds == 86_400
 
 
 def test_add_watermark_is_refused_when_another_runs_lease_lives(

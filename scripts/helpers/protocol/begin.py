@@ -28,25 +28,44 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_LEASE = timedelta(minutes=15)
 """How long a job stays blocked after a run that died, and how long a run may be cut off from the table."""
-LEASE_LIMIT = timedelta(days=1)
-"""The longest lease of a begin: so long a run that dies blocks its job. Heartbeats renew it, so runs may be longer.
+MAX_LEASE = timedelta(days=1)
+"""The longest lease of a begin, unless `Watermarks` was made with another `max_lease`.
 
-Together with a year of renewals it is `items.LONGEST_LEASE`, past which whoever reads the item takes a lease for over.
+So long a run that dies blocks its job. Heartbeats renew the lease, so runs may be longer.
 """
+MAX_LEASE_LIMIT = timedelta(days=366)
+"""The highest `max_lease`. Twice as long is `items.LONGEST_LEASE`, so that such a lease can be renewed for a year."""
+
+
+def check_max_lease(max_lease: timedelta) -> timedelta:
+    """Return the longest lease that begins may ask for; InvalidValueError unless it is from 15 minutes to a year."""
+    # Not below the default: each begin that gives no lease of its own would be refused.
+    if not DEFAULT_LEASE <= max_lease <= MAX_LEASE_LIMIT:
+        raise InvalidValueError(
+            f"max_lease is {max_lease.total_seconds():.15g} seconds; it must be from {DEFAULT_LEASE.total_seconds():g} "
+            f"(the default lease) to {MAX_LEASE_LIMIT.total_seconds():.15g} (366 days). Give one in this range."
+        )
+    return max_lease
 
 
 def begin_run(
-    changes: Changes, job_id: str, run_id: str, lease: timedelta = DEFAULT_LEASE, take_over: bool = False
+    changes: Changes,
+    job_id: str,
+    run_id: str,
+    lease: timedelta = DEFAULT_LEASE,
+    take_over: bool = False,
+    max_lease: timedelta = MAX_LEASE,
 ) -> Run:
     """Take a job for a run, together with the plan that a dead run may have left; see `Watermarks.begin`."""
     check_run_id(run_id)
     if lease <= timedelta(0):
         raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
     # Before anything is read. A lease of years blocks the job after a crash, or ends in an overflow of the calendar.
-    if lease > LEASE_LIMIT:
+    if lease > max_lease:
         raise InvalidValueError(
-            f"The lease is {lease.total_seconds():g} seconds; the limit is {LEASE_LIMIT.total_seconds():g} (one day). "
-            "Give a shorter one: a run that lasts longer renews it inside its `with` statement."
+            f"The lease is {lease.total_seconds():.15g} seconds; the limit is {max_lease.total_seconds():.15g}. Give a "
+            "shorter one: a run that lasts longer renews it inside its `with` statement. For a run without heartbeats "
+            "raise Watermarks(max_lease=…), 366 days at most."
         )
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock

@@ -35,8 +35,9 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 
 """Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
 MAX_COUNT = 10**15
 """The highest version, fence or other count of ours: more than a run a microsecond for thirty years."""
-LONGEST_LEASE = timedelta(days=366)
-"""After the begin of its run, renewals included. A lease that lasts longer is taken for over."""
+LONGEST_LEASE = timedelta(days=2 * 366)
+"""After the begin of its run, renewals included: the highest `max_lease` and a year. A lease that lasts longer is taken
+for over."""
 
 
 def log_key(version: int) -> str:
