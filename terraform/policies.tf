@@ -10,6 +10,13 @@ locals {
     admin  = sort(concat(local.read_items, local.write_items))
   }
 
+  # Apart from the items: these name no key, so a condition on keys would refuse them.
+  table_actions = {
+    reader = ["dynamodb:DescribeTable"]
+    writer = ["dynamodb:DescribeTable"]
+    admin  = ["dynamodb:DescribeContinuousBackups", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"]
+  }
+
   key_actions = {
     reader = ["kms:Decrypt", "kms:DescribeKey"]
     writer = ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"]
@@ -46,12 +53,12 @@ locals {
             Resource  = local.table_arn
             Condition = merge(own, role == "admin" ? local.mfa : {})
           }],
-          [for sid in role == "admin" ? ["LookAtTheTable"] : [] : merge({
-            Sid      = sid
+          [merge({
+            Sid      = "LookAtTheTable"
             Effect   = "Allow"
-            Action   = ["dynamodb:DescribeContinuousBackups", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"]
+            Action   = local.table_actions[role]
             Resource = local.table_arn
-          }, var.admin_needs_mfa ? { Condition = local.mfa } : {})],
+          }, role == "admin" && var.admin_needs_mfa ? { Condition = local.mfa } : {})],
           [for sid in local.has_customer_key ? ["KeyOfTheTable"] : [] : {
             Sid       = sid
             Effect    = "Allow"
@@ -111,7 +118,7 @@ locals {
       [{
         Sid      = "ItemsOfAllJobs"
         Effect   = "Allow"
-        Action   = sort(concat(local.read_items, ["dynamodb:Scan"]))
+        Action   = sort(concat(local.read_items, ["dynamodb:DescribeTable", "dynamodb:Scan"]))
         Resource = local.table_arn
       }],
       [for sid in local.has_customer_key ? ["KeyOfTheTable"] : [] : {

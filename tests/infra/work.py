@@ -50,6 +50,7 @@ def as_job(marks: Watermarks) -> None:
     marks.begin(OWN, "jr_4").abort()
     marks.begin(OWN, "jr_5")
     marks.begin(OWN, "jr_6", take_over=True).abort()
+    assert marks.exists()
 
 
 def as_backfill(marks: Watermarks) -> None:
@@ -112,6 +113,7 @@ def as_dashboard(marks: Watermarks) -> None:
     marks.history(OWN)
     marks.coverage(ROWS, "rows")
     marks.doctor(OWN)
+    assert marks.exists()
     assert OWN in build_report(marks, jobs=[OWN, ROWS])
     export_jobs(store_of(marks), [OWN], io.BytesIO(), datetime.now(timezone.utc))
 
@@ -136,7 +138,7 @@ def as_person_who_looks(marks: Watermarks) -> None:
 
 def as_admin(marks: Watermarks) -> None:
     """Take every decision there is."""
-    assert marks.exists(TABLE)
+    assert marks.exists()
     marks.rewind(OWN, to_version=1, why="a test")
     marks.set_watermark(OWN, {"latest_data": "2026-03-17"}, why="a test")
     marks.begin(OWN, "jr_8").freeze({"files": LARGE}, {"latest_data": "2026-03-18"})
@@ -148,6 +150,7 @@ def as_admin(marks: Watermarks) -> None:
 
 def as_lister(marks: Watermarks) -> None:
     """List, report and export all jobs, also those without a head: of the original class, and a trigger."""
+    assert marks.exists()
     found = list_jobs(store_of(marks))
     assert {FOREIGN, "waste-original"} <= {job.job_id for job in found.jobs}
     assert found.triggers == ("waste-trigger",)

@@ -363,8 +363,8 @@ class Store:
 
         A condition is checked against the copy of its own region only: two runs in two regions both pass it, and the
         later write silently wins. With strong consistency (MRSC) conditions hold in all regions, and nothing is
-        returned. A normal run never asks: jobs have no DescribeTable, and it would cost each of them a request to be
-        told what changes once in the life of a table.
+        returned. A normal run never asks: it would cost each of them a request to be told what changes once in the
+        life of a table.
         """
         table = self._call("describe_table", {"TableName": table_name or self.table_name})["Table"]
         # Tables from before strong consistency was there do not say which they are. The older global tables of version
@@ -393,10 +393,13 @@ class Store:
             response: dict[str, Any] = getattr(self.client, action)(**request)
             return response
         except (ClientError, BotoCoreError) as error:
-            raise self.translate(error, action) from error
+            raise self.translate(error, action, request.get("TableName")) from error
 
-    def translate(self, error: ClientError | BotoCoreError, action: str) -> WatermarkError:
-        """Say what a botocore error means for the caller."""
+    def translate(
+        self, error: ClientError | BotoCoreError, action: str, table_name: str | None = None
+    ) -> WatermarkError:
+        """Say what a botocore error means for the caller; the table is this one, or that which was asked for."""
+        table_name = table_name or self.table_name
         if isinstance(error, NoCredentialsError):
             return CredentialsError(
                 "No AWS credentials were found. Set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run where a role is attached."
@@ -404,20 +407,20 @@ class Store:
         if isinstance(error, _CREDENTIAL_ERRORS):
             return CredentialsError(f"The AWS credentials cannot be used ({type(error).__name__}). Renew them.")
         if isinstance(error, ParamValidationError):
-            return ConfigurationError(f"{action} on table {self.table_name!r} is not a valid request. Check the name.")
+            return ConfigurationError(f"{action} on table {table_name!r} is not a valid request. Check the name.")
         if isinstance(error, BotoCoreError):
-            return StoreUnavailableError(self.table_name, action, type(error).__name__)
+            return StoreUnavailableError(table_name, action, type(error).__name__)
         code = error.response["Error"]["Code"]
         message = error.response["Error"].get("Message", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code == "ResourceNotFoundException":
-            return TableNotFoundError(self.table_name, self.client.meta.region_name)
+            return TableNotFoundError(table_name, self.client.meta.region_name)
         if code in _CREDENTIALS:
             return CredentialsError(f"AWS does not accept the credentials ({code}). Renew them.")
         if code == "AccessDeniedException":
-            return AccessRefusedError(f"dynamodb:{self.client.meta.method_to_api_mapping[action]}", self.table_name)
+            return AccessRefusedError(f"dynamodb:{self.client.meta.method_to_api_mapping[action]}", table_name)
         if code in _TRANSIENT or status >= 500:
-            return StoreUnavailableError(self.table_name, action, code)
+            return StoreUnavailableError(table_name, action, code)
         if code == "ValidationException" and "key" in message.lower():
-            return TableSchemaError(self.table_name)
-        return ConfigurationError(f"DynamoDB refused {action} on table {self.table_name!r}: {code}.")
+            return TableSchemaError(table_name)
+        return ConfigurationError(f"DynamoDB refused {action} on table {table_name!r}: {code}.")
