@@ -218,6 +218,30 @@ variable "sources" {
     error_message = "The sources must have prefixes that end in \"/\", do not begin with it, and hold none of * ? $; \"\" is the whole bucket."
   }
 
+  # Who writes a ledger decides which files are known: the jobs of another source would skip what its role puts there.
+  validation {
+    condition = alltrue(flatten([
+      for name, source in var.sources : [
+        for other, another in var.sources :
+        source.ledger.bucket != another.ledger.bucket || !try(startswith(another.ledger.prefix, source.ledger.prefix), false)
+        if name != other && source.ledger != null && another.ledger != null
+      ]
+    ]))
+    error_message = "The sources must not have a ledger in the folder of another's: each of their roles may write there. Give each source a folder of its own."
+  }
+
+  # And with it the role could write the files themselves.
+  validation {
+    condition = alltrue(flatten([
+      for source in values(var.sources) : [
+        for another in values(var.sources) :
+        source.ledger.bucket != another.bucket || !try(startswith(another.prefix, source.ledger.prefix), false)
+        if source.ledger != null && another.bucket != null
+      ]
+    ]))
+    error_message = "The sources must not have a ledger in a folder that a source is in, or is: its role may write there, and nobody may write to a source."
+  }
+
   # An alias or an id would do for a queue, and match nothing in a policy.
   validation {
     condition = alltrue(flatten([

@@ -58,6 +58,19 @@ run "events_of_a_folder_inside_another" {
   expect_failures = [var.sources]
 }
 
+run "a_ledger_inside_that_of_another_source" {
+  command = plan
+
+  variables {
+    sources = {
+      parking = { bucket = "landing", prefix = "parking/", ledger = { bucket = "lake", prefix = "ledgers/" } }
+      permits = { bucket = "landing", prefix = "permits/", ledger = { bucket = "lake", prefix = "ledgers/permits/" } }
+    }
+  }
+
+  expect_failures = [var.sources]
+}
+
 run "a_key_made_and_a_key_given" {
   command = plan
 

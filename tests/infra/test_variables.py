@@ -18,6 +18,8 @@ KEY_RULE = "The sources must have a kms_key_arn that is the ARN of a key"
 BUCKET_RULE = "The sources must each have the name of a bucket"
 PLACE_RULE = "The sources must each have a bucket and a prefix; only a source with a catalog"
 CATALOG_RULE = "The sources must have a catalog with a database, at least one table"
+LEDGER_RULE = "The sources must not have a ledger in the folder of another's"
+WRITTEN_RULE = "The sources must not have a ledger in a folder that a source is in, or is"
 GROUP_RULE = "The sources must have the same notification_group if their events are of the same bucket"
 KEY = "arn:aws:kms:eu-west-2:111122223333:key/mrk-0a1b"
 ALIAS = "arn:aws:kms:eu-west-2:111122223333:alias/mine"
@@ -80,6 +82,10 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ({"in": source(ledger=folder(bucket="s3://ledgers"))}, BUCKET_RULE),
         ({"in": source(ledger=folder(prefix="parking"))}, FOLDER_RULE),
         ({"in": source(inventory=folder(prefix="*/"))}, FOLDER_RULE),
+        ({name: source(ledger=folder()) for name in ("a", "b")}, LEDGER_RULE),
+        ({"a": source(ledger=folder()), "b": source(ledger=folder(prefix="parking/b/"))}, LEDGER_RULE),
+        ({"a": source(ledger=folder(bucket="landing"))}, WRITTEN_RULE),
+        ({"a": source(ledger=folder(bucket="other", prefix="")), "b": source(bucket="other")}, WRITTEN_RULE),
         ({"in": source(kms_key_arn=ALIAS)}, KEY_RULE),
         ({"in": source(events={"kms_key_arn": "0a1b-2c3d"})}, KEY_RULE),
         ({"in": source(ledger=folder(kms_key_arn="alias/mine"))}, KEY_RULE),
@@ -131,6 +137,8 @@ ACCEPTED = [
                 "a": source(prefix="a b/ü/", events={}),
                 "b": source(prefix="b/", events={"max_receive_count": 1000, "visibility_timeout_seconds": 43_200}),
                 "c": source(prefix="", kms_key_arn=KEY, ledger=folder(kms_key_arn=KEY), inventory=folder(prefix="")),
+                "c-2": source(ledger=folder(prefix="parking-2/")),
+                "c-3": source(ledger=folder(bucket="landing", prefix="parking/_ledger/")),
                 "d": {"catalog": {"database": "d", "tables": ["fines", "p*"], "connections": ["a b"]}},
                 "e": source(bucket="grouped", events={"notification_group": "g", "kms_key_arn": KEY}),
                 "f": source(bucket="grouped", prefix="f/", events={"notification_group": "g"}),
