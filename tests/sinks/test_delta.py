@@ -20,6 +20,7 @@ from scripts.helpers.errors import (
     MissingConnectorError,
     NotATableError,
     StagedFilesLostError,
+    TargetError,
     TargetLayoutError,
     TargetSchemaError,
 )
@@ -403,6 +404,22 @@ def test_rows_are_seen_after_the_commit_when_a_job_writes(watermarks: Watermarks
     assert (before, arrow.seen, arrow.staged) == ([], [1, 2, 3, 4], [])
     assert watermarks.latest(JOB).unpublished == ()
     assert job.metrics["rows_written"] == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"), [("link/..", "lies below the source"), ("link/landing", "the source .* lies below it")]
+)
+def test_write_is_refused_when_source_and_table_lie_within_each_other(
+    watermarks: Watermarks, table: Table, tmp_path: Path, source: str, reason: str
+) -> None:
+    (tmp_path / "repairs" / "landing").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "repairs")
+
+    with pytest.raises(TargetError, match=reason), IncrementalJob(watermarks, JOB, "jr_1", spark=table.spark) as job:
+        job.new_files(f"{tmp_path}/{source}")
+        job.write(table.frame([1]), table.sink())
+
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["landing", "link", "repairs"]
 
 
 @pytest.mark.parametrize("step", ["publish"])

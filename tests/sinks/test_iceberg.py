@@ -71,6 +71,14 @@ class Table:
             return []
 
     @property
+    def location(self) -> Path:
+        """Where the table is, or would be made."""
+        _, namespace, name = self.name.split(".")
+        if self.spark is not None:
+            return Path(self.spark.conf.get("spark.sql.catalog.lake.warehouse"), namespace, name)
+        return Path(self.catalog.properties["warehouse"].removeprefix("file://"), namespace, name)
+
+    @property
     def places(self) -> list[Place]:
         """Where files are staged; with Spark they are in the table already."""
         if self.spark is not None:
@@ -386,6 +394,66 @@ def run(watermarks: Watermarks, table: Table, rows: list[int], run_id: str, **op
     else:
         job.write(taken, table.sink())
     return job
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("..", "lies below the source"),
+        (".", "lies below the source"),
+        ("link", "lies below the source"),
+        ("data/../landing", "the source .* lies below it"),
+    ],
+)
+def test_write_is_refused_when_source_and_table_lie_within_each_other(
+    watermarks: Watermarks, table: Table, tmp_path: Path, source: str, reason: str, is_there: bool
+) -> None:
+    place = table.location
+    if is_there:
+        table.make("id bigint, kind string", pa.schema([("id", pa.int64()), ("kind", pa.string())]))
+    (place / "landing").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(place.parent)
+    before = sorted(place.rglob("*"))
+
+    with pytest.raises(TargetError, match=reason), IncrementalJob(watermarks, JOB, "jr_1", spark=table.spark) as job:
+        job.new_files(str(tmp_path / "link" if source == "link" else f"{place}/{source}"))
+        job.write(table.frame([1]), table.sink())
+
+    assert sorted(place.rglob("*")) == before
+    assert watermarks.latest(JOB).plan is None
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_write_is_refused_when_other_folders_of_the_table_lie_below_a_source(
+    watermarks: Watermarks, arrow: Table, tmp_path: Path, is_staged: bool
+) -> None:
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    elsewhere = f"file://{landing}/elsewhere"
+    properties = {} if is_staged else {"write.data.path": elsewhere}
+    schema = pa.schema([("id", pa.int64()), ("kind", pa.string())])
+    arrow.catalog.create_table("raw.repairs", schema, properties=properties)
+
+    with pytest.raises(TargetError, match="it lies below the source"):
+        with IncrementalJob(watermarks, JOB, "jr_1") as job:
+            job.new_files(str(landing))
+            job.write(arrow.frame([1]), arrow.sink(staging=elsewhere if is_staged else None))
+
+    assert list(landing.iterdir()) == []
+
+
+def test_table_is_written_when_a_source_of_files_lies_elsewhere(
+    watermarks: Watermarks, table: Table, tmp_path: Path
+) -> None:
+    (tmp_path / "landing").mkdir()
+
+    for number in (1, 2):
+        with IncrementalJob(watermarks, JOB, f"jr_{number}", spark=table.spark) as job:
+            job.new_files(str(tmp_path / "landing"))
+            job.write(table.frame([number]), table.sink())
+
+    assert table.seen == [1, 2]
 
 
 @pytest.mark.parametrize("step", ["publish", "clear"])

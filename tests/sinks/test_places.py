@@ -182,6 +182,9 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
         ("s3://data/a", "file:///data/", False),
         ("file:///data/a/../b", "file:///data/b/", True),
         ("file:///data", "file:///", True),
+        ("file:/data/raw", "file:///data/", True),
+        ("/data/raw", "file:///data/", True),
+        ("/data/raw", "s3://data/", False),
     ],
 )
 def test_folders_lie_within_each_other_when_the_places_do_however_they_are_spelled(

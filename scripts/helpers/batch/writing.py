@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, TargetError
 from scripts.helpers.sinks.choice import Layout, sink_for
+from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, place_of_name
 from scripts.helpers.sinks.places import is_within
 from scripts.helpers.sinks.sink import Sink
@@ -44,8 +45,8 @@ class BatchWriter:
                 f"this batch was written to {sink.name!r} already, and a second write would replace it. Union the "
                 "frames, or give another target.",
             )
-        self._check_apart_from_sources(sink)
         sink.check(df)
+        self._check_apart_from_sources(sink, df)
         # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
         batch_id = batch.batch_id
         batch.run.check()
@@ -57,14 +58,12 @@ class BatchWriter:
         self._written.add(place)
         return output
 
-    def _check_apart_from_sources(self, sink: Sink) -> None:
+    def _check_apart_from_sources(self, sink: Sink, df: Any) -> None:
         """Raise TargetError where the folders of a target and those of a source of files lie within each other."""
-        places = [sink.name] if "://" in sink.name else []  # Else a table of a catalog or a database.
-        staging = getattr(sink, "staging", None)
-        if isinstance(staging, Staging):
-            places.append(staging.place.uri(""))
-        for place in places:
-            for source in self._batch.file_sources:
+        sources = self._batch.file_sources
+        # A catalog is asked where its table lies: not for a job without such sources.
+        for place in _places_of(sink, df) if sources else ():
+            for source in sources:
                 if is_within(place, source):
                     raise TargetError(
                         place, f"it lies below the source {source!r}, whose next run would read it. Write elsewhere."
@@ -73,5 +72,14 @@ class BatchWriter:
                     raise TargetError(
                         place,
                         f"the source {source!r} lies below it, so readers of the target would take the source's files "
-                        "for rows. Write elsewhere.",
+                        "for rows, and what cleans up a table would delete them. Write elsewhere.",
                     )
+
+
+def _places_of(sink: Sink, df: Any) -> list[str]:
+    """Return the folders that a sink writes to."""
+    if isinstance(sink, IcebergSink):
+        return sink.places(df)
+    places = [sink.name] if "://" in sink.name else []  # Else a table of a database.
+    staging = getattr(sink, "staging", None)
+    return [*places, staging.place.uri("")] if isinstance(staging, Staging) else places

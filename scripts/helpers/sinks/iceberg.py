@@ -70,6 +70,8 @@ SPARK_REMEDY = (
     "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
     "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
 )
+FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
 CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
 """What Iceberg says of a merge into a table that others have written to meanwhile."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -176,6 +178,20 @@ class IcebergSink:
                 f"{self._engine.name}. Give spark= to the sink for rows of Spark, and leave it out for others."
             )
         self._engine.check(merges=self.rules is not None)
+
+    def places(self, df: Any) -> list[str]:
+        """Return the URI of each folder that these rows would bring files to: of the table, and where they are staged.
+
+        Of a table that is not there it is the folder that its catalog would choose. Nothing is made.
+
+        Raises
+        ------
+        TargetError
+            The catalog does not tell.
+        """
+        found: list[str] = []
+        self._typed(lambda df: found.extend(self._engine.folders(df, merges=self.rules is not None)), df)
+        return found
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
         """Write the rows to a branch, or a folder, of this attempt alone. No reader of the table sees it.
@@ -358,6 +374,9 @@ class _Engine(Protocol):
     def types(self, rows: Any) -> dict[str, str]:
         """Return the types of rows, by column."""
 
+    def folders(self, df: Any, *, merges: bool) -> list[str]:
+        """Return where files of the table and staged ones go; of a table that is not there, where they would go."""
+
     def made_table(self, rows: Any, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
         """Return types, required columns and partitions of the table, which is made if it is not there."""
 
@@ -432,6 +451,18 @@ class _SparkEngine:
 
     def types(self, rows: DataFrame) -> dict[str, str]:
         return spark_types(rows.schema)
+
+    def folders(self, df: DataFrame, *, merges: bool) -> list[str]:
+        try:
+            table = self._table()
+        except Exception as error:
+            if not is_missing(error):
+                raise
+            if not df.columns:
+                return []  # None will be made, either.
+            table = self._imagined(df)
+        location = str(table.location())
+        return _folders(location, table.properties().get, self._chosen, stages_files=merges)
 
     def made_table(self, rows: DataFrame, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
         from pyspark.sql import functions as F  # noqa: N812
@@ -660,6 +691,17 @@ class _SparkEngine:
         table.refresh()
         return table
 
+    def _imagined(self, df: DataFrame) -> Any:
+        """Return the table that would be made, from a transaction that is never committed."""
+        java: Any = self._spark._jvm
+        iceberg, session = java.org.apache.iceberg, self._spark._jsparkSession
+        catalog, _, name = self._target.partition(".")
+        identifier = iceberg.catalog.TableIdentifier.parse(name)
+        # Of no type but text: what types of these rows the table cannot have is told where it is made.
+        schema = iceberg.spark.SparkSchemaUtil.convert(self._spark.createDataFrame([], "name string")._jdf.schema())
+        loaded = iceberg.spark.Spark3Util.loadIcebergCatalog(session, catalog)
+        return loaded.buildTable(identifier, schema).createTransaction().table()
+
     def _loader(self, java: Any) -> Any:
         return java.java.lang.Thread.currentThread().getContextClassLoader()
 
@@ -667,6 +709,15 @@ class _SparkEngine:
 def _branch(folder: str) -> str:
     """Return the branch of an attempt."""
     return f"{BRANCH}{folder.replace('/', '-')}"
+
+
+def _folders(
+    location: str, property_of: Callable[[str], str | None], chosen: str | None, *, stages_files: bool
+) -> list[str]:
+    """Return where files of a table are, and those that are staged."""
+    moved = [property_of(name) for name in FOLDERS]
+    staging = (chosen or staging_beside(location.rstrip("/"))) if stages_files else None
+    return [location, *(str(folder) for folder in (*moved, staging) if folder)]
 
 
 def _of_files(
@@ -720,6 +771,22 @@ class _ArrowEngine:
 
     def types(self, rows: Any) -> dict[str, str]:
         return arrow_types(rows.schema)
+
+    def folders(self, df: Any, *, merges: bool) -> list[str]:
+        import pyarrow as pa
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            table = self._table()
+            location, properties = table.location(), table.properties
+        except NoSuchTableError:
+            if not columns_of(df):
+                return []  # None will be made, either.
+            # Never committed. Of no type but text: what types of these rows it cannot have is told where it is made.
+            schema = pa.schema([("name", pa.string())])
+            imagined = self._catalog().create_table_transaction(self._identifier, schema)
+            location, properties = imagined.table_metadata.location, {}
+        return _folders(str(location), properties.get, self._chosen, stages_files=True)
 
     def made_table(self, rows: Any, partition_by: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError

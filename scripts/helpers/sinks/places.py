@@ -415,7 +415,10 @@ def is_within(uri: str, other: str) -> bool:
 
 def _spelled(uri: str) -> str:
     """Return the one spelling of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
-    scheme, _, path = uri.partition("://")
+    scheme, separator, path = uri.partition("://")
+    if not separator:
+        # As Hadoop writes it, and catalogs that keep what they were given.
+        scheme, path = "file", uri.removeprefix("file:")
     if scheme == "file":
         # A link to a folder is that folder, also where the last of its names are not there yet.
         return f"file://{os.path.realpath(path)}".rstrip("/") + "/"
