@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.metrics.freshness import age, failed_since, lag
+from scripts.helpers.metrics.freshness import age, failed_since, lag, may_be_dead, silence
 from scripts.helpers.protocol.chunks import Blob
-from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry
+from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import Spilled, to_utc_string
 
 
@@ -67,19 +67,27 @@ def head_json(head: Head, now: datetime) -> dict[str, Any]:
         "last": change_json(head.last) if head.last else None,
         "last_run": last,
         "failed_runs": failed_since(head, now),
-        "owner": None if head.claim is None else _claim_json(head.claim, now),
+        "owner": None if head.claim is None else _claim_json(head, head.claim, now),
         "open_plan": plan,
+        "releases": releases_json(head.releases),
     }
 
 
-def _claim_json(claim: Claim, now: datetime) -> dict[str, Any]:
+def _claim_json(head: Head, claim: Claim, now: datetime) -> dict[str, Any]:
     return {
         "run": claim.run_id,
         "attempt": claim.attempt,
         "since": as_json(claim.since),
         "lease_until": as_json(claim.lease_until),
         "alive": now < claim.lease_until,
+        "silent_seconds": as_json(silence(head, now)),
+        "may_be_dead": may_be_dead(head, now),
     }
+
+
+def releases_json(releases: Sequence[Release]) -> list[dict[str, Any]]:
+    """Return the claims that people ended: of which run, when, who and why."""
+    return [{"run": one.run_id, "at": as_json(one.at), "who": one.who, "why": one.why} for one in releases]
 
 
 def change_json(change: Change) -> dict[str, Any]:
@@ -94,6 +102,7 @@ def change_json(change: Change) -> dict[str, Any]:
         "who": change.who,
         "why": change.why,
         "metrics": as_json(change.metrics),
+        "releases": releases_json(change.releases),
     }
 
 

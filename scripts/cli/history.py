@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
+from rich.text import Text
 
 from scripts.cli.commands import command, job_argument
-from scripts.cli.documents import emit, entry_json
+from scripts.cli.documents import emit, entry_json, releases_json
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, moment, show_rows
+from scripts.cli.screen import NONE, Cell, moment, released_text, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import count_text, duration_text, id_text, size_text
-from scripts.helpers.protocol.head import LogEntry
+from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text
+from scripts.helpers.protocol.head import LogEntry, Release
 from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
 
 HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "who", "why")
@@ -26,14 +29,25 @@ def history(around: Surroundings, job: str, limit: int, before: int | None) -> N
     with progress(around, "reading versions"):
         entries = around.watermarks.history(job, limit, before)
     if around.is_json:
-        emit({"job": job, "history": [entry_json(entry) for entry in entries]})
+        history = [entry_json(entry) for entry in entries]
+        emit({"job": job, "history": history, "releases": releases_json(entries.releases)})
         return
-    if not entries:
+    if entries:
+        show_rows(around.out, HEADINGS, [_row(entry) for entry in entries], NUMBERS)
+    else:
         around.out.print("No version yet.")
+    _show_releases(around, "Since then", entries.releases)
+    for entry in entries:
+        _show_releases(around, f"Before version {entry.version:,}", entry.change.releases)
+    if not entries:
         return
-    show_rows(around.out, HEADINGS, [_row(entry) for entry in entries], NUMBERS)
     if entries[-1].version > 1 and len(entries) == limit:
         around.out.print(f"Older ones: --before {entries[-1].version}", style="dim")
+
+
+def _show_releases(around: Surroundings, when: str, releases: Sequence[Release]) -> None:
+    for release in releases:
+        show_folded(around.out, Text(printable(f"{when} released: {released_text(release)}")))
 
 
 def _row(entry: LogEntry) -> list[Cell]:

@@ -12,11 +12,11 @@ from scripts.cli.commands import Duration, Job, command
 from scripts.cli.documents import as_json, emit, head_json, json_text, last_run, state_of
 from scripts.cli.failures import offer_near
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, count_of, show_folded, show_rows
+from scripts.cli.screen import NONE, Cell, count_of, release_hint, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text, id_text, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.metrics.freshness import age, failed_since, lag, open_plan_age
+from scripts.helpers.metrics.freshness import age, failed_since, lag, may_be_dead, open_plan_age
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
 from scripts.helpers.protocol.names import served_by
@@ -96,6 +96,9 @@ def _show(
     for job in shown:
         if job.problem:
             show_folded(around.out, Text(f"{printable(job.job_id)}: {printable(job.problem)}", "red"))
+    for job in shown:
+        if job.head is not None and may_be_dead(job.head, now):
+            show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, now)}"), "yellow"))
     if left:
         around.out.print(f"… and {left:,} more; see --limit", style="dim")
     if derived:

@@ -24,6 +24,7 @@ from scripts.cli.history import history
 from scripts.cli.import_ import import_
 from scripts.cli.jobs import jobs
 from scripts.cli.plan import plan
+from scripts.cli.release import release
 from scripts.cli.report import report
 from scripts.cli.reset import reset
 from scripts.cli.rewind import rewind
@@ -59,7 +60,7 @@ def cli(**_: object) -> None:
 
 COMMANDS = [
     jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, runs, work, report, serve,
-    rewind, reset, set_values, discard_plan, adopt, export, import_, create_table, completion,
+    rewind, reset, set_values, discard_plan, release, adopt, export, import_, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:
     cli.add_command(made)

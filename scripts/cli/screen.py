@@ -7,6 +7,7 @@ anything: a table makes them printable itself. What is printed in another way ha
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
@@ -16,7 +17,9 @@ from rich.text import Text
 
 from scripts.cli.documents import as_json
 from scripts.helpers.display.units import duration_text, printable, size_text, time_text
+from scripts.helpers.metrics.freshness import silence
 from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.values import Spilled
 
 NONE = "-"
@@ -37,6 +40,24 @@ def ago(duration: timedelta | None) -> str:
 def moment(at: datetime | None) -> str:
     """Write a time to the second, in UTC and saying so."""
     return NONE if at is None else f"{time_text(at)}Z"
+
+
+def released_text(release: Release) -> str:
+    """Write which run a person took for dead, when, who and why."""
+    return f"run {release.run_id} at {moment(release.at)} by {release.who}: {release.why}"
+
+
+def release_hint(head: Head, now: datetime) -> str:
+    """Write what to do about a run that may be dead (`may_be_dead`), as a command that can be pasted."""
+    assert head.claim is not None
+    silent = silence(head, now)
+    said = "" if silent is None else f"gave its last sign of life {ago(silent)} and "
+    left = duration_text(head.claim.lease_until - now)
+    # Quoted: the name of a job may have spaces.
+    return (
+        f"run {head.claim.run_id} {said}keeps others away for {left}. If it is dead: "
+        f"watermarks release {shlex.quote(head.job_id)} --why TEXT"
+    )
 
 
 # --- values of watermarks -----------------------------------------------------------------------

@@ -10,10 +10,21 @@ from rich.text import Text
 
 from scripts.cli.commands import command, job_argument, read_job
 from scripts.cli.documents import emit, head_json, state_of
-from scripts.cli.screen import NONE, Cell, ago, moment, planned_text, show_facts, show_rows, state_text
+from scripts.cli.screen import (
+    NONE,
+    Cell,
+    ago,
+    moment,
+    planned_text,
+    release_hint,
+    released_text,
+    show_facts,
+    show_rows,
+    state_text,
+)
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text
-from scripts.helpers.metrics.freshness import age, lag
+from scripts.helpers.metrics.freshness import age, lag, may_be_dead
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
 
@@ -63,6 +74,9 @@ def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
         facts.append(("lease", Text(lease, "yellow" if is_over else "")))
     elif head.plan is not None:
         facts.append(("owner", "none; the next run replays the open plan"))
+    facts += [("released", released_text(release)) for release in head.releases]
+    if may_be_dead(head, now):
+        facts.append(("hint", Text(release_hint(head, now), "yellow")))
     return facts
 
 

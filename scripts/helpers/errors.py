@@ -113,7 +113,8 @@ class RunInProgressError(WatermarkError):
         self.job_id, self.owner, self.lease_until = job_id, owner, lease_until
         super().__init__(
             f"Run {owner!r} works on job {job_id!r}; its lease ends at {lease_until.isoformat()}. "
-            "Start again after that, or under the same run id if this is a retry of that run."
+            "Start again after that, or under the same run id if this is a retry of that run. If it is dead: "
+            f"watermarks release {quote(job_id)} --why TEXT"
         )
 
 
@@ -125,13 +126,13 @@ class StaleError(WatermarkError):
 
 
 class FencedError(StaleError):
-    """Another run took the job over; this one can change nothing any more."""
+    """The job was taken from this run, by another run or by a person; it can change nothing any more."""
 
     def __init__(self, job_id: str, run_id: str, fence: int, current_fence: int) -> None:
         self.job_id, self.run_id, self.fence, self.current_fence = job_id, run_id, fence, current_fence
         super().__init__(
             f"Run {run_id!r} of job {job_id!r} has fence {fence}, the job is at {current_fence}: "
-            "another run took over. Stop this run; the newer one finishes the same plan."
+            "another run took over, or somebody released the job. Stop this run; the next one finishes the same plan."
         )
 
 

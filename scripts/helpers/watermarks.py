@@ -67,7 +67,7 @@ class Watermarks:
         How long log entries and run items are kept once a newer version is there; None: for ever.
     max_lease
         The longest lease that `begin` grants: one day unless given, from 15 minutes to 366 days. A run that dies
-        blocks its job for as long as its lease, unless somebody calls `begin` with `take_over`.
+        blocks its job for as long as its lease, unless somebody calls `release`.
 
     Attributes
     ----------
@@ -185,7 +185,8 @@ class Watermarks:
             How long other runs stay away, `max_lease` at most. Inside a ``with`` statement a heartbeat renews it. It
             protects against wasted work only: a run that lost it is fenced and can commit nothing.
         take_over
-            Take the job from a run whose lease lives, because you know that it is dead.
+            Take the job from a run whose lease lives, because you know that it is dead. For code that starts a run
+            of its own; to let the schedule's next run begin call `release`.
 
         Returns
         -------
@@ -339,8 +340,9 @@ class Watermarks:
         return self.progress.unfinished(job_id, needed_context(transformation_ctx, context))
 
     # --- decisions of people --------------------------------------------------------------------
-    # Each is one conditional write that is legal from any state. It makes a new version, fences the run that is
-    # at work and drops its plan. Nothing is deleted at targets but where `retract` says so.
+    # Each is one conditional write that is legal from any state. It makes a new version, fences the run that is at
+    # work and drops its plan; only `release` keeps version and plan. Nothing is deleted at targets but where `retract`
+    # says so.
 
     def rewind(
         self,
@@ -471,6 +473,41 @@ class Watermarks:
         With `expected`, StaleError if the job is not any more what `latest` returned.
         """
         return self.decisions.discard_plan(job_id, why=why, who=who, expected=expected)
+
+    def release(
+        self,
+        job_id: str,
+        *,
+        run_id: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> Head:
+        """End the lease of a run that is dead, so that the next run may begin at once, under any run id.
+
+        The watermarks, the version and the open plan stay: the next run replays the same batch under the same batch id.
+        Should the run live after all, it is fenced: its commit raises `FencedError`. If no run has the job, nothing
+        is changed, so the call may be repeated.
+
+        Parameters
+        ----------
+        run_id
+            Only if this run has the job; by default whichever does.
+        why, who
+            Kept in the history, with the version that is made next. Of more than five releases before one version
+            it keeps the newest five.
+        expected
+            The job as it was when the decision was made, of `latest`.
+
+        Raises
+        ------
+        StaleError
+            Another run has the job, or it is not as expected.
+        PlanConflictError
+            An import has it, and has to be done again.
+        UnknownJobError
+        """
+        return self.decisions.release(job_id, run_id=run_id, why=why, who=who, expected=expected)
 
     def adopt(
         self,

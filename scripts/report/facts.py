@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from operator import itemgetter
+from shlex import quote
 from typing import Any, Literal
 
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -80,6 +81,21 @@ class JobFacts:
         """The run whose lease lives."""
         claim = self.head.claim if self.head else None
         return claim if claim and self.now < claim.lease_until else None
+
+    @property
+    def silence(self) -> timedelta | None:
+        """Time since the run at work gave a sign of life; None without one, or where that is not kept."""
+        return freshness.silence(self.head, self.now) if self.head else None
+
+    @property
+    def may_be_dead(self) -> bool:
+        """Whether a person should look if the run at work is."""
+        return self.head is not None and freshness.may_be_dead(self.head, self.now)
+
+    @property
+    def release_command(self) -> str:
+        """What frees the job of a run that is dead, to be pasted into a shell."""
+        return f"watermarks release {quote(self.job_id)} --why TEXT"
 
     @property
     def age(self) -> timedelta | None:

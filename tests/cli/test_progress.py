@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "reset": (["reset", "loans", *WHY], "changing loans"),
     "set": (["set", "loans", "seen=1", *WHY], "changing loans"),
     "discard-plan": (["discard-plan", "open", *WHY], "changing open"),
+    "release": (["release", "open", *WHY], "releasing open"),
     "adopt": (["adopt", "old", "--run", "jr_1", *WHY], "changing old"),
     "adopt-glue": (["adopt", "older", "--glue", "--glue-job", "slow", *WHY], "asking Glue for runs of slow"),
     "export": (["export", "loans", "--file", "jobs.jsonl"], "exporting"),

@@ -172,6 +172,7 @@ DECISIONS = {
     "reset": (["reset", "repairs"], QUESTION),
     "set": (["set", "repairs", "value=2026-03-09T00:00:00Z", "--context", "repairs"], QUESTION),
     "discard-plan": (["discard-plan", "open"], "Change job open? [y/N]: "),
+    "release": (["release", "open"], "Release job open? [y/N]: "),
     "adopt": (["adopt", "old", "--run", "jr_2"], "Take the item of run jr_2 for the watermarks of job old? [y/N]: "),
     "import": (["import", "jobs.jsonl", "--replace"], "Import 1 job into table changing? [y/N]: "),
 }

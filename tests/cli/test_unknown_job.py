@@ -37,6 +37,7 @@ COMMANDS: dict[str, list[str]] = {
     "rewind": ["rewind", NAME, "--to-version", "1", *WHY],
     "reset": ["reset", NAME, *WHY],
     "discard-plan": ["discard-plan", NAME, *WHY],
+    "release": ["release", NAME, *WHY],
     "set": ["set", NAME, "n=5", *WHY],
     "adopt": ["adopt", NAME, "--run", "jr_1", "--yes"],
     "adopt-glue": ["adopt", NAME, "--glue", "--yes"],

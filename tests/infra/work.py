@@ -142,6 +142,7 @@ def as_admin(marks: Watermarks) -> None:
     marks.rewind(OWN, to_version=1, why="a test")
     marks.set_watermark(OWN, {"latest_data": "2026-03-17"}, why="a test")
     marks.begin(OWN, "jr_8").freeze({"files": LARGE}, {"latest_data": "2026-03-18"})
+    marks.release(OWN, why="a test")
     marks.discard_plan(OWN, why="a test")
     marks.doctor(OWN, repair=True)
     marks.reset(OWN, why="a test")

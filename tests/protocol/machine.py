@@ -21,8 +21,8 @@ contexts = st.none() | st.sampled_from(CONTEXTS)
 kinds = st.sampled_from(["drop", "reply-lost", "re-send", "throttle", "die-before", "die-after"])
 requests = st.integers(1, 3) | st.integers(1, 8)
 faults = st.builds(Trouble, requests, kinds, st.sampled_from([1, 1, 2, 99]), st.none())
-MEANWHILE = ("take over", "reset", "rewind", "set", "discard", "repair", "commit", "abort", "heartbeat")
-PEOPLE = ("take over", "reset", "rewind", "set", "discard", "repair")
+MEANWHILE = ("take over", "release", "reset", "rewind", "set", "discard", "repair", "commit", "abort", "heartbeat")
+PEOPLE = ("take over", "release", "reset", "rewind", "set", "discard", "repair")
 disturbances = st.tuples(requests, st.sampled_from(MEANWHILE))
 STEPS = ("begin", "freeze", "process", "commit")
 troubles = st.none() | faults | disturbances | faults
@@ -95,6 +95,8 @@ class Protocol(RuleBasedStateMachine):
             self.world.set_watermark("b", "files", min(1, self.world.source["files"]))
         elif what == "discard":
             self.world.discard("b")
+        elif what == "release":
+            self.world.release("b")
         elif what == "repair":
             self.world.doctor("b", repair=True)
         for handle in [handle for handle in self.world.handles if handle is not busy][-1:]:
@@ -232,13 +234,13 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(
         actor=actors,
-        kind=st.sampled_from(["rewind", "reset", "set", "discard"]),
+        kind=st.sampled_from(["rewind", "reset", "set", "discard", "release"]),
         context=contexts,
         number=st.integers(0, 9),
         trouble=troubles,
     )
     def decide(self, actor: str, kind: str, context: str | None, number: int, trouble: Any) -> None:
-        """Rewind to one of the last versions, reset, set a watermark, or discard the plan."""
+        """Rewind to one of the last versions, reset, set a watermark, discard the plan, or release the job."""
         world, troubled = self.world, self._trouble(trouble)
         if kind == "rewind":
             version = world.model.state.version if world.model.state else 0
@@ -247,6 +249,8 @@ class Protocol(RuleBasedStateMachine):
             world.reset(actor, context, troubled)
         elif kind == "set":
             world.set_watermark(actor, context, min(number, world.source[context or "rows"]), troubled)
+        elif kind == "release":
+            world.release(actor, troubled)
         else:
             world.discard(actor, troubled)
 

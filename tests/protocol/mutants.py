@@ -173,6 +173,18 @@ def reset_keeps_plan(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Head, "reset", lambda self, *args: replace(reset(self, *args), plan=self.plan))
 
 
+def release_makes_version(patch: pytest.MonkeyPatch) -> None:
+    """A release counts as a version, so the open plan gets another batch id."""
+    freed = Head.freed
+    patch.setattr(Head, "freed", lambda self, order: replace(freed(self, order), version=self.version + 1))
+
+
+def release_keeps_fence(patch: pytest.MonkeyPatch) -> None:
+    """A run that was released while it lives can go on."""
+    freed = Head.freed
+    patch.setattr(Head, "freed", lambda self, order: replace(freed(self, order), fence=self.fence))
+
+
 def types_lost(patch: pytest.MonkeyPatch) -> None:
     """Values come back without the type that they went in with."""
     decode = values.decode
@@ -251,5 +263,7 @@ SEARCHED: Sequence[Patch] = (
     next_recomputed,
     same_epoch,
     reset_keeps_plan,
+    release_makes_version,
+    release_keeps_fence,
     types_lost,
 )

@@ -95,6 +95,22 @@ class World(Runs):
         if isinstance(call.error, PlanConflictError) and not call.intent.disturbed:
             assert self.model.state and self.model.state.plan is None
 
+    def release(self, actor: str, trouble: Trouble | None = None) -> None:
+        """End the lease of whoever has the job: its plan and its version stay, and its fence is too old."""
+
+        def freed(before: State | None, after: State) -> State:
+            assert before and before.owner and not before.owner.startswith("import_")
+            return dataclasses.replace(before.released(), fence=before.fence + 1)
+
+        old = self.model.state
+        call = self.call(Intent("release", freed), trouble, lambda: self.actors[actor].release(JOB, why="a test"))
+        if call.refused(UnknownJobError, AmbiguousHistoryError, StaleError, PlanConflictError):
+            if isinstance(call.error, StaleError) and not call.intent.disturbed:
+                assert isinstance(call.error, PlanConflictError) and old and str(old.owner).startswith("import_")
+        elif not call.intent.disturbed:
+            assert len(call.intent.made) == bool(old and old.owner)
+            assert self.model.state is None or self.model.state.owner is None
+
     def _decide(
         self,
         kind: str,

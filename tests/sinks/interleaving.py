@@ -200,6 +200,10 @@ class Interleaving:
         """A person drops the open plan, if there is one."""
         self.watermarks.discard_plan(JOB, why="it was wrong", who="somebody")
 
+    def release(self) -> None:
+        """A person takes whoever has the job for dead, rightly or not."""
+        self.watermarks.release(JOB, why="it hangs", who="somebody")
+
     def retract(self) -> None:
         """A person goes back to any version there is, and takes back what came after it."""
         version = self.random.randint(0, self.watermarks.latest(JOB).version)
@@ -231,7 +235,7 @@ class Interleaving:
         ids = ["jr_1" if same_id else f"jr_{number}" for number in range(self.random.randint(2, 3))]
         work = [(f"run {number}", self._refusable(partial(self.attempt, run_id))) for number, run_id in enumerate(ids)]
         actors = [self._actor(name, do) for name, do in work]
-        decision = self.random.choice((None, None, None, self.discard, self.retract, self.retract_twice))
+        decision = self.random.choice((None, None, None, self.discard, self.retract, self.retract_twice, self.release))
         if decision is None:
             following = []
         else:
@@ -239,7 +243,7 @@ class Interleaving:
             # deletes what it took back.
             person = self._actor("person", self._refusable(decision))
             after = self._actor("after", self._refusable(partial(self.attempt, ids[0])))
-            is_early = self.random.random() < 0.3
+            is_early = decision == self.release or self.random.random() < 0.3
             following = [(person, lambda: is_early or bool(self.rows())), (after, lambda: person.is_over)]
         stays = self.random.choice([0.0, 0.5, 0.8, 0.95])
         current: Actor | None = None

@@ -1,4 +1,4 @@
-"""Decisions of people about a job: rewind, reset, set, discard, adopt and restore. Each is kept in the history."""
+"""Decisions of people about a job: rewind, reset, set, discard, release, adopt and restore. The history keeps each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Decisions:
 
     Every decision is one conditional write that is legal from any state. It makes a new version, fences
     the run that is at work and drops its plan: what a person decided must not be undone by a commit
-    that was prepared before.
+    that was prepared before. Only `release` leaves version and plan as they are.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -161,6 +161,45 @@ class Decisions:
         """Drop the open plan; see `Watermarks.discard_plan`."""
         order = self._order(who, why)
         return self._decide(job_id, lambda head: head.discarded(order), expected=expected)
+
+    def release(
+        self,
+        job_id: str,
+        *,
+        run_id: str | None = None,
+        why: str,
+        who: str | None = None,
+        expected: Head | None = None,
+    ) -> Head:
+        """End the claim of a run that is dead; see `Watermarks.release`."""
+        order = self._order(who, why)
+        if run_id is not None:
+            check_run_id(run_id)
+        meant: str | None = None
+        for _ in TO_DECIDE.races(self._store.sleep):
+            head = self._lookups.latest(job_id)
+            check_expected(head, expected)
+            claim = head.claim
+            if claim is None:
+                # Also when an earlier call took effect and its caller died: so it can be repeated.
+                return head
+            if claim.is_import:
+                raise PlanConflictError(
+                    job_id,
+                    "an import has it, and its history is of two jobs until that is done. Import the file again.",
+                )
+            # Whoever has begun since this call looked is another one than the caller took for dead.
+            if run_id not in (None, claim.run_id) or meant not in (None, claim.token):
+                raise StaleError(f"Run {claim.run_id!r} has job {job_id!r} now. Nothing was released. Look again.")
+            meant = claim.token
+            after = head.freed(order)
+            if isinstance(self._store.swap(head, after), Written):
+                logger.warning(
+                    "event=released job=%s run=%s fence=%d plan_kept=%s who=%s: the next run may begin",
+                    job_id, claim.run_id, after.fence, after.plan is not None, order.who,
+                )  # fmt: skip
+                return after
+        raise StaleError(f"Job {job_id!r} changed {TO_DECIDE.tries} times meanwhile; nothing was released. Try again.")
 
     def change_watermark(
         self,

@@ -8,6 +8,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
                        └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
 
     rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
+    freed: from claimed and planned, by a person, as the run is dead; f+1, the claim is gone, the plan stays
     fenced: from any state, before something is deleted; f+1 and nothing else
 """
 
@@ -29,6 +30,10 @@ SUCCESS = ("COMMIT", "IMPORT")
 Outputs = tuple[Mapping[str, Any], ...]
 """What an attempt staged, one map for each target, as its sink describes it: texts and whole numbers only."""
 
+MOST_RELEASES = 5
+"""Releases that a version keeps, the newest ones: their texts are the largest part of a head that no limit of values
+holds, and more of them between two versions are a job that needs another remedy."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -39,6 +44,18 @@ class Claim:
     attempt: int
     lease_until: datetime
     since: datetime
+    lease: timedelta | None = None
+    """From a begin or a heartbeat to `lease_until`; None in items of before that was kept."""
+
+    @property
+    def last_beat(self) -> datetime | None:
+        """When the run last renewed its lease, or else began; None where the length of the lease was not kept."""
+        return None if self.lease is None else self.lease_until - self.lease
+
+    @property
+    def is_import(self) -> bool:
+        """Tell whether it is no run that has the job, but somebody who writes its history (`Head.held`)."""
+        return self.run_id == _importer(self.token)
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +87,17 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Release:
+    """The end of a run's claim by a person, who takes the run for dead."""
+
+    run_id: str
+    at: datetime
+    who: str
+    why: str
+    token: str
+
+
+@dataclass(frozen=True)
 class Change:
     """What made a version: who, when, why, and what it counted.
 
@@ -95,6 +123,8 @@ class Change:
     failed: int | None = None
     outputs: Outputs = ()
     """What the run left for each of its targets; the version stands for this attempt's output and no other."""
+    releases: tuple[Release, ...] = ()
+    """Claims that people ended since the version before, the newest few, oldest first."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,6 +168,7 @@ class Head:
     carries it along, decisions as well: it is what a publisher that died left to the next one. `retracting`
     is output that a decision took back and that may be at its target still; each run that begins deletes it
     before it plans. `retracted` are the versions, from and to, whose output is gone: none can be gone back to.
+    `releases` are the claims that people ended since the last version; the next version takes them into the history.
     """
 
     job_id: str
@@ -151,6 +182,7 @@ class Head:
     unpublished: Outputs = ()
     retracting: Outputs = ()
     retracted: tuple[tuple[int, int], ...] = ()
+    releases: tuple[Release, ...] = ()
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -169,6 +201,9 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
+            # Two people may release the same run at once. Without this the second would take the first one's write for
+            # its own, whose answer was lost, and believe that its reason is kept.
+            self.releases[-1].token if self.releases else None,
         )
 
     @property
@@ -187,7 +222,7 @@ class Head:
     def begun(self) -> int:
         """How many runs, or attempts of one, have begun since the last version."""
         if self.last is None:
-            return self.fence
+            return self.fence - len(self.releases)
         if self.last.fence is None:
             return self.claim.attempt if self.claim else 0
         return self.fence - self.last.fence
@@ -241,7 +276,7 @@ class Head:
         elif self.claim and now < self.claim.lease_until and not take_over:
             raise RunInProgressError(self.job_id, self.claim.run_id, self.claim.lease_until)
         now = now.astimezone(timezone.utc)
-        return replace(self, fence=self.fence + 1, claim=Claim(run_id, token, attempt, now + lease, now))
+        return replace(self, fence=self.fence + 1, claim=Claim(run_id, token, attempt, now + lease, now, lease))
 
     def renewed(self, lease_until: datetime) -> Head:
         """Heartbeat: the same claim with a later end of its lease."""
@@ -285,6 +320,7 @@ class Head:
             runs=self.runs + 1,
             failed=self.begun - 1,
             outputs=outputs,
+            releases=self.releases,
         )
         return replace(
             self,
@@ -294,6 +330,7 @@ class Head:
             claim=None,
             plan=None,
             unpublished=self.unpublished + outputs,
+            releases=(),
         )
 
     def published(self, outputs: Outputs) -> Head:
@@ -361,7 +398,21 @@ class Head:
         It is no begin of a run, so the fence stays what it is.
         """
         since = order.at.astimezone(timezone.utc)
-        return replace(self, claim=Claim(f"import_{order.token}", order.token, 1, since + lease, since))
+        return replace(self, claim=Claim(_importer(order.token), order.token, 1, since + lease, since, lease))
+
+    def freed(self, order: Order) -> Head:
+        """Release: end the claim of a run that is dead, so that the next run may begin at once and replay its plan.
+
+        The fence grows: should the run live after all, it can change nothing any more.
+        """
+        if self.claim is None:
+            return self
+        release = Release(self.claim.run_id, order.at.astimezone(timezone.utc), order.who, order.why, order.token)
+        # No version is made, unlike by all other decisions. A batch id is (job, epoch, version): with another version
+        # the next run would write the rows of the open plan under another id, and a sink that has them from the dead
+        # run would take them twice. The log has one entry for each version and none in between. So who and why wait
+        # in the head, which is the same one write, and the log entry of the next version has them.
+        return replace(self.fenced(), claim=None, releases=(*self.releases, release)[-MOST_RELEASES:])
 
     def fenced(self) -> Head:
         """Raise the fence and nothing else: whoever has read the head before can write nothing on it any more.
@@ -431,6 +482,7 @@ class Head:
             fence=self.fence + 1,
             runs=self.runs + (op == "IMPORT"),
             failed=0,
+            releases=self.releases,
         )
         return replace(
             self,
@@ -440,7 +492,13 @@ class Head:
             last=change,
             claim=None,
             plan=None,
+            releases=(),
         )
+
+
+def _importer(token: str) -> str:
+    """Return the name in the place of a run's id under which an import has a job."""
+    return f"import_{token}"
 
 
 def _place(output: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:

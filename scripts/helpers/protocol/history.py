@@ -7,7 +7,7 @@ from typing import Any
 
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.display.units import id_text
-from scripts.helpers.protocol.head import LogEntry
+from scripts.helpers.protocol.head import LogEntry, Release
 
 ROWS = ("rows_collected", "rows_written", "rows")
 FILES = ("files_read", "files")
@@ -19,7 +19,15 @@ class History(Table[LogEntry]):
 
     Printed, it shows what most jobs count; `to_pandas` has all counts, under their own names, and
     whole ids. It never shows watermarks: those of an entry are in ``entry.watermarks``.
+
+    Attributes
+    ----------
+    releases
+        The runs that people released since the newest version; those before a version are in its
+        ``change.releases``. Empty for a page of older versions.
     """
+
+    releases: tuple[Release, ...] = ()
 
     columns = (
         Column("version", lambda entry: entry.version, "count"),
@@ -50,6 +58,7 @@ class History(Table[LogEntry]):
             Column("plan", lambda entry: entry.change.plan_id),
             Column("who", lambda entry: entry.change.who),
             Column("why", lambda entry: entry.change.why),
+            Column("released", _released),
         )
         taken = {column.heading for column in fixed}
         names = sorted({name for entry in self for name, count in entry.change.metrics.items() if _is_count(count)})
@@ -63,6 +72,11 @@ def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:
         if isinstance(found, int | float) and not isinstance(found, bool):
             return found
     return None
+
+
+def _released(entry: LogEntry) -> str | None:
+    """Return which runs people released before a version, and who says why."""
+    return "; ".join(f"{one.run_id} by {one.who}: {one.why}" for one in entry.change.releases) or None
 
 
 def _is_count(count: object) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
-from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan, Release
 from scripts.helpers.protocol.values import Attribute, ImplausibleError, from_utc_string, to_utc_string
 
 Item = dict[str, Attribute]
@@ -98,6 +98,8 @@ def head_to_item(head: Head) -> Item:
             "leaseUntil": {"S": to_utc_string(head.claim.lease_until)},
             "claimedAt": _moment(head.claim.since),
         }
+        if head.claim.lease is not None:
+            item["leaseSeconds"] = {"N": str(head.claim.lease.total_seconds())}
     if head.plan:
         item["planId"] = {"S": head.plan.plan_id}
         item["plan"] = {"M": _plan_to_map(head.plan)}
@@ -107,6 +109,8 @@ def head_to_item(head: Head) -> Item:
         item["retracting"] = _outputs(head.retracting)
     if head.retracted:
         item["retracted"] = {"S": json.dumps(head.retracted)}
+    if head.releases:
+        item["releases"] = _releases(head.releases)
     return item
 
 
@@ -165,12 +169,20 @@ def _change_to_map(change: Change) -> Item:
         item["startedAt"] = _moment(change.started_at)
     if change.outputs:
         item["outputs"] = _outputs(change.outputs)
+    if change.releases:
+        item["releases"] = _releases(change.releases)
     return item
 
 
 def _outputs(outputs: Outputs) -> Attribute:
     # One text: nobody asks DynamoDB for a part of it, and a map for each target would need its types beside it.
     return {"S": json.dumps(outputs)}
+
+
+def _releases(releases: tuple[Release, ...]) -> Attribute:
+    shown = [vars(release) | {"at": to_utc_string(release.at)} for release in releases]
+    # Not escaped: what people write may be in any script, and would be three times as long.
+    return {"S": json.dumps(shown, ensure_ascii=False)}
 
 
 def _counts_to_map(change: Change) -> Item:
@@ -259,6 +271,7 @@ def _head(item: Item) -> Head:
             attempt=_whole(item, "attempt"),
             lease_until=from_utc_string(item["leaseUntil"]["S"]),
             since=_moment_in(item, "claimedAt"),
+            lease=_lease_in(item),
         )
         # Nobody could begin before the year 9000 otherwise. To take it for over is safe: the fence, and not the lease,
         # keeps two runs from both committing.
@@ -284,6 +297,7 @@ def _head(item: Item) -> Head:
         unpublished=_outputs_in(item, "unpublished"),
         retracting=_outputs_in(item, "retracting"),
         retracted=_versions_in(item, "retracted"),
+        releases=_releases_in(item),
     )
 
 
@@ -317,6 +331,7 @@ def _change(item: Item) -> Change:
         runs=_count(item, "runs"),
         failed=_count(item, "failed"),
         outputs=_outputs_in(item, "outputs"),
+        releases=_releases_in(item),
     )
 
 
@@ -350,6 +365,29 @@ def _versions_in(item: Item, name: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last)) for first, last in found)
 
 
+def _releases_in(item: Item) -> tuple[Release, ...]:
+    found = json.loads(item["releases"]["S"]) if "releases" in item else []
+    return tuple(
+        Release(
+            run_id=str(one["run_id"]),
+            at=_plausible("a release's time", from_utc_string(one["at"])),
+            who=str(one["who"]),
+            why=str(one["why"]),
+            token=str(one["token"]),
+        )
+        for one in found
+    )
+
+
+def _lease_in(item: Item) -> timedelta | None:
+    """Return how long a lease lasts from one heartbeat to the next; None if it is not kept, or implausible.
+
+    It is for people to look at: nothing is decided by it, so it costs no job its state.
+    """
+    seconds = float(item["leaseSeconds"]["N"]) if "leaseSeconds" in item else 0.0
+    return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_LEASE.total_seconds() else None
+
+
 def _count(item: Item, name: str) -> int | None:
     return _whole(item, name) if name in item else None
 
@@ -362,7 +400,10 @@ def _whole(item: Item, name: str) -> int:
 
 
 def _moment_in(item: Item, name: str) -> datetime:
-    found = from_utc_string(item[name]["S"])
+    return _plausible(name, from_utc_string(item[name]["S"]))
+
+
+def _plausible(name: str, found: datetime) -> datetime:
     if not EARLIEST <= found <= LATEST:
         raise ImplausibleError(f"{name} is a time of the year {found.year}")
     return found

@@ -89,13 +89,15 @@ class Lookups:
             below = before
         elif head.log_entry:
             entries.append(head.log_entry)
-        if limit is not None and len(entries) >= limit:
-            return History(entries, job_id)
-        page = None if limit is None else limit - len(entries)
-        request = requests.query_log(self.store.table_name, job_id, below=max(below, 1), page=page)
-        for item in self.store.query(request, pages=1 if page else None):
-            entries.append(items.log_from_item(item))
-        return History(entries, job_id)
+        if limit is None or len(entries) < limit:
+            page = None if limit is None else limit - len(entries)
+            request = requests.query_log(self.store.table_name, job_id, below=max(below, 1), page=page)
+            for item in self.store.query(request, pages=1 if page else None):
+                entries.append(items.log_from_item(item))
+        found = History(entries, job_id)
+        if before is None:
+            found.releases = head.releases
+        return found
 
     def version_of(self, head: Head, run_id: str) -> int:
         """Return the version that a run has made; UnknownRunError if none is known."""

@@ -1,0 +1,56 @@
+"""`watermarks release`: end the lease of a run that is dead."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from scripts.cli.commands import command, job_argument, read_job
+from scripts.cli.deciding import asked, deciding
+from scripts.cli.documents import emit, head_json
+from scripts.cli.progress import progress
+from scripts.cli.screen import ago, moment
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+from scripts.helpers.metrics.freshness import silence
+from scripts.helpers.protocol.head import Head
+
+
+@command("release")
+@job_argument
+@click.option("--run", "run_id", metavar="RUN", help="Only if this run has the job.")
+@deciding()
+def release(around: Surroundings, job: str, run_id: str | None, why: str, who: str | None, yes: bool) -> None:
+    """End the lease of a run that is dead: the next run may begin at once, and replays its batch.
+
+    Watermarks, version and open plan stay. Should the run live after all, it can commit no more.
+    """
+    before = read_job(around, job)
+    if before.claim is not None:
+        # As in `decide`: a program that has said yes gets its one document only.
+        if not (around.is_json and yes):
+            _show(around, before)
+        asked(around, f"Release job {printable(job)}?", yes=yes)
+    with progress(around, f"releasing {printable(job)}"):
+        done = around.watermarks.release(job, run_id=run_id, why=why, who=who, expected=before)
+    if around.is_json:
+        now = around.now()
+        emit({"before": head_json(before, now), "after": head_json(done, now), "released": done.fence != before.fence})
+    elif before.claim is None:
+        around.out.print("No run has the job; nothing was changed.")
+    else:
+        around.out.print(f"Done: the next run may begin. Version {done.version:,} stays.", style="green")
+
+
+def _show(around: Surroundings, head: Head) -> None:
+    out, claim, now = around.shown, head.claim, around.now()
+    assert claim is not None
+    out.print(Text.assemble("Job ", (printable(head.job_id), "bold"), f" in table {printable(around.table)}"))
+    out.print(
+        f"Run {printable(claim.run_id)} has it since {moment(claim.since)}, lease until {moment(claim.lease_until)}."
+    )
+    if (silent := silence(head, now)) is not None:
+        out.print(f"Last sign of life {ago(silent)}.")
+    if head.plan is not None:
+        out.print(f"The open plan stays: the next run replays it, as version {head.version + 1:,}.")
+    out.print("If the run is alive after all, it can commit no more.", style="red")
