@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.watermarks import Watermarks
-from tests.infra.roles import BUCKET, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
+from tests.infra.roles import BUCKET, CONNECTION, DATABASE, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
 from tests.infra.terraform import (
     OVERRIDES,
     PROVIDER,
@@ -124,3 +124,23 @@ def landing_bucket(guard: GuardedServer, documents: dict[str, str]) -> str:
         for name in ("a.json", "b .json"):
             s3.put_object(Bucket=BUCKET, Key=prefix + name, Body=b'{"id": 1}\n')
     return BUCKET
+
+
+@pytest.fixture(scope="session")
+def tables(guard: GuardedServer, documents: dict[str, str]) -> str:
+    """Return the name of a database of the catalogue with a table that may be read, and one that may not."""
+    glue = client(guard, "glue", "root")
+    for database in (DATABASE, "waste"):
+        glue.create_database(DatabaseInput={"Name": database})
+        for name in ("parking", "rents"):
+            place = {"Location": f"s3://{BUCKET}/parking/", "Columns": []}
+            table = {"Name": name, "Parameters": {"classification": "json"}, "StorageDescriptor": place}
+            glue.create_table(
+                DatabaseName=database, TableInput=table | {"PartitionKeys": [{"Name": "month", "Type": "string"}]}
+            )
+    properties = {"JDBC_CONNECTION_URL": "jdbc:postgresql://db/revenues", "USERNAME": "u", "PASSWORD": "p"}
+    for name in (CONNECTION, "another"):
+        glue.create_connection(
+            ConnectionInput={"Name": name, "ConnectionType": "JDBC", "ConnectionProperties": properties}
+        )
+    return DATABASE

@@ -9,6 +9,7 @@ import boto3
 
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.support.event_bodies import notification, record
 from tests.support.guarded_server import GuardedServer
 from tests.support.iam_requests import ACCOUNT
 
@@ -71,3 +72,15 @@ def read_folder(guard: GuardedServer, role: str, prefix: str, job_id: str = "", 
     with IncrementalJob(watermarks_of(guard, "root"), job_id or f"parking-{role}", s3_client=s3) as job:
         delta = job.new_files(f"s3://{BUCKET}/{prefix}", **options)
         return len(delta.read_pandas("json", s3_client=s3))
+
+
+def tell(guard: GuardedServer, *names: str) -> str:
+    """Put objects and say so in the queue as S3 does for a versioned bucket, which moto does not; return its URL."""
+    s3, sqs = client(guard, "s3", "root"), client(guard, "sqs", "root")
+    url: str = sqs.get_queue_url(QueueName=QUEUE)["QueueUrl"]
+    for name in names:
+        body = b'{"id": 1}'
+        put = s3.put_object(Bucket=BUCKET, Key=f"told/{name}", Body=body)
+        told = record(f"told/{name}", bucket=BUCKET, version=put["VersionId"])
+        sqs.send_message(QueueUrl=url, MessageBody=notification(told))
+    return url

@@ -27,15 +27,14 @@ from tests.infra.roles import (
     DATABASE,
     HERE,
     LEDGER,
-    QUEUE,
     REPORTS,
     REPORTS_FOLDER,
     client,
     key_arn,
     read_folder,
+    tell,
     watermarks_of,
 )
-from tests.support.event_bodies import notification, record
 from tests.support.guarded_server import GuardedServer
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.iam_requests import ACCOUNT
@@ -103,18 +102,6 @@ def test_events_are_taken_and_acknowledged_when_the_source_has_a_queue(
         "sqs:ChangeMessageVisibility",
         "s3:GetObject",
     } | ({"s3:ListBucket"} if one_by_one == 1 else set())
-
-
-def tell(guard: GuardedServer, *names: str) -> str:
-    """Put objects and say so in the queue as S3 does for a versioned bucket, which moto does not; return its URL."""
-    s3, sqs = client(guard, "s3", "root"), client(guard, "sqs", "root")
-    url: str = sqs.get_queue_url(QueueName=QUEUE)["QueueUrl"]
-    for name in names:
-        body = b'{"id": 1}'
-        put = s3.put_object(Bucket=BUCKET, Key=f"told/{name}", Body=body)
-        told = record(f"told/{name}", bucket=BUCKET, version=put["VersionId"])
-        sqs.send_message(QueueUrl=url, MessageBody=notification(told))
-    return url
 
 
 @pytest.mark.parametrize("prefix", ["secret/", "park/", ""], ids=["other", "begins-alike", "whole-bucket"])
@@ -227,26 +214,6 @@ def test_inventory_is_read_with_these_actions_when_the_source_has_one(
     assert count == 2
     assert {action for action, resource in asked if REPORTS in resource} == {"s3:GetObject", "s3:ListBucket"}
     assert ("s3:ListBucket", f"arn:aws:s3:::{BUCKET}") not in asked
-
-
-@pytest.fixture(scope="module")
-def tables(guard: GuardedServer, documents: dict[str, str]) -> str:
-    """Return the name of a database of the catalogue with a table that may be read, and one that may not."""
-    glue = client(guard, "glue", "root")
-    for database in (DATABASE, "waste"):
-        glue.create_database(DatabaseInput={"Name": database})
-        for name in ("parking", "rents"):
-            place = {"Location": f"s3://{BUCKET}/parking/", "Columns": []}
-            table = {"Name": name, "Parameters": {"classification": "json"}, "StorageDescriptor": place}
-            glue.create_table(
-                DatabaseName=database, TableInput=table | {"PartitionKeys": [{"Name": "month", "Type": "string"}]}
-            )
-    properties = {"JDBC_CONNECTION_URL": "jdbc:postgresql://db/revenues", "USERNAME": "u", "PASSWORD": "p"}
-    for name in (CONNECTION, "another"):
-        glue.create_connection(
-            ConnectionInput={"Name": name, "ConnectionType": "JDBC", "ConnectionProperties": properties}
-        )
-    return DATABASE
 
 
 @pytest.fixture

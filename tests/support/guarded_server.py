@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tests.support.iam_policies import Request, is_allowed
-from tests.support.iam_requests import asked
+from tests.support.iam_requests import asked, through_keys
 from tests.support.moto_server import MotoServer, OneAtATime
 
 _SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
@@ -34,11 +34,14 @@ class GuardedServer(MotoServer):
         Policy documents by role. Setting them changes nothing about what was written down.
     calls
         What the roles asked for, in order; not what ``root`` did.
+    keys
+        ARN of the key by the beginning of the ARN of what it encrypts. A request then needs the key, too.
     """
 
     def __init__(self) -> None:
         self.policies: dict[str, list[str | Mapping[str, Any]]] = {}
         self.calls: list[Call] = []
+        self.keys: dict[str, str] = {}
         self._app = OneAtATime()
         super().__init__(self._answer)
 
@@ -59,7 +62,9 @@ class GuardedServer(MotoServer):
             environ["wsgi.input"] = io.BytesIO(body)
         target = environ.get("RAW_URI") or environ["REQUEST_URI"]
         refused = None
-        for request in asked(service, region, environ["REQUEST_METHOD"], target, headers, body):
+        needed = asked(service, region, environ["REQUEST_METHOD"], target, headers, body)
+        needed += [more for request in needed for more in through_keys(request, region, self.keys)]
+        for request in needed:
             allowed = request.action in _NEEDS_NOTHING or is_allowed(self.policies.get(role, []), request)
             self.calls.append(Call(role, request, allowed))
             refused = refused or (None if allowed else request)

@@ -18,6 +18,19 @@ ACCOUNT = "123456789012"
 _TLS = {"aws:SecureTransport": "true"}
 _BATCHES = {"DeleteMessageBatch": "DeleteMessage", "ChangeMessageVisibilityBatch": "ChangeMessageVisibility"}
 _OF_TRANSACTIONS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "Get": "GetItem"}
+_OF_KEYS = {
+    "dynamodb:DeleteItem": ("Decrypt", "GenerateDataKey"),
+    "dynamodb:GetItem": ("Decrypt",),
+    "dynamodb:PutItem": ("Decrypt", "GenerateDataKey"),
+    "dynamodb:Query": ("Decrypt",),
+    "dynamodb:Scan": ("Decrypt",),
+    "dynamodb:UpdateItem": ("Decrypt", "GenerateDataKey"),
+    "s3:GetObject": ("Decrypt",),
+    "s3:GetObjectVersion": ("Decrypt",),
+    "s3:PutObject": ("Decrypt", "GenerateDataKey"),
+    "sqs:ReceiveMessage": ("Decrypt",),
+}
+"""What a service asks of the key in the name of its caller; S3 decrypts for uploads in parts."""
 _KEY_EQUALS = re.compile(r"(#?\w+)\s*=\s*(:\w+)")
 
 
@@ -43,6 +56,14 @@ def asked(
         return [Request(f"kms:{operation}", arn, _TLS | alias)]
     action = operation or parse_qs(body.decode()).get("Action", ["?"])[0]
     return [Request(f"{service}:{action}", "*", _TLS)]
+
+
+def through_keys(request: Request, region: str, keys: Mapping[str, str]) -> list[Request]:
+    """Return what the service of a request asks of KMS; `keys` by the beginning of the ARN of what each encrypts."""
+    service = request.action.partition(":")[0]
+    context = {**_TLS, "kms:ViaService": f"{service}.{region}.amazonaws.com"}
+    found = [key for start, key in keys.items() if request.resource.startswith(start)]
+    return [Request(f"kms:{name}", key, context) for key in found for name in _OF_KEYS.get(request.action, ())]
 
 
 def leading_keys(operation: str, body: Mapping[str, Any]) -> tuple[str, ...] | None:
