@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import PREFIX, Mode, ModeName
+from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, JobArgumentError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
 from scripts.helpers.glue.runtime import glue_session
@@ -192,6 +193,7 @@ def run_job(
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
     logging.getLogger("scripts").setLevel(logging.INFO)
+    redact_logs()
     has_more = True
     try:
         watermarks = Watermarks(arguments.table)

@@ -25,6 +25,7 @@ from scripts.helpers.databases.dialects import (
     TableColumn,
 )
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
+from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.slicing import slices
@@ -102,6 +103,7 @@ class JdbcTable:
         zone: str | None = None,
         remade: bool = False,
     ) -> None:
+        redact_logs()  # Before py4j is given the password.
         self._remade = remade
         self._database = database_of(url)
         parts = table.split(".") if isinstance(table, str) else list(table)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
+from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
 from scripts.helpers.job_runs.engines import SETTINGS, Shared, SparkSubmit, is_python_shell
 from scripts.helpers.job_runs.last_words import describe
@@ -272,6 +273,7 @@ def main() -> None:
         format="%(asctime)sZ level=%(levelname)s logger=%(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
+    redact_logs()
 
     launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=notice_sigterm())
     if launcher is not None:

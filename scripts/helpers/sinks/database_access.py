@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scripts.helpers.databases.connection import driver_error, jdbc_connection
 from scripts.helpers.databases.dialects import Database, MariaDB, MySQL, PostgreSQL, SQLite
 from scripts.helpers.databases.table import database_of
+from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import InvalidValueError, TargetError, TargetRefusedError, TargetUnavailableError
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
@@ -117,6 +118,7 @@ class JdbcAccess:
     def __init__(
         self, spark: SparkSession, url: str, properties: Mapping[str, str] | None = None, name: str | None = None
     ) -> None:
+        redact_logs()  # Before py4j is given the password.
         database = database_of(url)
         self.sql = writing_of(database)
         self.place = name or place_of_url(url)

@@ -1,0 +1,116 @@
+"""Passwords, keys and tokens taken out of log lines: below INFO, py4j and botocore write down all that they send.
+
+py4j logs each call to the JVM with its arguments, so each option of a JDBC reader; botocore logs headers, bodies and
+answers. Neither redacts anything. A password that was logged once is in CloudWatch for as long as the group keeps it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.util import find_spec
+
+HIDDEN = "***"
+"""What stands in place of a secret."""
+PACKAGES = ("py4j", "botocore", "boto3", "s3transfer", "urllib3", "scripts")
+"""Whose loggers are redacted: what talks to the JVM and to AWS, and this package."""
+
+# Only names that say so: `token` alone is also a NextToken of a listing, and `key` the key of an object.
+_WORD = (
+    r"(?:passw(?:or)?d|passwd|passphrase|pwd|secret|(?:session|security|access|refresh|id|auth|bearer)[._\-]?token|"
+    r"(?:private|access|api)[._\-]?key|authorization|credential|signature)"
+)
+# What may be around the word in a name. Bounded, and no pattern begins with it: bodies of requests are logged too, and
+# each of 100,000 signs would be looked at from each of them.
+_END = r"[\w.\-]{0,60}"
+_NAME = _END + _WORD + _END
+# Each keeps what is in its first group, and hides what comes behind.
+_SECRETS = [
+    # py4j's protocol: one argument a line, a text begins with `s`. The line after the name of a secret is its value.
+    (re.compile(rf"^(s{_NAME}\ns)[^\n]+", re.I | re.M), rf"\1{HIDDEN}"),
+    # DriverManager.getConnection(url, user, password) names nothing, nor does what lets Python in to the JVM.
+    (re.compile(r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+", re.M), rf"\1{HIDDEN}"),
+    (re.compile(r"(Command to send: A\n)\S+"), rf"\1{HIDDEN}"),
+    # JSON and what Python shows of a dict, a list of pairs or bytes; also where it was quoted once more.
+    (re.compile(rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?:(?!\3)\\.|(?!\3)[^\\])*", re.I | re.S), rf"\1{HIDDEN}"),
+    (re.compile(rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?:(?!\2).)*", re.I | re.S), rf"\1{HIDDEN}"),
+    (re.compile(rf"(<{_NAME}>)[^<]*", re.I), rf"\1{HIDDEN}"),
+    # Options of URLs, `Credential=` of a header, and the braces in which SQL Server takes any sign.
+    (re.compile(rf"({_WORD}{_END}=)(?:\{{[^}}]{{0,200}}\}}|[^&;\s\"'<>]+)", re.I), rf"\1{HIDDEN}"),
+    # Lines of headers, and of what botocore signs.
+    (re.compile(rf"({_WORD}{_END} ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+", re.I), rf"\1{HIDDEN}"),
+    # A user and a password before the host; Oracle's have no slashes before them.
+    (re.compile(r"(://)[^\s/?#\"'<>]*@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"(\bjdbc:oracle:\w+:)[^\s@\"'<>]{1,200}@", re.I), rf"\1{HIDDEN}@"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), HIDDEN),
+]
+
+
+def redacted(text: str) -> str:
+    """Return a text without the values of passwords, keys, session tokens, signatures, and user info of URLs.
+
+    It goes by names, so it is for log lines of known kinds. A secret without a name is not found.
+
+    Examples
+    --------
+    >>> redacted("jdbc:postgresql://me:secret@db.example/shop?password=secret&ssl=true")
+    'jdbc:postgresql://***@db.example/shop?password=***&ssl=true'
+    """
+    for pattern, kept in _SECRETS:
+        text = pattern.sub(kept, text)
+    return text
+
+
+class _Redaction(logging.Filter):
+    """Lets every record through, without its secrets."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError, KeyError):  # The handler tells it, as without a filter.
+            return True
+        clean = redacted(text)
+        if clean != text:
+            record.msg, record.args = clean, ()
+        if record.exc_info and not record.exc_text:
+            # A formatter keeps to this text where it is there.
+            record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
+        return True
+
+
+_REDACTION = _Redaction()
+
+
+def redact_logs() -> None:
+    """Let no record of `PACKAGES` out with a secret in it. May be called again; the loggers get one filter each.
+
+    Handlers, levels and the loggers of others stay as they are. A filter holds for its own logger and not for
+    those below it, so each logger gets one: those that there are, and one for each module of these packages, which
+    may be imported later.
+    """
+    known = [name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES]
+    for name in {*known, *_modules()}:
+        logging.getLogger(name).addFilter(_REDACTION)
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    """Return the names of all modules of the packages, none of which is imported for it."""
+    found = list(PACKAGES)
+    for package in PACKAGES:
+        spec = find_spec(package)
+        if spec is not None:
+            found += _below(spec.submodule_search_locations or (), f"{package}.")
+    return tuple(found)
+
+
+def _below(folders: Iterable[str], start: str) -> Iterator[str]:
+    for module in pkgutil.iter_modules(folders, start):
+        yield module.name
+        folder = getattr(module.module_finder, "path", None)  # A zip file has none; its modules keep the first level.
+        if module.ispkg and folder is not None:
+            yield from _below([os.path.join(folder, module.name.rpartition(".")[2])], f"{module.name}.")

@@ -1,0 +1,43 @@
+"""What reaches a database logs no password, also where py4j logs all that it sends to the JVM."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from scripts.helpers.databases.connection import ask
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.watermarks import Watermarks
+
+PASSWORD = "pass-word-of-a-test/1"
+
+
+def test_password_is_in_no_line_when_a_job_reads_and_writes_a_database_and_everything_is_logged(
+    watermarks: Watermarks, jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = postgres.new_table("id bigint primary key")
+    target = postgres.new_table("id bigint")
+    postgres.sql(f"INSERT INTO {source} SELECT n FROM generate_series(1, 4) n")
+    login = {**postgres.properties, "password": PASSWORD}  # The server trusts everybody from this machine.
+    url = f"{postgres.url}?password={PASSWORD}"
+    caplog.set_level(logging.DEBUG)
+
+    with IncrementalJob(watermarks, "repairs", "jr_1", spark=jdbc) as job:
+        rows = job.rows_since(JdbcTable(jdbc, url, source, properties=login), "id", settled=True)
+        job.write(rows, DatabaseSink(target, spark=jdbc, url=url, properties=login))
+
+    shown = caplog.text
+    assert postgres.sql(f"SELECT count(*) FROM {target}") == [(4,)]
+    assert "Command to send" in shown
+    assert "password\ns***" in shown
+    assert PASSWORD not in shown
+
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
+    ask(jdbc, {"driver": "org.postgresql.Driver", "url": url, **login}, "SELECT 1 AS one", ["one"])
+
+    assert PASSWORD in caplog.text  # So it does travel, and is shown to whoever does not ask for the filter.
