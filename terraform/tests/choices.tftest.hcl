@@ -90,16 +90,24 @@ run "policies_of_teams" {
   }
 
   assert {
-    condition = jsondecode(output.team_policy_documents["parking"]["writer"]).Statement == [{
-      Sid      = "ItemsOfOwnJobs"
-      Effect   = "Allow"
-      Action   = ["dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"]
-      Resource = "arn:aws:dynamodb:eu-west-2:111122223333:table/glue-watermarks"
-      Condition = {
-        "ForAllValues:StringLike" = { "dynamodb:LeadingKeys" = ["parking-*", "permits/*"] }
-        Null                      = { "dynamodb:LeadingKeys" = "false" }
-      }
-    }]
+    condition = jsondecode(output.team_policy_documents["parking"]["writer"]).Statement == [
+      {
+        Sid      = "ItemsOfOwnJobs"
+        Effect   = "Allow"
+        Action   = ["dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"]
+        Resource = "arn:aws:dynamodb:eu-west-2:111122223333:table/glue-watermarks"
+        Condition = {
+          "ForAllValues:StringLike" = { "dynamodb:LeadingKeys" = ["parking-*", "permits/*"] }
+          Null                      = { "dynamodb:LeadingKeys" = "false" }
+        }
+      },
+      {
+        Sid      = "LookAtTheTable"
+        Effect   = "Allow"
+        Action   = ["dynamodb:DescribeTable"]
+        Resource = "arn:aws:dynamodb:eu-west-2:111122223333:table/glue-watermarks"
+      },
+    ]
     error_message = "The writer's policy is another one."
   }
 
