@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from scripts.helpers.errors import (
     TargetTakenError,
 )
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.file_types import COLUMNS
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, staging_beside
 from scripts.helpers.sinks.places import Place
@@ -409,6 +411,77 @@ def test_other_columns_are_taken_when_all_of_the_target_was_taken_back(spark: An
     sink.publish(sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql("SELECT 'a' AS note, 1 AS id")))
     with pytest.raises(TargetSchemaError, match="the rows lack 'note'"):
         sink.stage(BatchId("repairs", "e1", 5), 9, spark.sql("SELECT 1 AS id"))
+
+
+@pytest.mark.parametrize(
+    ("format", "shown", "found"),
+    [
+        ("csv", "string(id) AS note, id", "'column 1' is note in the rows and id in the table"),
+        ("csv", "id, string(id) AS note, 1 AS new", "the table lacks 'new'"),
+        ("csv", "id", "the rows lack 'note'"),
+        (
+            "json",
+            "string(id) AS id, id AS note",
+            "'id' is string in the rows and number in the table; 'note' is bigint",
+        ),
+        ("json", "array(id) AS id", "'id' is array<bigint> in the rows and number in the table"),
+    ],
+)
+def test_texts_are_compared_with_the_newest_file_when_no_hidden_file_remembers_columns(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str, shown: str, found: str
+) -> None:
+    options: dict[str, Any] = {"header": True, "sep": "|", "compression": "gzip"} if format == "csv" else {}
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, partition_by=["day"], **options)
+    # Of an older batch, whose columns count no more.
+    sink.target.write(f"day=1/part-00000-00000000-e1-0000000002.{format}.gz", b"other")
+    day = "date'2026-11-23' AS day"
+    sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT id, string(id) AS note, {day} FROM range(1)")))
+    sink.target.delete([COLUMNS])
+    caplog.clear()
+
+    with pytest.raises(TargetSchemaError, match=re.escape(found)):
+        sink.stage(BatchId("repairs", "e1", 4), 8, spark.sql(f"SELECT {shown}, {day} FROM range(1)"))
+    for version in (5, 6):
+        rows = spark.sql(f"SELECT {day}, id, string(id) AS note FROM range(1)")
+        sink.publish(sink.stage(BatchId("repairs", "e1", version), 9, rows))
+
+    said = [record.getMessage() for record in caplog.records if "columns_not_remembered" in record.getMessage()]
+    assert ["types of the columns. It is remembered" in text for text in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "line", "unchecked"),
+    [
+        ("csv", {}, "a,b", "the number and the order of the columns, and their types, as the file has no header"),
+        ("json", {}, '{"id":1}', "the exact types of the columns, and of inner, note, rate any"),
+        (
+            "json",
+            {},
+            '{"id":1,"inner":{"n":1},"note":null,"rate":"NaN"}',
+            "the exact types of the columns, and of note any",
+        ),
+        ("json", {}, '["no object"', "anything (JSONDecodeError: "),
+        (
+            "json",
+            {"lineSep": "|"},
+            '{"id":1}|{"id":"1"}',
+            "the exact types of the columns, and of inner, note, rate any",
+        ),
+    ],
+)
+def test_rows_are_taken_with_a_warning_when_the_newest_file_does_not_tell_its_columns(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    format: str, options: dict[str, Any], line: str, unchecked: str,
+) -> None:  # fmt: skip
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, **options)
+    sink.target.write(f"batch_id=e1-0000000002/part-00000-u.{format}", line.encode())
+    sink.target.write(f"batch_id=e1-0000000003/part-00000-u.{format}", b"")
+    inner = "named_struct('n', id) AS inner, " if format == "json" else ""
+    rows = spark.sql(f"SELECT id, {inner}'x' AS note, 0.5D AS rate FROM range(1)")
+
+    sink.stage(BatchId("repairs", "e1", 4), 8, rows)
+
+    assert f"Not checked: {unchecked}" in caplog.text
 
 
 def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_path: Path) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
+from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import arrow_types, spark_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
     )
 }  # fmt: skip
 """Options of Spark's writer that a reader has to be given, too, in lower case, and the one name of each."""
+MAX_LINE = 1_000_000
+"""Characters of a file's first line that are brought here."""
 DEFAULTS = {"header": "false", "sep": ","}
 
 
@@ -81,16 +85,26 @@ def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in sorted(texts.items()) if DEFAULTS.get(name) != text}
 
 
-def check_texts(target: Place, ours: Mapping[str, str], format: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def check_texts(
+    target: Place, files: Mapping[str, int], df: DataFrame, ours: Mapping[str, str], format: str,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """Compare columns with those that are remembered at a target of texts; return what is to be remembered now.
+
+    Where nothing is remembered, as files of versions before were published without, the first line of the newest of
+    them is looked at, and a WARNING says what it does not tell.
 
     Columns of JSON may come and go. Those of CSV may not, and keep their order: Spark, Athena and others read all files
     by the columns of the first one, by position, so every value would move to another column.
 
     Parameters
     ----------
+    files
+        The bytes of each file there.
+    df
+        The rows.
     ours
-        The type of each column of the rows, in their order, but for those that become folders.
+        The type of each of their columns, in their order, but for those that become folders.
     options
         Of Spark's writer.
 
@@ -103,6 +117,7 @@ def check_texts(target: Place, ours: Mapping[str, str], format: str, options: Ma
     """
     data, own = target.read(COLUMNS), reader_options(options)
     if data is None:
+        _check_newest(target, files, df, ours, format, own)
         return remembered(ours, options)
     found = json.loads(data)
     there: dict[str, str] = found["columns"]
@@ -116,14 +131,9 @@ def check_texts(target: Place, ours: Mapping[str, str], format: str, options: Ma
                 "Write with the same option, or name another folder.",
             )
     changed = {name: (kind, there[name]) for name, kind in ours.items() if there.get(name, kind) != kind}
-    missing: list[str] = []
-    unknown: list[str] = []
-    if format == "csv":
-        missing = [name for name in there if name not in ours]
-        unknown = [name for name in ours if name not in there]
-        if not (changed or missing or unknown):
-            both = enumerate(zip(ours, there, strict=True), 1)
-            changed = {f"column {place}": (own, other) for place, (own, other) in both if own != other}
+    missing, unknown = _names_apart(there, ours) if format == "csv" else ([], [])
+    if format == "csv" and not (changed or missing or unknown):
+        changed = _moved(there, ours)
     if changed or missing or unknown:
         raise TargetSchemaError(target.uri(""), missing, unknown, changed)
     return remembered(there | dict(ours), options)
@@ -141,6 +151,127 @@ def types_of(df: Any) -> dict[str, str]:
     import pyarrow as pa
 
     return _of_arrow(pa.Schema.from_pandas(df, preserve_index=False))
+
+
+def _names_apart(there: Collection[str], ours: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the columns that only a target has, and those that only the rows have."""
+    return [name for name in there if name not in ours], [name for name in ours if name not in there]
+
+
+def _moved(there: Iterable[str], ours: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return where two orders of the same columns differ, by place, as `TargetSchemaError` takes it."""
+    both = enumerate(zip(ours, there, strict=True), 1)
+    return {f"column {place}": (own, other) for place, (own, other) in both if own != other}
+
+
+def _check_newest(
+    target: Place, files: Mapping[str, int], df: DataFrame, ours: Mapping[str, str], format: str, own: Mapping[str, str]
+) -> None:
+    """Compare columns with the first line of the newest file at a target of texts.
+
+    Raises
+    ------
+    TargetSchemaError
+        They differ.
+    """
+    # One without bytes is what a task without rows has left.
+    name = max((name for name in files if files[name]), key=_version_of, default=None)
+    if name is None:
+        return
+    missing: list[str] = []
+    unknown: list[str] = []
+    changed: dict[str, tuple[str, str]] = {}
+    try:
+        if format == "csv" and own.get("header") != "true":
+            unchecked = "the number and the order of the columns, and their types, as the file has no header"
+        elif format == "csv":
+            unchecked = "the types of the columns"
+            names, there = [column.strip() for column in ours], _header(target.uri(name), df.sparkSession, own)
+            missing, unknown = _names_apart(there, names)
+            changed = {} if missing or unknown else _moved(there, names)
+        else:
+            kinds = _json_kinds(target.uri(name), df.sparkSession, own)
+            columns = {field.name: field.dataType for field in df.schema.fields if _is_in(ours, field.name)}
+            changed = {
+                column: (columns[column].simpleString(), kind)
+                for column, kind in kinds.items()
+                if column in columns and kind not in _written_as(columns[column])
+            }
+            # Spark leaves out what is NULL.
+            left = [column for column in columns if column not in kinds]
+            unchecked = "the exact types of the columns" + (f", and of {', '.join(left)} any" if left else "")
+    except Exception as error:
+        # As in `check_types`. Or its first line is none of Spark's.
+        unchecked = f"anything ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})"
+    if changed or missing or unknown:
+        raise TargetSchemaError(target.uri(""), missing, unknown, changed)
+    logger.warning(
+        "event=columns_not_remembered target=%s file=%s: the target has no %s, so the rows are compared with the first "
+        "line of its newest file. Not checked: %s. It is remembered from this batch on",
+        target.uri(""), name, COLUMNS, unchecked,
+    )  # fmt: skip
+
+
+def _is_in(paths: Iterable[str], column: str) -> bool:
+    """Tell whether types by path, as `types_of` returns them, are of a column."""
+    return any(path == column or path.startswith((f"{column}.", f"{column}[", f"{column}{{")) for path in paths)
+
+
+def _version_of(name: str) -> tuple[int, str]:
+    batch, folder = batch_of(name), batch_folder_of(name)
+    return (batch[2] if batch else folder[1] if folder else 0), name
+
+
+def _header(uri: str, spark: SparkSession, own: Mapping[str, str]) -> list[str]:
+    """Return the names in the first line of a CSV file, which is all that Spark reads of it here."""
+    # A column may be called what stands for NULL.
+    options = {name: value for name, value in own.items() if name != "nullvalue"}
+    return list(
+        spark.read.format("csv").options(**options | {"header": "true", "inferSchema": "false"}).load(uri).columns
+    )
+
+
+def _json_kinds(uri: str, spark: SparkSession, own: Mapping[str, str]) -> dict[str, str]:
+    """Return what the first line of a JSON file has in each column.
+
+    Raises
+    ------
+    ValueError
+        It is no object of JSON, or longer than `MAX_LINE`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    options = {"lineSep": own["linesep"]} if "linesep" in own else {}
+    first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
+    found = json.loads(first[0] if first else "{}")
+    return {name: _kind_of_json(value) for name, value in found.items() if value is not None}
+
+
+def _kind_of_json(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "not a number" if value in ("NaN", "Infinity", "-Infinity") else "text"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _written_as(kind: DataType) -> tuple[str, ...]:
+    """Return what Spark may write a type as in JSON."""
+    from pyspark.sql.types import ArrayType, BooleanType, FractionalType, MapType, NullType, NumericType, StructType
+
+    if isinstance(kind, NullType):
+        return ("boolean", "number", "not a number", "text", "array", "object")
+    if isinstance(kind, StructType | MapType):
+        return ("object",)
+    if isinstance(kind, ArrayType):
+        return ("array",)
+    if isinstance(kind, BooleanType):
+        return ("boolean",)
+    if isinstance(kind, FractionalType):
+        return ("number", "not a number")
+    return ("number",) if isinstance(kind, NumericType) else ("text", "not a number")
 
 
 def _types_there(target: Place, name: str, spark: Any, format: str) -> dict[str, str]:

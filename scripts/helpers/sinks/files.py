@@ -35,7 +35,16 @@ from scripts.helpers.sinks.file_types import (
     remembered,
     types_of,
 )
-from scripts.helpers.sinks.outputs import BATCH_COLUMN, MANIFEST, Output, Retraction, batch_of, job_hash, staging_beside
+from scripts.helpers.sinks.outputs import (
+    BATCH_COLUMN,
+    MANIFEST,
+    Output,
+    Retraction,
+    batch_folder_of,
+    batch_of,
+    job_hash,
+    staging_beside,
+)
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staging import Staging
@@ -139,7 +148,8 @@ class FileSink:
             See `check`.
         TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
             Before anything is written. The types of Parquet and ORC are compared with one file of the target, the
-            columns of CSV and JSON with what the last publication has left there in a hidden file.
+            columns of CSV and JSON with what the last publication has left there in a hidden file, or without one with
+            the first line of the newest file.
         TargetError
             A folder or file that cannot be listed or written.
         """
@@ -169,7 +179,8 @@ class FileSink:
         # A reader takes a column of that name from the folders: one in the rows would be hidden by it, or clash.
         if batch_folders and rows is not None and BATCH_COLUMN in (str(name).lower() for name in rows.columns):
             raise ReservedNameError(BATCH_COLUMN, [BATCH_COLUMN])
-        columns = self._compared(rows, {name: size for name, size in found.items() if batch_of(name)})
+        ours = {name: size for name, size in found.items() if batch_of(name) or batch_folder_of(name)}
+        columns = self._compared(rows, ours)
         self.staging.place.check_rights(self.target)
 
         def fill(place: Place, folder: str) -> Any:
@@ -288,7 +299,7 @@ class FileSink:
             # Where all was taken back other columns may come.
             if not ours:
                 return remembered(columns, self._options)
-            return check_texts(self.target, columns, kind_of_files, self._options)
+            return check_texts(self.target, ours, rows, columns, kind_of_files, self._options)
         if ours and kind_of_files in ("parquet", "orc"):
             # The smallest: it may be read as a whole.
             check_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
