@@ -69,9 +69,11 @@ def run(
     monkeypatch.setenv("SHOP_USER", postgres.properties["user"])
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
 
+    url = f"{postgres.url}?connectTimeout={postgres.properties['connectTimeout']}"
+
     def main(*arguments: str) -> int:
         return ingest_table.main(
-            ["--JOB_NAME", "parking", "--table", live.table_name, "--source", postgres.url,
+            ["--JOB_NAME", "parking", "--table", live.table_name, "--source", url,
              "--jdbc-user-from", "SHOP_USER", "--jdbc-password-from", "SHOP_PASSWORD",
              "--target", str(tmp_path / "raw"), *arguments]
         )  # fmt: skip

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,11 @@ def test_job_gets_glue_s_arguments_and_the_run_all_its_fields_when_it_succeeds(j
     assert words[4:] == ["--JOB_RUN_ID", run_id, "--a", "1", "--e", "", "--b", "two words"]
     assert (folder / "stderr").read_text() == "w\n"
     assert {
-        "Id": run_id, "JobName": "echo", "JobRunState": "SUCCEEDED", "Attempt": 0, "Timeout": 2880, "ExecutionTime": 0,
+        "Id": run_id, "JobName": "echo", "JobRunState": "SUCCEEDED", "Attempt": 0, "Timeout": 2880,
         "WorkerType": "G.1X", "LastModifiedOn": run["CompletedOn"],
     }.items() <= run.items()  # fmt: skip
     assert run["StartedOn"] < run["CompletedOn"]
+    assert timedelta(0) <= timedelta(seconds=run["ExecutionTime"]) <= run["CompletedOn"] - run["StartedOn"]
     assert "ErrorMessage" not in run
     jobs.until_idle("echo")
 

@@ -117,7 +117,8 @@ class PostgresServer(Server):
             ]
         )
         self.url = f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
-        self.properties = {"user": "postgres", "password": "not-a-secret"}
+        # Else the driver gives up after 10 seconds, in which a busy machine may answer nobody.
+        self.properties = {"user": "postgres", "password": "not-a-secret", "connectTimeout": f"{PATIENCE:.0f}"}
         settings = {
             "listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.folder, "fsync": "off",
             "timezone": "America/New_York", "log_timezone": "UTC", "log_statement": "all", "log_destination": "stderr",
@@ -150,7 +151,12 @@ class PostgresServer(Server):
         import psycopg
 
         return psycopg.connect(
-            host="127.0.0.1", port=self.port, user="postgres", dbname="postgres", autocommit=True, connect_timeout=5
+            host="127.0.0.1",
+            port=self.port,
+            user="postgres",
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=int(PATIENCE),
         )
 
     def sql(self, *statements: str) -> list[Any]:

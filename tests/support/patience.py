@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a test stops waiting. It only keeps a test from hanging, and says nothing about the code: what it
-bounds takes seconds on a machine that has nothing else to do, and ten times as long on one that has."""
+bounds takes seconds on a machine that has nothing else to do, and may take fifty times as long on one that has."""
 LONG = 3600.0
 """The same for a whole test that takes a minute or more on a quiet machine. Files with such tests are begun first."""
