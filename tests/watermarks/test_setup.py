@@ -110,6 +110,29 @@ def test_created_table_can_be_used_when_there_was_none(dynamodb: Any, job_id: st
     dynamodb.delete_table(TableName=watermarks.table_name)
 
 
+@pytest.mark.parametrize("operation", ["CreateTable", "UpdateTimeToLive"])
+def test_table_is_made_when_an_answer_is_lost_on_the_way(
+    dynamodb: Any, client: Any, faults: Faults, job_id: str, operation: str
+) -> None:
+    """botocore sends the request again, and DynamoDB refuses what it has done already."""
+    watermarks = Watermarks(f"made-{secrets.token_hex(4)}", client)
+    faults.resend(lambda request: request.operation == operation)
+
+    watermarks.create_table()
+
+    assert faults.hits == 1
+    add(watermarks, job_id, "r1")
+    assert watermarks.get_most_recent_run_id(job_id) == "r1"
+    dynamodb.delete_table(TableName=watermarks.table_name)
+
+
+def test_table_is_not_made_when_there_is_one(client: Any, wire: Wire, watermarks: Watermarks) -> None:
+    with pytest.raises(ConfigurationError, match=r"refused create_table on table .*: ResourceInUseException"):
+        Watermarks(watermarks.table_name, client).create_table()
+
+    assert [request.operation for request in wire.requests] == ["CreateTable"]
+
+
 def test_table_name_is_refused_as_configuration_when_it_is_empty(client: Any, wire: Wire) -> None:
     with pytest.raises(ConfigurationError, match=r"table '' is not a valid request. Check the name"):
         Watermarks("", client).begin("job", "r1")

@@ -376,10 +376,11 @@ class Store:
 
     def create_table(self) -> None:
         """Create the table and its TTL, and wait until it can be used."""
-        self._call("create_table", requests.create_table(self.table_name))
+        self._call_once("create_table", requests.create_table(self.table_name), "ResourceInUseException")
         self.client.get_waiter("table_exists").wait(TableName=self.table_name)
         ttl = {"Enabled": True, "AttributeName": items.TTL_ATTRIBUTE}
-        self._call("update_time_to_live", {"TableName": self.table_name, "TimeToLiveSpecification": ttl})
+        request = {"TableName": self.table_name, "TimeToLiveSpecification": ttl}
+        self._call_once("update_time_to_live", request, "ValidationException")
         recovery = {"PointInTimeRecoveryEnabled": True}
         self._call(
             "update_continuous_backups",
@@ -387,6 +388,17 @@ class Store:
         )
 
     # --- failures -------------------------------------------------------------------------------
+
+    def _call_once(self, action: str, request: dict[str, Any], refused_again: str) -> None:
+        """Call what DynamoDB refuses the second time, with the code of that refusal."""
+        try:
+            self._call(action, request)
+        except ConfigurationError as error:
+            told = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
+            # botocore sends a request again whose answer was lost: it had arrived, and did what it should.
+            sent_again = told.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+            if not (sent_again and told["Error"]["Code"] == refused_again):
+                raise
 
     def _call(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         try:
