@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-long test-busy test-matrix mutants lint docs bench bench-files bench-rows bench-writes
+.PHONY: help demo test test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-writes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,13 @@ lint: .venv/ready ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+audit: .venv/ready ## what CI installs as CycloneDX (build/sbom.json), and known vulnerabilities of it
+	python3 -m venv .venv/audit
+	.venv/audit/bin/pip install --quiet 'cyclonedx-bom >= 7, < 8' 'pip-audit >= 2.9, < 3'
+	@mkdir -p build
+	.venv/audit/bin/cyclonedx-py requirements .ci/constraints.txt --output-file build/sbom.json
+	.venv/audit/bin/pip-audit --requirement .ci/constraints.txt --require-hashes --disable-pip --strict
+
 docs: .venv/ready ## the documentation, as build/docs/index.html
 	$(BIN)/python -m sphinx -W -q -b html docs build/docs
 
@@ -55,7 +62,8 @@ bench-writes: .venv/ready ## staging and publishing beside a bare write; half an
 
 # dlt has a Python of its own: its S3 client needs another botocore than boto3 does.
 .venv/bench: .venv/ready
-	$(BIN)/pip install --quiet --constraint .ci/constraints.txt --no-build-isolation --editable '.[bench]'
+	grep -oE '^[^ ]+==[^ ]+' .ci/constraints.txt >.venv/versions.txt
+	$(BIN)/pip install --quiet --constraint .venv/versions.txt --no-build-isolation --editable '.[bench]'
 	$(BIN)/python -m venv .venv/dlt
 	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1'
 	touch $@

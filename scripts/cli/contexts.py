@@ -37,9 +37,7 @@ def file_bookmark() -> Any:
     try:
         from scripts.helpers.files.bookmark import FileBookmark
     except ImportError as error:
-        raise ConfigurationError(
-            f"Looking at files needs {error.name}. Install it: pip install 'glue-watermarks[files]'."
-        ) from error
+        raise ConfigurationError(f"Looking at files needs {error.name}. Install it: pip install pyarrow.") from error
     return FileBookmark
 
 

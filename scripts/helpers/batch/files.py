@@ -147,7 +147,7 @@ class FilePlanning:
         """Return what is settled of a source, as `Batch.settled` does, and how far its bookmark reaches."""
         # Before any module of files is imported, which would end with an ImportError.
         if find_spec("pyarrow") is None:
-            raise SourceError(source, "files need pyarrow. Install it: pip install 'glue-watermarks[files]'.")
+            raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
         from scripts.helpers.listing.listing import Location
 
         self._batch.reads_files = True

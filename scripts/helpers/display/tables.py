@@ -134,7 +134,7 @@ def need_pandas() -> Any:
     """Import pandas; ConfigurationError where it is missing, which all else can do without."""
     # Looked for first: an ImportError out of pandas itself says that it is broken, and not that it is missing.
     if find_spec("pandas") is None:
-        raise ConfigurationError("to_pandas needs pandas. Install it: pip install 'glue-watermarks[notebook]'.")
+        raise ConfigurationError("to_pandas needs pandas. Install it: pip install pandas.")
     import pandas
 
     return pandas

@@ -280,7 +280,7 @@ class SparkSubmit:
         if home is None or not Path(home, "bin", "spark-submit").exists():
             raise ConfigurationError(
                 f"There is no spark-submit {'under ' + repr(home) if home else 'here'}. Set SPARK_HOME, or install it: "
-                "pip install 'glue-watermarks[spark]'."
+                "pip install pyspark."
             )
         return str(Path(home, "bin", "spark-submit"))
 

@@ -249,7 +249,7 @@ def _list_store(source: str, scheme: str, bucket: str, base: str, folder: str) -
         from obstore.exceptions import BaseError
         from obstore.store import from_url
     except ImportError as error:
-        raise SourceError(source, "it needs obstore. Install it: pip install 'glue-watermarks[fast]'.") from error
+        raise SourceError(source, "it needs obstore. Install it: pip install obstore.") from error
     pages: list[list[Any]] = []
     try:
         pages.extend(obstore.list(from_url(f"{scheme}://{bucket}/"), prefix=base + folder or None))

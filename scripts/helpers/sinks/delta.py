@@ -69,7 +69,7 @@ SPARK_REMEDY = (
     "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; see Delta's releases for others) and "
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension; on Glue with --datalake-formats delta."
 )
-ARROW_REMEDY = "Install it: pip install 'glue-watermarks[delta]'; or write a DataFrame of Spark."
+ARROW_REMEDY = "Install it: pip install deltalake pyarrow; or write a DataFrame of Spark."
 
 
 class DeltaSink:

@@ -75,7 +75,7 @@ FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
 """What Iceberg says of a merge into a table that others have written to meanwhile."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-ARROW_REMEDY = "Install it: pip install 'glue-watermarks[iceberg]'; or write a DataFrame of Spark."
+ARROW_REMEDY = "Install it: pip install pyiceberg pyarrow; or write a DataFrame of Spark."
 
 
 class IcebergSink:
