@@ -26,6 +26,7 @@ from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.watermarks import Watermarks
+from tests.support import table_formats
 from tests.support.blocked_packages import run_without
 from tests.support.steps import KilledError
 
@@ -376,6 +377,31 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
 
     assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
     assert "retraction_left" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["spark.wap.id", "spark.wap.branch"])
+def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(spark_with_tables: Any, name: str) -> None:
+    table = Table(f"lake.raw.t{abs(hash(name))}", spark_with_tables.newSession())
+    for key, value in table_formats.catalog_conf(
+        spark_with_tables.conf.get("spark.sql.catalog.lake.warehouse")
+    ).items():
+        table.spark.conf.set(key, value)
+    table.spark.sql(
+        f"CREATE TABLE {table.name} (id bigint, kind string, batch_id string) USING iceberg "
+        "TBLPROPERTIES ('write.wap.enabled' = 'TRUE')"
+    )
+    sink = table.sink(batch_column="batch_id")
+    output = sink.stage(BatchId(JOB, "e1", 1), 7, table.frame([1]))
+    sink.publish(output)
+    table.spark.conf.set(name, "audit")
+
+    with pytest.raises(TargetError, match=f"Unset {name}"):
+        sink.stage(BatchId(JOB, "e1", 2), 7, table.frame([2]))
+    with pytest.raises(TargetError, match=f"Unset {name}"):
+        sink.retract(Retraction("iceberg", table.name, "", output.job, "e1", 1, 1, SINCE, "batch_id"))
+
+    table.spark.conf.unset(name)
+    assert (table.seen, table.staged) == ([1], [])
 
 
 def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:

@@ -373,6 +373,23 @@ def test_branch_of_a_dead_publisher_is_dropped_when_the_batch_is_swept(
     assert table.rows == [(1, 1, "a")]
 
 
+def test_batch_is_merged_later_when_spark_puts_its_rows_aside(spark_with_tables: Any) -> None:
+    table = Table(spark_with_tables, "newest")
+    output = table.stage([Event(1, 1, "a")])
+    table.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    table.spark.conf.set("spark.wap.id", "audit")
+    try:
+        with pytest.raises(TargetError, match=r"Unset spark\.wap\.id"):
+            table.sink.publish(output)
+    finally:
+        table.spark.conf.unset("spark.wap.id")
+    before = table.rows
+
+    table.sink.publish(output)
+
+    assert (before, table.rows) == ([], [(1, 1, "a")])
+
+
 def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:
     table = Table(catalog, "newest")
     for word, at in (("a", 1), ("b", 2)):

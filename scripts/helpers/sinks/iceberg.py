@@ -476,6 +476,7 @@ class _SparkEngine:
             writer = empty.writeTo(self._quoted).using("iceberg")
             made_if_missing(writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer)
             table = self._table()
+        self._check_not_put_aside(table)
         schema = self._spark.table(self._quoted).schema
         required = [field.name for field in schema.fields if not field.nullable]
         fields = table.spec().fields()
@@ -648,6 +649,7 @@ class _SparkEngine:
     def delete(self, retraction: Retraction) -> int:
         from pyspark.sql import functions as F  # noqa: N812
 
+        self._check_not_put_aside(self._table())
         self._spark.sql(f"REFRESH TABLE {self._quoted}")
         rows = self._spark.table(self._quoted)
         column = retraction.batch_column
@@ -666,6 +668,21 @@ class _SparkEngine:
     def may_pass(self, error: Exception) -> bool:
         passing = ("CommitFailedException", "CommitStateUnknownException", *CONFLICTS)
         return isinstance(error, MovedError) or is_of_java(error, *passing)
+
+    def _check_not_put_aside(self, table: Any) -> None:
+        """Raise TargetError where Spark would put rows aside for an audit, and not where it is told.
+
+        With an id of the session they would be in a snapshot of no branch, and nothing would tell that they are gone.
+        """
+        if str(table.properties().get("write.wap.enabled")).lower() != "true":
+            return
+        for name in ("spark.wap.id", "spark.wap.branch"):
+            if self._spark.conf.get(name, None) is not None:
+                raise TargetError(
+                    self._target,
+                    f"the session has {name}, and the table write.wap.enabled, so Spark puts rows aside that would "
+                    f"count as written. Unset {name}: rows are staged, and seen after the commit, anyway.",
+                )
 
     def _drop(self, branch: str) -> None:
         if branch not in self._refs():

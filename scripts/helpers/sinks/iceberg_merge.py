@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.sinks.java_errors import is_of_java
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -126,16 +127,12 @@ class SparkMerge:
         distinct = SPARK_FRAMES.distinct(events, common.rules)
         self._tables.make(memory, distinct.select(*map(quote, common.named)))
         if SPARK_FRAMES.has_deletes(distinct):
-            self._merge(quoted(memory), distinct, common.remembering())
-        start = self._head(branch)
+            self._merge(memory, "main", distinct, common.remembering())
         remembered = self._load(memory).currentSnapshot()
         # Both by their snapshots: Spark reads a source twice, to find files and to merge.
-        self._tables.pins = {self._target: start, memory: remembered and remembered.snapshotId()}
+        self._tables.pins = {self._target: self._head(branch), memory: remembered and remembered.snapshotId()}
         columns = [name for name in events.columns if name != DELETED]
-        self._merge(f"{quoted(self._target)}.`branch_{branch}`", common.source(distinct), common.step(columns))
-        if self._head(branch) == start:
-            # Others have to see that somebody came between. Iceberg 1.10 adds a snapshot by itself, even an empty one.
-            self._load(self._target).newFastAppend().toBranch(branch).commit()
+        self._merge(self._target, branch, common.source(distinct), common.step(columns))
 
     def _take_over(self, branch: str, looked: Any, record: Mapping[str, str], is_done: Callable[[Any], bool]) -> None:
         """Make the branch's snapshot that of `main`, and record the batch, in one commit."""
@@ -152,7 +149,8 @@ class SparkMerge:
         changed = java.org.apache.iceberg.TableMetadata.buildFrom(base).setRef("main", made.build()).removeRef(branch)
         operations.commit(base, changed.setProperties(dict(record)).build())
 
-    def _merge(self, table: str, source: DataFrame, step: Step) -> None:
+    def _merge(self, table: str, branch: str, source: DataFrame, step: Step) -> None:
+        start = self._head(branch, table)
         view = f"glue_watermarks_{new_token()[:8]}"
         source.createOrReplaceTempView(view)
         clauses = [f"WHEN MATCHED AND {step.delete_when} THEN DELETE"] if step.delete_when is not None else []
@@ -162,12 +160,20 @@ class SparkMerge:
         names, values = ", ".join(step.inserts), ", ".join(step.inserts.values())
         clauses.append(f"WHEN NOT MATCHED AND {step.insert_when} THEN INSERT ({names}) VALUES ({values})")
         try:
-            self._spark.sql(f"MERGE INTO {table} AS t USING {view} AS s ON {step.on} {' '.join(clauses)}")
+            into = quoted(table) if branch == "main" else f"{quoted(table)}.`branch_{branch}`"
+            self._spark.sql(f"MERGE INTO {into} AS t USING {view} AS s ON {step.on} {' '.join(clauses)}")
         finally:
             self._spark.catalog.dropTempView(view)
+        # Iceberg adds a snapshot also for a merge that changes nothing: without one the rows are somewhere else.
+        if self._head(branch, table) == start:
+            raise TargetError(
+                self._target,
+                f"Spark added no snapshot to branch {branch!r} of {table!r}, as it puts rows aside where the session "
+                "has spark.wap.id and the table write.wap.enabled. Unset spark.wap.id. Publishing again is safe.",
+            )
 
-    def _head(self, branch: str) -> int | None:
-        reference = self._load(self._target).refs().get(branch)
+    def _head(self, branch: str, table: str = "") -> int | None:
+        reference = self._load(table or self._target).refs().get(branch)
         return None if reference is None else int(reference.snapshotId())
 
 
