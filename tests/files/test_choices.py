@@ -9,6 +9,7 @@ import boto3
 import pytest
 
 from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, ModifiedObjectError, SourceError
+from scripts.helpers.files import choice
 from scripts.helpers.files.bookmark import FileBookmark
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, keys_of
 from tests.support.events import Told
@@ -480,3 +481,17 @@ def test_has_more_is_told_when_the_queue_has_more() -> None:
     delta = job.bookmark().new_among(Told(["a.csv"], has_more=True), NOON)
 
     assert delta.has_more
+
+
+def test_batch_is_refused_when_its_keys_are_more_than_an_array_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "MAX_KEY_BYTES", 10)
+    job, smaller = Job(), Job(max_files=2)
+    for one in (job, smaller):
+        one.bucket.put("a.csv", "b.csv", "c.csv")
+
+    with pytest.raises(SourceError) as caught:
+        job.take()
+
+    assert "a batch of 3 files has 15 bytes of keys, and one holds 10. Give max_files=" in str(caught.value)
+    assert job.state is None
+    assert [smaller.take(), smaller.take()] == [["a.csv", "b.csv"], ["c.csv"]]

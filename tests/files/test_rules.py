@@ -191,6 +191,31 @@ def test_batch_is_the_oldest_that_fits_when_there_are_limits(
     assert has_more is more
 
 
+@pytest.mark.parametrize(("max_files", "max_bytes"), [(3, None), (None, 3)])
+def test_batch_is_the_oldest_when_all_keys_are_more_than_an_array_holds(
+    max_files: int | None, max_bytes: int | None
+) -> None:
+    """The chunks share their memory, so that 2 GiB of keys take 64 MiB."""
+    count, chunks = 64, 33
+    keys = pa.array([f"{number:02}" + "k" * 2**20 for number in range(count)])
+    parts = [
+        pa.table(
+            {
+                "key": keys, "etag": ["e"] * count, "version_id": pa.nulls(count), "size": [1] * count,
+                "modified": [NOON - timedelta(seconds=chunk * count + number) for number in range(count)],
+                "storage_class": pa.nulls(count),
+            }
+        ).cast(LISTED)
+        for chunk in range(chunks)
+    ]  # fmt: skip
+
+    found, has_more = oldest_first(pa.concat_tables(parts), max_files, max_bytes)
+
+    assert count * chunks * 2**20 >= 2**31
+    assert [key[:2] for key in found.column("key").to_pylist()] == ["63", "62", "61"]
+    assert has_more
+
+
 def test_keys_decide_by_their_bytes_when_times_are_equal() -> None:
     rows = [row(key, 1, 0) for key in ("🎉", "\ue000", "b", "a")]
 

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
 """Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
 
+MAX_KEY_BYTES = 2**31 - 1
+"""Bytes of all keys of a batch. Arrow's arrays of text hold no more, and the ledger has one array of a batch's keys."""
+
 
 class Choice(NamedTuple):
     """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any."""
@@ -94,7 +97,9 @@ class BatchChooser:
         # Limits come last: what is left out for another reason must not use up the room of a batch.
         admitted = self.memory.admitted(readable, started)
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes)
-        rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered]).sort_by("key")
+        rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
+        self._check_size(rows)
+        rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
         return Choice(rows, left, gone.num_rows, has_more)
 
@@ -162,6 +167,16 @@ class BatchChooser:
         if archived.num_rows and self.options.on_archived == "error":
             raise ArchivedObjectError(str(self.location), archived.column("key")[:5].to_pylist(), archived.num_rows)
         return new.filter(pc.invert(mask)), archived
+
+    def _check_size(self, rows: pa.Table) -> None:
+        """Refuse more than a batch can hold."""
+        size = pc.sum(pc.binary_length(rows.column("key")), min_count=0).as_py()
+        if size > MAX_KEY_BYTES:
+            raise SourceError(
+                str(self.location),
+                f"a batch of {rows.num_rows} files has {size} bytes of keys, and one holds {MAX_KEY_BYTES}. Give "
+                "max_files=1_000_000 and run until has_more is false, or give each of several prefixes a context.",
+            )
 
     def _check_keys(self, new: pa.Table) -> None:
         """Refuse keys that Spark cannot read."""

@@ -235,16 +235,27 @@ def oldest_first(rows: pa.Table, max_files: int | None, max_bytes: int | None) -
     if max_files is None and max_bytes is None:
         return rows, False
     # The key decides between equal times, so that two runs over the same objects choose the same ones.
-    ordered = rows.sort_by([("modified", "ascending"), ("key", "ascending")]).combine_chunks()
-    count = ordered.num_rows
+    order = [("modified", "ascending"), ("key", "ascending")]
+    oldest = pc.sort_indices(rows, order)
+    count = rows.num_rows
     if max_files is not None:
         count = min(max_files, count)
     if max_bytes is not None and count:
-        sums = pc.cumulative_sum(ordered.column("size").combine_chunks())
+        sums = pc.cumulative_sum(rows.column("size").combine_chunks().take(oldest))
         fitting = int(pc.sum(pc.less_equal(sums, max_bytes)).as_py())
         # One at least: a file larger than the limit would otherwise stop the job for good.
         count = min(count, max(1, fitting))
-    return ordered.slice(0, count), count < ordered.num_rows
+    # Arrow filters chunk by chunk. To sort or take all rows it would put all keys into one array, which holds 2 GiB.
+    first = pc.is_in(_numbers(rows.num_rows), value_set=oldest.slice(0, count))
+    return rows.filter(first).sort_by(order).combine_chunks(), count < rows.num_rows
+
+
+def _numbers(count: int) -> pa.Array:
+    """Return the numbers of rows, of the type in which Arrow tells an order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.uint64()), count)), pa.scalar(1, pa.uint64()))
 
 
 def _check_glob(glob: str) -> None:
