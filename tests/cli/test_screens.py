@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pexpect
 import pytest
@@ -226,9 +226,10 @@ def test_page_is_served_until_interrupted_when_asked_for(world: Watermarks, endp
         # `make test &` has its tests, and so what they start, ignore Ctrl-C; a shell in a terminal does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    child.expect(r"http://127\.0\.0\.1:\d+/?")
+    child.expect(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+")
 
-    with urlopen(child.after) as answer:
+    # As a browser does: it keeps the cookie and is sent on.
+    with build_opener(HTTPCookieProcessor()).open(child.after) as answer:
         page = answer.read().decode()
     child.sendintr()
     child.expect(pexpect.EOF)

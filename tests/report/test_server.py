@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +17,7 @@ import pytest
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import serve
-from scripts.report.server import PageServer, make_server
+from scripts.report.server import Bounds, PageServer, make_server
 from tests.report.browser import TOOK, Page
 from tests.report.listed_histories import ListedHistories
 from tests.report.many import NOW, names_of
@@ -30,7 +33,8 @@ def server(world: World) -> Iterator[PageServer]:
 
 
 def running(made: PageServer) -> Iterator[PageServer]:
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+    # A test that fails leaves it running: then it must not keep the process from its end.
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield made
     made.shutdown()
@@ -41,10 +45,11 @@ def running(made: PageServer) -> Iterator[PageServer]:
 def ask(
     server: PageServer, path: str = "/", method: str = "GET", **headers: str
 ) -> tuple[int, http.client.HTTPMessage, str]:
-    """Send one request with exactly these headers beside Host."""
+    """Send one request with exactly these headers beside Host and the cookie that a browser has by then."""
     at = urlsplit(server.url)
     connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=PATIENCE)
-    given = {"Host": f"127.0.0.1:{at.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    given = {"Host": f"127.0.0.1:{at.port}", "Cookie": f"{server.cookie_name}={server.token}"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, headers=given)
     answer = connection.getresponse()
     found = answer.status, answer.headers, answer.read().decode()
@@ -89,8 +94,11 @@ def test_details_of_a_job_are_live_when_it_is_opened_in_the_browser(server: Page
 
     assert page.run("return document.getElementById('job-name').textContent") == MARKUP_JOB
     assert page.run("return document.querySelectorAll('#details img, #details script').length") == 0
-    asked = [urlsplit(url)._replace(query="").geturl() for url in page.requests() if not url.startswith("data:")]
-    assert asked == [server.url, f"{server.url}job"]
+    asked = [url for url in page.requests() if not url.startswith("data:")]
+    without_query = [urlsplit(url)._replace(query="").geturl() for url in asked]
+    # The first one brings the token, and is sent on to an address without it.
+    assert (asked[0], without_query) == (server.url, [server.origin, server.origin, f"{server.origin}job"])
+    assert page.run("return [location.href.includes('token'), document.cookie]") == [False, ""]
     assert page.complaints() == []
 
 
@@ -143,8 +151,194 @@ def test_answer_lets_nothing_else_in_when_it_is_sent(server: PageServer) -> None
 
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
-    assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
     assert "Access-Control-Allow-Origin" not in headers
+
+
+PROTECTING = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+HOST = b"Host: 127.0.0.1:%d\r\n"
+REQUESTS = {
+    "page-without-token": (b"GET / HTTP/1.1\r\n" + HOST + b"\r\n", 403),
+    "other-host": (b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
+    "no-host": (b"GET / HTTP/1.1\r\n\r\n", 403),
+    "other-method": (b"POST / HTTP/1.1\r\n" + HOST + b"\r\n", 501),
+    "no-request": (b"<script>alert(1)</script>\r\n\r\n", 400),
+    "one-word": (b"GARBAGE\r\n\r\n", 400),
+    "without-version": (b"GET /\r\n\r\n", 400),
+    "post-without-version": (b"POST /\r\n\r\n", 400),
+    "other-version": (b"GET / HTTP/9.9\r\n\r\n", 505),
+    "long-line": (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 431),
+    "many-headers": (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+    "long-headers": (b"GET / HTTP/1.1\r\n" + (b"A: " + b"b" * 10_000 + b"\r\n") * 7 + b"\r\n", 431),
+}
+"""Requests as they are sent, and what each is answered with."""
+
+
+def connect(server: PageServer) -> socket.socket:
+    at = urlsplit(server.origin)
+    return socket.create_connection((str(at.hostname), at.port or 80), timeout=PATIENCE)
+
+
+def answer_of(connection: socket.socket) -> tuple[int, http.client.HTTPMessage, bytes]:
+    """Read an answer; one without a status line and headers is an error."""
+    found = http.client.HTTPResponse(connection)
+    found.begin()
+    return found.status, found.headers, found.read()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_answer_protects_itself_and_repeats_nothing_when_a_request_is_refused(server: PageServer, name: str) -> None:
+    sent, expected = REQUESTS[name]
+
+    with connect(server) as connection:
+        # The answer may come, and the connection end, before the whole of a long request is sent.
+        with suppress(OSError):
+            connection.sendall(sent.replace(b"%d", b"%d" % server.server_address[1]))
+        status, headers, body = answer_of(connection)
+
+    assert status == expected
+    assert {header: headers[header] for header in PROTECTING} == PROTECTING
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert b"script" not in body and b"GARBAGE" not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/?token=", "/job?name=landing", "/nothing", "/job?name=landing&token={token}"])
+@pytest.mark.parametrize(
+    "cookie", ["", "{name}=", "{name}=wrong", "{name}={token}x", "{name}=\u00e9", "watermarks-1={token}", "; ;=;a"]
+)
+def test_nothing_is_shown_when_a_browser_was_not_let_in(server: PageServer, path: str, cookie: str) -> None:
+    given = {"name": server.cookie_name, "token": server.token}
+
+    status, _, text = ask(server, path.format(**given), Cookie=cookie.format(**given))
+
+    assert (status, text) == (403, "Open the URL with the token that `watermarks serve` printed.\n")
+
+
+@pytest.mark.parametrize("token", ["wrong", "", "{token}x", "%C3%A9"])
+def test_no_cookie_is_given_when_the_token_is_wrong(server: PageServer, token: str) -> None:
+    status, headers, _ = ask(server, f"/?token={token.format(token=server.token)}", Cookie="")
+
+    assert (status, headers["Set-Cookie"]) == (403, None)
+
+
+def test_browser_is_let_in_by_a_cookie_of_its_own_when_it_brings_the_token(
+    server: PageServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    at = urlsplit(server.url)
+
+    status, headers, _ = ask(server, f"{at.path}?{at.query}", Cookie="")
+    cookie, *attributes = headers["Set-Cookie"].split("; ")
+    shown = ask(server, Cookie=f"other=1; {cookie.partition('=')[0]}=old; {cookie}")
+
+    assert (status, headers["Location"], shown[0]) == (303, "./", 200)
+    assert attributes == ["HttpOnly", "SameSite=Strict", "Path=/"]
+    assert {header: headers[header] for header in PROTECTING} == PROTECTING
+    assert server.token is not None
+    assert len(server.token) >= 40
+    # Neither whoever reads the log nor whoever reads the page gets in by it.
+    assert "GET /?token=… HTTP/1.1" in caplog.text
+    assert server.token not in caplog.text + shown[2]
+
+
+def test_token_is_another_one_when_another_server_starts(world: World) -> None:
+    servers = [make_server(world.watermarks, port=0) for _ in range(2)]
+    for made in servers:
+        made.server_close()
+
+    assert servers[0].token != servers[1].token
+
+
+def test_page_is_shown_to_everybody_here_when_no_token_is_asked_for(world: World) -> None:
+    for server in running(make_server(world.watermarks, port=0, clock=lambda: world.now, token=False)):
+        assert server.url == server.origin
+        assert ask(server, Cookie="")[0] == 200
+        assert ask(server, "/?token=None", Cookie="")[0] == 200
+
+
+# --- how much one client may take ---------------------------------------------------------------------
+
+HALF = b"GET / HTTP/1.1\r\nHost: 127.0"
+
+
+def bounded(world: World, **bounds: Any) -> Iterator[PageServer]:
+    yield from running(make_server(world.watermarks, port=0, clock=lambda: world.now, bounds=Bounds(**bounds)))
+
+
+def has_ended(connection: socket.socket) -> bool:
+    """Wait until the server has ended a connection without an answer."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_threads_are_bounded_when_sixty_requests_are_sent_by_half(world: World) -> None:
+    for server in bounded(world, connections=4, request_seconds=PATIENCE):
+        before = threading.active_count()
+        with ExitStack() as stack:
+            connections = [stack.enter_context(connect(server)) for _ in range(60)]
+            for connection in connections:
+                with suppress(OSError):
+                    connection.sendall(HALF)
+            refused = [answer_of(connection) for connection in connections[4:]]
+            threads = threading.active_count() - before
+
+        assert threads == 4
+        assert {status for status, _, _ in refused} == {503}
+        assert {header: refused[0][1][header] for header in PROTECTING} == PROTECTING
+        # The places of those who went are free again.
+        assert comes_to_answer(server)
+
+
+def comes_to_answer(server: PageServer) -> bool:
+    """Ask until there is a place again."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if ask(server, "/job?name=landing")[0] == 200:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("drips", [False, True], ids=["silent", "byte-by-byte"])
+def test_connection_ends_when_its_request_does_not_come_in_time(world: World, drips: bool) -> None:
+    for server in bounded(world, connections=1, request_seconds=0.3):
+        with connect(server) as connection:
+            connection.sendall(HALF)
+            started = time.monotonic()
+            while drips and time.monotonic() < started + PATIENCE:
+                # Each byte comes soon enough; the whole does not.
+                connection.settimeout(0.05)
+                with suppress(TimeoutError):
+                    assert has_ended(connection)
+                    break
+                with suppress(OSError):
+                    connection.sendall(b"0")
+            connection.settimeout(PATIENCE)
+            assert has_ended(connection)
+            assert time.monotonic() - started < PATIENCE / 2
+        server.bounds = Bounds()
+
+        assert comes_to_answer(server)
+
+
+def test_connection_ends_when_its_answer_is_not_taken(world: World) -> None:
+    for server in bounded(world, connections=1, answer_seconds=0.3):
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+            connection.connect(server.server_address[:2])
+            port, cookie = server.server_address[1], f"{server.cookie_name}={server.token}"
+            connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\nCookie: {cookie}\r\n\r\n".encode())
+
+            assert comes_to_answer(server)
 
 
 def test_page_is_not_found_when_its_path_is_another(server: PageServer) -> None:
@@ -182,7 +376,7 @@ def test_serve_says_where_and_ends_when_it_is_interrupted(
 
     serve(world.watermarks, port=0)
 
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)\n", capsys.readouterr().out)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43} \(Ctrl-C ends it\)\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("values", [False, True])
