@@ -137,10 +137,16 @@ def test_run_is_the_same_when_written_and_read(state: str) -> None:
     assert RunRecord.from_item(run.to_item()) == run
 
 
+AFTER_A = {
+    "Predicate": {"Conditions": [{"JobName": "a", "State": "SUCCEEDED", "LogicalOperator": "EQUALS"}]},
+    "Actions": [{"JobName": "b"}],
+}
+
+
 def test_job_and_trigger_are_the_same_when_written_and_read() -> None:
     entries = tuple(Entry(f"jr_{number}", NOW) for number in range(1_500))
     job = JobRecord("parking", {"MaxRetries": 1, "CreatedOn": NOW}, entries[:2], entries, ("after",))
-    trigger = TriggerRecord("after", {"Actions": [{"JobName": "b"}]}, "CREATED")
+    trigger = TriggerRecord("after", AFTER_A, "CREATED")
 
     assert JobRecord.from_item(job.to_item()) == job
     assert JobRecord.from_item(JobRecord("gone").to_item()).definition is None
@@ -149,7 +155,7 @@ def test_job_and_trigger_are_the_same_when_written_and_read() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [a_run(), JobRecord("parking"), TriggerRecord("after", {}, "CREATED")],
+    [a_run(), JobRecord("parking"), TriggerRecord("after", AFTER_A, "CREATED")],
     ids=lambda record: type(record).__name__,
 )
 def test_item_is_refused_when_altered_or_of_a_later_format(record: Any) -> None:
@@ -159,6 +165,24 @@ def test_item_is_refused_when_altered_or_of_a_later_format(record: Any) -> None:
         type(record).from_item({name: value for name, value in item.items() if name != "tok"})
     with pytest.raises(NewerFormatError, match="format 2"):
         type(record).from_item(item | {"fmt": {"N": "2"}})
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {},
+        AFTER_A | {"Predicate": {}},
+        AFTER_A | {"Predicate": {"Conditions": [{"JobName": "a"}]}},
+        AFTER_A | {"Actions": [{}]},
+        AFTER_A | {"Actions": [{"JobName": 1}]},
+        AFTER_A | {"Actions": None},
+    ],
+)
+def test_trigger_is_refused_when_its_definition_lacks_what_a_look_needs(definition: dict[str, Any]) -> None:
+    item = TriggerRecord("after", definition, "CREATED").to_item()
+
+    with pytest.raises(CorruptItemError, match=r"not readable: (KeyError|TypeError)"):
+        TriggerRecord.from_item(item)
 
 
 def test_slots_are_given_out_in_order_when_runs_end() -> None:

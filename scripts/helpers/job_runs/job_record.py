@@ -177,12 +177,21 @@ class TriggerRecord:
             item,
             lambda item: cls(
                 name=item[items.HASH_KEY]["S"],
-                definition=values.decode(item["trigger"], item["types"])["definition"],
+                definition=_whole(values.decode(item["trigger"], item["types"])["definition"]),
                 state=item["state"]["S"],
                 created=item["created"]["S"],
                 token=item[items.TOKEN]["S"],
             ),
         )
+
+
+def _whole(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition of a trigger; KeyError or TypeError where it lacks what every look at it needs."""
+    named = [one["State"] for one in definition["Predicate"]["Conditions"]]
+    named += [one["JobName"] for one in (*definition["Predicate"]["Conditions"], *definition["Actions"])]
+    if not all(isinstance(name, str) for name in named):
+        raise TypeError("a name that is no text")
+    return definition
 
 
 def _to_list(entries: tuple[Entry, ...]) -> dict[str, Any]:
