@@ -214,6 +214,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["create-table"],
         ["set", VALUES, "n=3", *WHY],
         ["rewind", VALUES, "--to-version", "1", *WHY],
+        ["release", OPEN, *WHY],
         ["discard-plan", OPEN, *WHY],
         ["doctor", VALUES, "--repair", "--yes"],
         ["doctor", VALUES, "--after-restore", *WHY],
