@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY
 
 TERRAFORM_FOLDER = REPOSITORY / "terraform"
@@ -68,7 +69,7 @@ class Terraform:
             text=True,
         )
 
-    def finish(self, process: subprocess.Popen[str], timeout: float = 120) -> Outcome:
+    def finish(self, process: subprocess.Popen[str], timeout: float = PATIENCE) -> Outcome:
         try:
             text, _ = process.communicate(timeout=timeout)
         finally:

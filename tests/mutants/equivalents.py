@@ -16,6 +16,12 @@ class Equivalent(NamedTuple):
 
 EQUIVALENT = [
     Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "return int(self._table().properties.get(_property(output)[0]) or 0)",
+        "(-1)",
+        because="it is compared with versions, which begin at 1",
+    ),
+    Equivalent(
         "scripts/helpers/listing/ranges.py",
         "stuck: int = 0",
         "(-1)",
