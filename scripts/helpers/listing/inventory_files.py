@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.objects import LISTED
+from scripts.helpers.listing.orc_child import read_orc
 
 FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED = {"key": "Key", "size": "Size", "e_tag": "ETag", "last_modified_date": "LastModifiedDate"}
@@ -176,12 +177,8 @@ def _written_out(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _read_orc(file: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
-    from pyarrow import orc
-
-    opened = orc.ORCFile(pa.PythonFile(file, mode="r"))
-    wanted = columns_to_read(source, opened.schema.names)
-    for stripe in range(opened.nstripes):
-        yield opened.read_stripe(stripe, columns=wanted)
+    for batch in read_orc(file, (*NEEDED, *OPTIONAL), MAX_TEXT):
+        yield batch.select(columns_to_read(source, batch.schema.names))
 
 
 def _to_listed(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
