@@ -113,8 +113,8 @@ class RunInProgressError(WatermarkError):
         self.job_id, self.owner, self.lease_until = job_id, owner, lease_until
         super().__init__(
             f"Run {owner!r} works on job {job_id!r}; its lease ends at {lease_until.isoformat()}. "
-            "Start again after that, or under the same run id if this is a retry of that run. If it is dead, run "
-            f"`watermarks release {quote(job_id)} --why TEXT`."
+            "Start again after that, or under the same run id if this is a retry of that run. If it is dead: "
+            f"watermarks release {quote(job_id)} --why TEXT."
         )
 
 

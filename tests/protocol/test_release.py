@@ -59,7 +59,7 @@ class HeldJob(ModelJob):
 def test_next_run_replays_the_same_batch_at_once_when_a_dead_one_is_released() -> None:
     job = HeldJob()
     before = job.head
-    with pytest.raises(RunInProgressError, match="If it is dead, run `watermarks release parking --why TEXT`"):
+    with pytest.raises(RunInProgressError, match="If it is dead: watermarks release parking --why TEXT"):
         job.process().begin(JOB, "jr_next")
 
     after = job.release()
