@@ -262,7 +262,6 @@ SEARCHED: Sequence[Patch] = (
     already_by_version,
     next_recomputed,
     same_epoch,
-    reset_keeps_plan,
     release_makes_version,
     release_keeps_fence,
     types_lost,

@@ -84,6 +84,17 @@ def replace_after_death(world: World) -> None:
     world.model.check()
 
 
+def reset_with_an_open_plan(world: World) -> None:
+    """A person resets a job whose run has frozen a plan, and the next run begins."""
+    _whole_run(world, {"rows": 1, "files": 1})
+    handle = world.begin("a", world.new_run_id())
+    assert handle is not None
+    world.freeze(handle, {"rows": 1})
+    world.reset("b", None)
+    world.model.check()
+    _whole_run(world, {"rows": 1})
+
+
 def _whole_run(world: World, most: Mapping[str, int], trouble: Trouble | None = None) -> None:
     handle = world.begin("a", world.new_run_id(), take_over=True)
     assert handle is not None
@@ -110,6 +121,7 @@ SCENARIOS = (
     (mutants.eventual_query, begin_after_legacy_write, "overlooked"),
     (mutants.replaced_without_hold, replace_while_a_run_begins, "taken over"),
     (mutants.late_log_forgotten, replace_after_death, "I1"),
+    (mutants.reset_keeps_plan, reset_with_an_open_plan, "reset: State"),
 )
 
 
