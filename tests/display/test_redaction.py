@@ -7,7 +7,6 @@ import time
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from scripts.helpers.display.redaction import HIDDEN, PACKAGES, redact_logs, redacted
 
@@ -75,19 +74,18 @@ def test_long_body_takes_no_longer_than_its_length_when_it_is_logged(part: str) 
 
 
 def test_requests_and_answers_of_botocore_hold_no_key_when_everything_is_logged(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, mocked_aws: None
 ) -> None:
     caplog.set_level(logging.DEBUG, "botocore")
     redact_logs()
 
-    with mock_aws():
-        session = boto3.Session(
-            aws_access_key_id="AKIAIOSFODNN7EXAMPLE",
-            aws_secret_access_key="my-own-key",
-            aws_session_token="my-session/1+2==",
-            region_name="eu-west-1",
-        )
-        given = session.client("sts").get_session_token()["Credentials"]
+    session = boto3.Session(
+        aws_access_key_id="AKIAIOSFODNN7EXAMPLE",
+        aws_secret_access_key="my-own-key",
+        aws_session_token="my-session/1+2==",
+        region_name="eu-west-1",
+    )
+    given = session.client("sts").get_session_token()["Credentials"]
 
     assert "x-amz-security-token" in caplog.text.lower()
     assert "SecretAccessKey" in caplog.text

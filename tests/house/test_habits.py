@@ -57,3 +57,11 @@ def test_no_test_imports_another_test_when_files_are_read() -> None:
 
     found = {path: filter(unfit.match, names_imported(path)) for path in files_below(REPOSITORY / "tests")}
     assert [f"{path.relative_to(REPOSITORY)} -> {name}" for path, names in found.items() for name in names] == []
+
+
+def test_no_test_empties_what_others_have_when_it_mocks_aws() -> None:
+    """Moto's backends are one per process, those of the server too: `mocked_aws` leaves the tables of others alone."""
+    own = REPOSITORY / "tests" / "conftest.py"
+
+    found = {path: names_imported(path) for path in files_below(REPOSITORY / "tests") if path != own}
+    assert [str(path) for path, names in found.items() if "moto.mock_aws" in {name.rstrip(".") for name in names}] == []
