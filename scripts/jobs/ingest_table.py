@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
-OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending")
-"""Options that say where a live job reads; a slice has its bounds."""
+OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "take_over")
+"""Options that say where a live job reads, and whose lease it ends; a slice has bounds and a lease of its own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unfit += ["job_bookmark_option"] if not Mode.from_args(vars(arguments)).saves else []
     if unfit:
         options = ", ".join(map(_option, unfit))
-        parser.error(f"a backfill has its own bounds and always saves: leave out {options}")
+        parser.error(f"a backfill has bounds and a lease of its own, and always saves: leave out {options}")
     return session.run_job(fill, arguments, begin_slice)
 
 

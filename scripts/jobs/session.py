@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import PREFIX, Mode, ModeName
 from scripts.helpers.display.redaction import redact_logs
-from scripts.helpers.errors import InvalidValueError, JobArgumentError, WatermarkError
+from scripts.helpers.errors import InvalidValueError, JobArgumentError, StaleError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue_api.runs import on_glue
@@ -75,6 +75,12 @@ def parser(description: str) -> argparse.ArgumentParser:
         help="how long other runs stay away after this one has died; renewed while it runs (default: %(default)s)",
     )
     made.add_argument(
+        "--take-over",
+        metavar="RUN_ID",
+        help="end the lease of this run first, because you know that it is dead, and finish its plan. If another run "
+        "has the job, nothing ends (see: watermarks release)",
+    )
+    made.add_argument(
         "--spark-conf",
         type=json_map,
         default={},
@@ -114,9 +120,11 @@ def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse
     if arguments.job_bookmark_option is None and arguments.continuation_option is not None:
         arguments.job_bookmark_option = OLD_SPELLINGS[arguments.continuation_option]
     try:
-        Mode.from_args(vars(arguments))
+        mode = Mode.from_args(vars(arguments))
     except (JobArgumentError, InvalidValueError) as error:
         made.error(str(error))
+    if arguments.take_over and not mode.saves:
+        made.error("a job that saves nothing takes no lease: leave out --take-over, or --job-bookmark-option")
     return arguments
 
 
@@ -198,12 +206,30 @@ def run_job(
     try:
         watermarks = Watermarks(arguments.table)
         with stoppable():
+            if arguments.take_over:
+                _take_over(begin_job(arguments, watermarks).job_id, watermarks, arguments.take_over)
             while has_more:
                 has_more = _run_batch(work, arguments, watermarks, begin)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
         return exit_code(error)
     return OK
+
+
+def _take_over(job_id: str, watermarks: Watermarks, dead_run: str) -> None:
+    """End the lease of the run that is known to be dead, and of no other: what begins next finishes its plan.
+
+    The run is named, so that an argument that stays in a schedule takes the job from no later run that lives.
+    """
+    if watermarks.latest(job_id).claim is None:
+        logger.warning("event=nothing_to_take_over job=%s run=%s: no run has the job", job_id, dead_run)
+        return
+    try:
+        watermarks.release(job_id, run_id=dead_run, why="the job was started with --take-over")
+    except StaleError as error:
+        # The beginning decides: it lets in an automatic retry of this very run, which had taken the job over, and
+        # refuses all others with the exit code that says when to try again.
+        logger.warning("event=not_taken_over job=%s run=%s: %s", job_id, dead_run, error)
 
 
 def _run_batch(

@@ -18,6 +18,7 @@ import boto3
 import pytest
 
 from scripts.demo.local_s3 import find_jars, spark_conf
+from scripts.helpers.errors import FencedError
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import exit_codes, ingest_files, ingest_table
@@ -229,6 +230,8 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
         (["--source", "s3a://no-such-bucket-anywhere/x/"], exit_codes.BAD_DATA, "NoSuchBucket"),
         (["--source", "s3a://bucket/no-slash"], exit_codes.BAD_DATA, "ends with a slash"),
         (["--lease-seconds", "0"], 2, "whole number above 0"),
+        (["--take-over", "jr_1"], exit_codes.FAILED, "holds nothing for job 'parking'"),
+        (["--take-over", "jr_1", "--job-bookmark-option", "job-bookmark-pause"], 2, "leave out --take-over, or"),
         (["--reader-options", "header"], 2, "not a JSON map"),
         (["--formt", "csv"], 2, "--formt"),
         (["--job-bookmark-option", "bogus"], 2, "invalid choice: 'bogus'"),
@@ -313,6 +316,62 @@ def test_lease_option_decides_how_long_others_stay_away_when_given(
 
     assert refused.returncode == exit_codes.TRY_LATER
     assert "jr_other" in refused.stderr
+
+
+def test_plan_of_a_dead_run_is_finished_when_the_command_takes_its_job_over(
+    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, s3: Any, bucket: str
+) -> None:
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    dead = live.begin("parking", "jr_dead")
+
+    batches = run_here(ingest_files.main, "--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead")
+
+    assert [batch["version"] for batch in batches] == [1]
+    with pytest.raises(FencedError):
+        dead.check()
+    (entry,) = live.history("parking")
+    assert entry.change.run_id == "jr_next"
+    (told,) = entry.change.releases
+    assert (told.run_id, told.why) == ("jr_dead", "the job was started with --take-over")
+
+
+@pytest.mark.parametrize("owner", ["jr_lives", "jr_next"])
+def test_no_other_run_is_fenced_when_the_one_to_take_over_from_has_the_job_no_more(
+    run_here: Callable[..., list[dict[str, Any]]],
+    arguments: list[str],
+    caplog: pytest.LogCaptureFixture,
+    live: Watermarks,
+    s3: Any,
+    bucket: str,
+    owner: str,
+) -> None:
+    """A retry of the run that took it over enters, as always; a run that lives is left alone."""
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    run = live.begin("parking", owner)
+    options = ["--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead"]
+
+    if owner == "jr_next":
+        assert [batch["attempt"] for batch in run_here(ingest_files.main, *options)] == [2]
+    else:
+        assert ingest_files.main([*arguments, *options]) == exit_codes.TRY_LATER
+        assert "event=not_taken_over job=parking run=jr_dead: Run 'jr_lives' has job" in caplog.text
+        run.check()
+
+
+def test_command_says_so_when_there_is_nothing_to_take_over(
+    run_here: Callable[..., list[dict[str, Any]]],
+    live: Watermarks,
+    s3: Any,
+    bucket: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    live.begin("parking", "jr_dead").abort()
+
+    run_here(ingest_files.main, "--schema", SCHEMA, "--take-over", "jr_dead")
+
+    assert "event=nothing_to_take_over job=parking run=jr_dead: no run has the job" in caplog.text
+    assert live.latest("parking").version == 1
 
 
 def test_batches_go_on_until_nothing_is_left_when_a_batch_is_limited(
