@@ -33,6 +33,8 @@ from tests.support.buckets import SOURCE, Bucket, Job, keys_of
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
 """As documented for Spark, Athena and DuckDB."""
 
+ROW = {"etag": "e", "version_id": None, "size": 1, "modified": None, "status": "taken", "version": 1, "run_id": "r"}
+
 
 class Files:
     """A folder of a ledger, on S3 or local, past the package."""
@@ -155,6 +157,17 @@ def test_ledger_moves_to_files_when_ledger_uri_is_given_later(make_job: Callable
     taken, again = job.take(), job.take()
 
     assert (taken, again) == (["new.csv"], [])
+
+
+def test_rows_of_both_are_in_one_segment_when_they_are_read_to_be_merged(tmp_path: Path) -> None:
+    """As on Spark, where executors wrote the new segment and the driver has none of its rows."""
+    files = SegmentFiles(f"{tmp_path}/ledger/")
+    old, new = ([row | {"key": key} for key in keys] for row in [ROW] for keys in (["a", "c"], ["b", "c"]))
+    first, second = (ledger.segment_of([files.put(pa.Table.from_pylist(rows, LEDGER))]) for rows in (old, new))
+
+    (together,) = ledger.FileLedger("s3://bucket/", [first], files).appended(second)
+
+    assert ledger.FileLedger("s3://bucket/", [], files).read(together).column("key").to_pylist() == ["a", "b", "c"]
 
 
 # --- readable by others --------------------------------------------------------------------------------------------

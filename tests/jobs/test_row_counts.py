@@ -88,6 +88,22 @@ def test_ends_are_exact_when_the_cursor_is_of_any_type(runs: CountedRuns, kind: 
     assert type(found["minimum"]) is type(value)
 
 
+def test_ends_are_left_out_when_no_row_has_a_cursor(runs: CountedRuns) -> None:
+    source = runs.spark.sql("SELECT CAST(NULL AS bigint) AS id")
+
+    found = runs.act(source, lambda rows: rows.collect(), nulls="include", sink="merge")["contexts"]["repairs"]
+
+    assert found == {"rows": 1}
+
+
+def test_end_is_left_out_when_its_text_is_long(runs: CountedRuns) -> None:
+    source = runs.spark.sql(f"SELECT id FROM VALUES ('{'k' * 128}'), ('{'l' * 129}') AS source (id)")
+
+    found = runs.write(source, strings=True)["contexts"]["repairs"]
+
+    assert found == {"rows": 2, "minimum": "k" * 128}
+
+
 def test_instants_an_hour_apart_stay_apart_when_the_session_is_in_the_hour_that_comes_twice(runs: CountedRuns) -> None:
     source = runs.spark.sql(
         "SELECT CAST(text AS timestamp) AS at "
