@@ -251,6 +251,11 @@ class IncrementalJob:
         return self._begun.batch.run
 
     @property
+    def has_more(self) -> bool:
+        """Whether `max_rows` of a source left rows for the next batch; of files see `FileDelta.has_more`."""
+        return self._begun.batch.has_more
+
+    @property
     def batch_id(self) -> BatchId:
         """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
         return self._begun.batch.batch_id
@@ -299,7 +304,7 @@ class IncrementalJob:
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
         **options
             `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
-            `sink`, `behind`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
+            `sink`, `behind`, `max_rows`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
             options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
             `settled` for a range of runs.
         """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
-OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "take_over")
+OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over")
 """Options that say where a live job reads, and whose lease it ends; a slice has bounds and a lease of its own."""
 
 
@@ -71,6 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="VALUE",
         help="where a first run starts, itself taken: a value of the first cursor column, times as in "
         "2026-01-31T10:00:00+00:00",
+    )
+    parser.add_argument(
+        "--max-rows",
+        type=session.positive,
+        metavar="N",
+        help="most rows of a batch; the job goes on until none is left",
     )
     parser.add_argument("--high", metavar="VALUE", help="where this batch ends, itself not taken; without any delay")
     parser.add_argument(
@@ -140,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
-    """Read the rows past the watermark and write them under the batch id; nothing is left then."""
+    """Read the rows past the watermark and write them under the batch id; tell whether rows are left."""
     spark = session.make_session(job.job_id, arguments.spark_conf)
     source = source_of(spark, arguments)
     lookback = timedelta(seconds=arguments.lookback_seconds)
@@ -156,9 +162,10 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         descending=arguments.descending,
         strings=arguments.strings,
         sink=arguments.sink,
+        max_rows=arguments.max_rows,
     )
     job.write(rows, arguments.target)
-    return False
+    return job.has_more
 
 
 def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options: Any) -> Backfill:

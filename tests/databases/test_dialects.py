@@ -106,6 +106,12 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     ]  # fmt: skip
     assert [column.alias for column in clock.expressions] == ["now", "nulls"]
     assert few.find(exp.Count) is not None
+    # A row behind others is what follows them in an order, and one row.
+    at = parsed(database, database.row_at(10, "SELECT 1 AS one FROM t ORDER BY id"))
+    assert at.args["offset"].expression.this == "10"
+    assert at.find(exp.Limit, exp.Fetch) is not None
+    if database.writers(parts):
+        assert parsed(database, database.writers(parts)).named_selects == ["writer"]
     assert "park'ing" not in database.catalogue(parts) + database.identity(parts)
 
 

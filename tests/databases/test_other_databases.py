@@ -11,6 +11,7 @@ import pytest
 
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows.window import RowWindow
 from tests.support.row_windows import plan, taken
 
 BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])
@@ -245,3 +246,28 @@ def test_zero_date_is_not_in_the_window_when_the_cursor_is_compound(jdbc: Any, m
     source = table_of(jdbc, maria, name)
 
     assert taken(source, plan(source, columns, nulls="exclude")) == [1]
+
+
+# --- batches -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+@pytest.mark.parametrize("cursor", ["id", ["a", "id"], "s"], ids=str)
+def test_rows_are_taken_once_when_batches_are_limited(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, cursor: Any
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int NOT NULL, a int NOT NULL, s varchar(20) NOT NULL")
+    values = ", ".join(f"({number}, {number // 4}, 'k{number // 3:03}')" for number in range(20))
+    server.sql(f"INSERT INTO {name} VALUES {values}")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+    batches: list[list[int]] = []
+    window: RowWindow | None = None
+    while window is None or window.has_more:
+        window = plan(source, cursor, window, strings=True, max_rows=7)
+        batches.append(taken(source, window))
+
+    # Three rows have one text, so a batch of seven ends after six.
+    size = 6 if cursor == "s" else 7
+    assert batches == [list(range(20))[start : start + size] for start in range(0, 20, size)]

@@ -194,6 +194,18 @@ def test_ingest_table_takes_each_row_once_when_rows_are_added(
     assert sorted(row["id"] for row in spark.read.parquet(f"s3a://{bucket}/raw/").collect()) == list(range(7))
 
 
+def test_ingest_table_goes_on_until_no_row_is_left_when_batches_are_limited(
+    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, bucket: str, spark: Any
+) -> None:
+    spark.range(5).write.parquet(f"s3a://{bucket}/landing/")
+
+    batches = run_here(ingest_table.main, "--cursor-column", "id", "--max-rows", "2")
+
+    assert [batch["rows_written"] for batch in batches] == [2, 2, 1]
+    assert sorted(row["id"] for row in spark.read.parquet(f"s3a://{bucket}/raw/").collect()) == list(range(5))
+    assert live.latest("parking").version == 3
+
+
 def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
     environment: dict[str, str], arguments: list[str], s3: Any, bucket: str, wheel: Path, tmp_path: Path
 ) -> None:

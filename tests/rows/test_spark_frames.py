@@ -408,3 +408,29 @@ def test_repeated_hour_is_read_right_when_zones_differ(
         (datetime(2026, 10, 25, hour, 30, 0, 1, tzinfo=timezone.utc),) for hour in (0, 1, 2)
     ]
     assert [ids(df, window) for window in windows] == [[1], [2], [3]]
+
+
+# --- batches -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_are_taken_once_when_batches_are_limited(spark: Any, descending: bool) -> None:
+    df = table(spark, "id, a", *(f"{number}, {number // 4}" for number in range(10)))
+    batches: list[list[int]] = []
+    window: RowWindow | None = None
+    while window is None or window.has_more:
+        window = plan(df, ["a", "id"], window, max_rows=4, descending=descending)
+        batches.append(ids(df, window))
+
+    rising = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert batches == ([[6, 7, 8, 9], [2, 3, 4, 5], [0, 1]] if descending else rising)
+
+
+def test_instants_are_exact_when_a_batch_ends_at_one(spark: Any) -> None:
+    stamps = [f"TIMESTAMP '2025-10-26T00:30:0{number}.00000{number}Z', {number}" for number in range(1, 4)]
+    df = table(spark, "at, id", *stamps)
+
+    window = plan(df, ["at"], max_rows=2)
+
+    assert window.high == (datetime(2025, 10, 26, 0, 30, 3, 3, timezone.utc),)
+    assert ids(df, window) == [1, 2]

@@ -205,6 +205,8 @@ class MariaServer(Server):
         self.start([str(self.binaries()), *common, *options], self._is_up)
         self.sql("CREATE DATABASE shop", database="")
         self.sql("CREATE USER reader@'%' IDENTIFIED BY 'not-a-secret'", "GRANT SELECT ON shop.* TO reader@'%'")
+        # To see which transactions are open.
+        self.sql("GRANT PROCESS ON *.* TO reader@'%'")
 
     def _client(self, database: str) -> list[str]:
         return [

@@ -79,6 +79,10 @@ class ListedRows:
         whole = [row for row in self.listed if None not in row]
         return (min if descending else max)(whole, default=None)
 
+    def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
+        rows = sorted(self.rows(window), reverse=window.descending)
+        return rows[position] if len(rows) > position else None
+
     def rows(self, window: RowWindow) -> list[tuple[Any, ...]]:
         return self._where(window.predicate(SQL), self.listed)
 

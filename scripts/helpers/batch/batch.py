@@ -66,6 +66,7 @@ class Batch:
         self.contexts: dict[str, Mapping[str, Any]] = {}
         self.counts = RowCounts()
         self.reads_files = False
+        self.has_more = False
         self.file_sources: list[str] = []
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[Reader] = []

@@ -61,6 +61,7 @@ class RowPlanning:
             window = RowWindow.from_plan(settled, names, request.context)
             chosen.check_replay(window)
             check_same_plan(settled, rows, batch.run.job_id)
+        batch.has_more |= window.has_more
         if not context:
             return rows.rows(window)
         planned: Mapping[str, Any]
@@ -72,10 +73,10 @@ class RowPlanning:
             planned = settled
             batch.add(context, planned, None)
         logger.info(
-            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s replay=%s lookback=%s nulls=%s "
-            "descending=%s %s",
-            batch.run.job_id, context, ",".join(names), before is None, window.is_empty, batch.run.replay,
-            window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
+            "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s has_more=%s replay=%s "
+            "lookback=%s nulls=%s descending=%s %s",
+            batch.run.job_id, context, ",".join(names), before is None, window.is_empty, window.has_more,
+            batch.run.replay, window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
         )  # fmt: skip
         found = rows.rows(window)
         if isinstance(rows, PandasRows):

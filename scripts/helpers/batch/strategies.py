@@ -295,7 +295,13 @@ class Disabled(Strategy):
         return cls(_unsaved(UnsavedRun(given.watermarks, given.job_id, given.run_id, given.mode)))
 
     def window(self, request: RowRequest) -> RowWindow:
-        """Return the window of all rows."""
+        """Return the window of all rows. Warn if they were to be fewer."""
+        if request.chosen.max_rows is not None:
+            logger.warning(
+                "event=limit_without_effect job=%s source=%s: max_rows has none where everything is read and nothing "
+                "is saved that the next run could go on from",
+                self.run.job_id, request.rows.name,
+            )  # fmt: skip
         return whole_window(request.rows, request.names, request.chosen.strings)
 
     def reach(self, context: str) -> Reach:

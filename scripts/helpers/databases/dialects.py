@@ -23,6 +23,9 @@ CATALOGUE = NAME, TYPE, INDEXED, NULLABLE = "column_name", "declared", "indexed"
 IDENTITY = DATABASE, SCHEMA, TABLE, OID = "database_name", "schema_name", "table_name", "table_oid"
 """Columns of an identity query."""
 
+WRITER = "writer"
+"""Column of a query for writers."""
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -102,6 +105,8 @@ class Database(Dialect):
     """Query for what tells this cluster of servers from others, if there is one; a user may not be allowed to ask."""
     system_columns: Mapping[str, TableColumn] = MappingProxyType({})
     """Columns that every table has and neither its catalogue nor ``*`` shows."""
+    writers_late = timedelta(0)
+    """How long a transaction that has a number may not be on the list of `writers` yet."""
 
     def cuts_by(self, column: CursorColumn) -> bool:
         """Tell whether a large window may be cut by a column: texts have no middle."""
@@ -188,9 +193,20 @@ class Database(Dialect):
         """
         raise NotImplementedError
 
+    def writers(self, parts: Sequence[str]) -> str:
+        """Return the query for the open transactions that may hold numbers of a table, by names that are used once.
+
+        A name of NULL says that the server cannot tell for this table. Empty where no such query is known.
+        """
+        return ""
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {predicate} LIMIT {limit}) few"
+
+    def row_at(self, position: int, ordered: str) -> str:
+        """Return what of an ordered query is one row, counted from 0."""
+        return f"{ordered} LIMIT 1 OFFSET {position}"
 
     def as_row(self, **expressions: str) -> str:
         """Return a query of one row of named expressions."""
@@ -280,6 +296,42 @@ class PostgreSQL(Database):
             f" WHERE r.oid = to_regclass({self.text(self.table(parts))})"
         )
 
+    def writers(self, parts: Sequence[str]) -> str:
+        """Return the query for the transactions that hold what an INSERT locks: the table, or a sequence of it.
+
+        `nextval` locks its sequence until the transaction ends, so also who has a number and no row yet is among them.
+        NULL where that says nothing: on a replica, whose locks are its own; for what is no table; and where sessions
+        take numbers of a sequence in advance (CACHE) and use them in a later transaction.
+        """
+        table = f"to_regclass({self.text(self.table(parts))})"
+        family = (
+            f"family (oid) AS (SELECT CAST({table} AS oid) UNION"
+            " SELECT i.inhrelid FROM pg_inherits i JOIN family f ON i.inhparent = f.oid)"
+        )
+        # Those that a column owns (serial, identity), and those that a default calls.
+        owned = (
+            "SELECT d.objid AS oid FROM pg_depend d JOIN family f ON d.refobjid = f.oid"
+            " WHERE d.classid = CAST('pg_class' AS regclass) AND d.refclassid = CAST('pg_class' AS regclass)"
+        )
+        called = (
+            "SELECT d.refobjid FROM pg_attrdef a JOIN family f ON a.adrelid = f.oid"
+            " JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass) AND d.objid = a.oid"
+            " WHERE d.refclassid = CAST('pg_class' AS regclass)"
+        )
+        numbers = (
+            f"numbers (oid) AS (SELECT s.seqrelid FROM pg_sequence s WHERE s.seqrelid IN ({owned} UNION {called}))"
+        )
+        cached = "EXISTS (SELECT 1 FROM pg_sequence s JOIN numbers n ON n.oid = s.seqrelid WHERE s.seqcache > 1)"
+        is_table = f"EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {table} AND r.relkind IN ('r', 'p'))"
+        return (
+            f"WITH RECURSIVE {family}, {numbers}"
+            f" SELECT CAST(l.virtualtransaction AS text) AS {WRITER} FROM pg_locks l WHERE l.locktype = 'relation'"
+            " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+            " AND l.mode = 'RowExclusiveLock'"
+            " AND l.relation IN (SELECT oid FROM family UNION SELECT oid FROM numbers)"
+            f" UNION SELECT NULL WHERE pg_is_in_recovery() OR {cached} OR NOT {is_table}"
+        )
+
 
 class MySQL(Database):
     """MySQL and MariaDB. Sessions are set to UTC: a TIMESTAMP compares with text of the session's zone."""
@@ -290,6 +342,8 @@ class MySQL(Database):
     options = MappingProxyType({"useCursorFetch": "true"})
     session = "SET SESSION time_zone = '+00:00'"
     now = "CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')"
+    writers_late = timedelta(milliseconds=200)
+    """InnoDB gives a number just before its transaction begins, and reads its list anew every tenth of a second."""
 
     def timestamp(self, value: datetime) -> str:
         """Write an instant; the session is in UTC."""
@@ -365,6 +419,17 @@ class MySQL(Database):
             f"SELECT NULL AS {DATABASE}, t.TABLE_SCHEMA AS {SCHEMA}, t.TABLE_NAME AS {TABLE}, NULL AS {OID}"
             " FROM information_schema.TABLES t"
             f" WHERE t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = {self.text(parts[-1])}"
+        )
+
+    def writers(self, parts: Sequence[str]) -> str:
+        """Return the query for InnoDB's open transactions, of whatever table; NULL on a replica.
+
+        Which tables they have written to is in no list that MySQL and MariaDB share.
+        """
+        return (
+            f"SELECT CONCAT(trx_mysql_thread_id, ' ', trx_started) AS {WRITER} FROM information_schema.INNODB_TRX"
+            " WHERE trx_is_read_only = 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
+            f" UNION SELECT NULL AS {WRITER} FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1"
         )
 
 
@@ -477,6 +542,10 @@ class SQLServer(Database):
             f" WHERE o.object_id = OBJECT_ID({table})"
         )
 
+    def row_at(self, position: int, ordered: str) -> str:
+        """Return what of an ordered query is one row, counted from 0."""
+        return f"{ordered} OFFSET {position} ROWS FETCH NEXT 1 ROWS ONLY"
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT TOP ({limit}) 1 AS one FROM {table} WHERE {predicate}) few"
@@ -560,6 +629,10 @@ class Oracle(Database):
             f" NULL AS {OID} FROM DUAL"
         )
 
+    def row_at(self, position: int, ordered: str) -> str:
+        """Return what of an ordered query is one row, counted from 0."""
+        return f"{ordered} OFFSET {position} ROWS FETCH NEXT 1 ROWS ONLY"
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return (
@@ -578,6 +651,10 @@ class SQLite(Database):
     name = "SQLite"
     driver = "org.sqlite.JDBC"
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'"
+
+    def writers(self, parts: Sequence[str]) -> str:
+        """Return a query of no row: one transaction writes at a time, so numbers are committed in their order."""
+        return f"SELECT NULL AS {WRITER} WHERE 1 = 0"
 
     def __init__(self, loose: frozenset[str] = frozenset()) -> None:
         self._loose = loose

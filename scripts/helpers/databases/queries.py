@@ -131,6 +131,15 @@ class TableQueries:
             filters = [*filters, f"{name} = (SELECT {function}({name}) {source})"]
         return found
 
+    def cursor_at(self, window: RowWindow, position: int) -> str:
+        """Write the query for the cursor of one row of a window, counted from 0 in the order of reading."""
+        order = "DESC" if window.descending else "ASC"
+        exact = [self.dialect.exact(self.dialect.cursor(column), column.type) for column in window.columns]
+        named = ", ".join(f"{text} AS {self.dialect.quote(f'cursor_{at}')}" for at, text in enumerate(exact))
+        keys = ", ".join(f"{self.dialect.cursor(column)} {order}" for column in window.columns)
+        predicate = window.predicate(self.dialect)
+        return self.dialect.row_at(position, f"SELECT {named} FROM {self.table} WHERE {predicate} ORDER BY {keys}")
+
     # --- rows -----------------------------------------------------------------------------------
 
     def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from scripts.helpers.databases.connection import ask, typed_errors
 from scripts.helpers.databases.dialects import (
     CATALOGUE,
     IDENTITY,
+    WRITER,
     Database,
     MariaDB,
     MySQL,
@@ -51,6 +54,8 @@ PER_CORE, MAX_PARTITIONS = 2, 128
 """Ranges are of equal width, not of equal count: two a core even out some of that, as one core takes a second short
 range while another is at a long one. Each costs an index scan; 128 are a bound for a cluster of many cores, whose
 connections a database would refuse at once."""
+FIRST_PAUSE, LAST_PAUSE = timedelta(milliseconds=50), timedelta(seconds=1)
+"""Between two looks at the transactions that are open: most end at once, and a look is a query."""
 FETCH_SIZE = 10_000
 """Rows that a driver takes at a time. Unless told, PostgreSQL's and MySQL's take all rows of a query into memory at
 once, and Oracle's 10, at a round trip each."""
@@ -185,6 +190,29 @@ class JdbcTable:
         row = self._ask(**{f"last_{position}": expression for position, expression in enumerate(last)})
         return self._bound(columns, row)
 
+    def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
+        """Ask for the cursor of one row of a window, counted from 0; None if it has fewer. Walks an index so far."""
+        names = [f"cursor_{at}" for at in range(len(window.columns))]
+        found = self._query(self._queries.cursor_at(window, position), names)
+        return self._bound(window.columns, found[0]) if found else None
+
+    def writers(self, longest: timedelta) -> frozenset[str] | None:
+        """Return the transactions that may commit a lower number than the last one that was seen before this call.
+
+        Waits up to `longest` for those that are open now. None if the database or this user cannot tell.
+        """
+        end = time.monotonic() + longest.total_seconds()
+        pause = self._database.writers_late
+        time.sleep(pause.total_seconds())
+        found = self._writers()
+        while found and time.monotonic() < end:
+            pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
+            time.sleep(pause.total_seconds())
+            now_open = self._writers()
+            # Those that have begun meanwhile get higher numbers. Who cannot tell any more has not seen the others end.
+            found = found if now_open is None else found & now_open
+        return found
+
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
         self._forget()
@@ -244,6 +272,20 @@ class JdbcTable:
             logger.debug("event=cluster_unknown source=%s error=%s", self.name, type(error).__name__)
             return None
         return str(found)
+
+    def _writers(self) -> frozenset[str] | None:
+        query = self._database.writers(self._parts)
+        if not query:
+            return None
+        try:
+            found = {name for (name,) in self._query(query, [WRITER])}
+        except SourceUnavailableError:
+            raise
+        except SourceError as error:
+            # MySQL and MariaDB show them to users with PROCESS only.
+            logger.debug("event=writers_unknown source=%s error=%s", self.name, type(error).__name__)
+            return None
+        return None if None in found else frozenset(map(str, found))
 
     def _bound(self, columns: tuple[CursorColumn, ...], texts: Sequence[str | None]) -> Bound | None:
         if texts[0] is None:

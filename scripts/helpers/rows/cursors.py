@@ -7,7 +7,7 @@ there for its wall clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, InvalidOperation
@@ -281,3 +281,14 @@ def earlier(moment: datetime, by: timedelta) -> datetime:
 def as_list(stored: object) -> list[Any]:
     """Return a list of what may be one value or several."""
     return list(stored) if isinstance(stored, list | tuple) else [stored]
+
+
+def just_past(columns: Sequence[CursorColumn], last: Bound, descending: bool) -> Bound:
+    """Return the bound next to the last values; where the last column can go no further, by the ones before it."""
+    column, value = columns[-1], last[-1]
+    assert value is not None
+    try:
+        following = column.next_below(value) if descending else column.next_above(value)
+        return (*last[:-1], following)
+    except OverflowError:
+        return (*just_past(columns[:-1], last[:-1], descending), None)

@@ -25,14 +25,17 @@ and its issues #172, #915 and #1015 are the rows that were lost."""
 class RowOptions:
     """How `rows_since` chooses rows.
 
-    The defaults repeat nothing, and with a time as cursor they lose nothing that shows within `delay`. From numbers and
-    texts no delay is kept: one that is committed after a larger one was taken is lost without a `lookback`.
+    The defaults repeat nothing, and they lose nothing that shows within `delay`. Numbers and texts of a database wait
+    for its open transactions (see `open_writers`). In a DataFrame, one that shows after a larger one was taken is lost
+    without a `lookback`.
 
     Attributes
     ----------
     delay
         Longest time between a row's stamp and the moment the server we read shows the row: the
-        longest transaction, and the lag if that server is a replica. Times only.
+        longest transaction, and the lag if that server is a replica. Of numbers and texts of a
+        database: how long a run may wait for open transactions, and after which time rows count as
+        decided where nobody can tell. 0 waits for none.
     lookback
         How far before the watermark to read again, for rows that show later than `delay`: a
         timedelta, or a number for numbers. Rows come twice, so it needs a sink that merges.
@@ -56,6 +59,9 @@ class RowOptions:
     behind
         Nothing is new, and the last row of a database's table is below what was seen: ``raise`` SourceBehindError,
         or ``warn``, where the newest rows are deleted as a matter of course.
+    max_rows
+        Most new rows of one batch; the next one goes on from there (`IncrementalJob.has_more`). Rows of one cursor stay
+        together, so more of them than this are one batch.
     """
 
     delay: timedelta = DEFAULT_DELAY
@@ -68,6 +74,7 @@ class RowOptions:
     strings: bool = False
     sink: Sink = "append"
     behind: Behind = "raise"
+    max_rows: int | None = None
 
     def check(self, columns: tuple[CursorColumn, ...]) -> None:
         """Refuse what cannot be meant, before the source is asked; CursorError names option and remedy."""
@@ -80,6 +87,11 @@ class RowOptions:
             raise CursorError(first.name, f"behind={self.behind!r} is unknown. Use 'raise' or 'warn'.")
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
+        # True is an int in Python.
+        if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
+            raise CursorError(
+                first.name, f"max_rows={self.max_rows!r} is no whole number from 1 on. Leave it out for all."
+            )
         numbers = [column for column in columns if column.is_number]
         if self.descending and len(numbers) < len(columns):
             raise CursorError(first.name, "descending=True is for numbers only. Leave it out.")
@@ -134,6 +146,8 @@ class RowOptions:
             words.append(f"{name}={'yes' if answer else 'no'}")
         if self.behind != "raise":
             words.append(f"behind={self.behind}")
+        if self.max_rows is not None:
+            words.append(f"max_rows={self.max_rows}")
         return " ".join(words)
 
 

@@ -121,13 +121,36 @@ class PandasRows:
 
     def rows(self, window: RowWindow) -> pd.DataFrame:
         """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
-        import pyarrow.compute as pc
-
         names = [column.name for column in window.columns]
         check_types(self.columns(names, strings=True), [column.type for column in window.columns])
         if window.whole:
             return self.frame
-        arrays = [self._values(name)[1] for name in names]
+        taken = self._in(window)
+        self._taken = (window, taken)
+        return self.frame[taken.to_numpy(zero_copy_only=False)]
+
+    def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
+        """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = [str(number) for number in range(len(window.columns))]
+        arrays = [self._values(column.name)[1] for column in window.columns]
+        table = pa.table(arrays, names=names).filter(self._in(window))
+        if table.num_rows <= position:
+            return None
+        order = "descending" if window.descending else "ascending"
+        row = pc.select_k_unstable(table, position + 1, [(name, order) for name in names])[position].as_py()
+        found = []
+        for column, name in zip(window.columns, names, strict=True):
+            found.append(_cursor(column, table.column(name)[row].as_py()))
+        return tuple(found)
+
+    def _in(self, window: RowWindow) -> pa.Array:
+        """Tell of each row whether a window takes it."""
+        import pyarrow.compute as pc
+
+        arrays = [self._values(column.name)[1] for column in window.columns]
         nulls = reduce(pc.or_, map(pc.is_null, arrays))
         taken = pc.and_(nulls, window.nulls == "include")
         if window.high is not None:
@@ -136,8 +159,7 @@ class PandasRows:
                 at_or_past_low = self._past(window.columns, window.read_low, "<=" if window.descending else ">=")
                 ends = pc.and_(ends, at_or_past_low)
             taken = pc.or_(taken, pc.and_(pc.fill_null(ends, False), pc.invert(nulls)))
-        self._taken = (window, taken)
-        return self.frame[taken.to_numpy(zero_copy_only=False)]
+        return taken
 
     def counts(self, rows: pd.DataFrame, window: RowWindow) -> dict[str, Any]:
         """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""

@@ -12,8 +12,10 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from scripts.helpers.errors import CursorError, SourceBehindError
-from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier
+from scripts.helpers.rows.batch_size import limited
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.identity import check_same_source, identity_of
+from scripts.helpers.rows.open_writers import Undecided, decided
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import Facts, RowSource
 from scripts.helpers.rows.window import Nulls, RowWindow, check_same_cursor, check_types, precedes, read_bound
@@ -36,8 +38,9 @@ def plan_window(
     The upper bound is one tick above the source's largest value: while nothing newer is there, a
     lagging replica or a late import loses no row. For times it is also no later than the clock less
     the delay, rounded down to the column's tick; rows that come behind newer ones are safe for as
-    long as the delay lasts. Numbers and texts have no clock: a row that shows after one with a
-    larger number is lost unless a lookback covers it, or the source has a ceiling.
+    long as the delay lasts. Numbers and texts have no clock: their bound stays behind the transactions of
+    a database that are open (see `open_writers`). In other sources, a row that shows after one with a larger number is
+    lost unless a lookback covers it, or the source has a ceiling.
 
     Parameters
     ----------
@@ -95,6 +98,7 @@ def plan_window(
         _check_clock(source, columns[0], clock, low, state is None, asked, context)
     # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller
     # says that nothing below it can come any more. Otherwise it may not go past the rows that are there.
+    undecided: Undecided | None = None
     is_vouched_for = asked is not None and (columns[0].is_time or chosen.settled)
     if facts.ceiling is not None:
         limit = _ceiling(source, columns, facts.ceiling, low, context)
@@ -103,17 +107,26 @@ def plan_window(
         high = asked
     else:
         last = _just_past_last_row(columns, facts, clock, chosen, context)
+        if last is not None and not columns[0].is_time:
+            before = Undecided.read((state or {}).get("undecided"), columns)
+            last, undecided = decided(source, columns, last, low, before, chosen, clock, context)
         # A watermark never moves back: what the delay leaves for later may end before it.
         if last is None or (low is not None and precedes(last, low, descending=chosen.descending)):
             last = low
-        high = _up_to(asked, last, columns, chosen, "one step past the last row")
+        what = "what open transactions leave" if undecided else "one step past the last row"
+        high = _up_to(asked, last, columns, chosen, what)
     # A first run has nothing to read again: it starts at the very beginning, or where it was told to.
     lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
     seen = None if state is None else read_bound(state.get("last"), columns)
     if state is not None and low is not None and low != start:
         _check_last(source, columns, facts, low, seen, chosen, context, job_id)
-    seen = _last_seen(columns, facts, high, seen, clock, chosen)
-    return RowWindow(columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity, last=seen)
+    window = RowWindow(
+        columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity,
+        undecided=None if undecided is None else undecided.to_state(),
+    )  # fmt: skip
+    if chosen.max_rows is not None:
+        window = limited(source, window, chosen.max_rows, context)
+    return replace(window, last=_last_seen(columns, facts, window.high, seen, clock, chosen))
 
 
 def _ends(
@@ -241,7 +254,7 @@ def _check_last(
         )  # fmt: skip
         return
     # Just past the last row is where a person sets the watermark to who has looked; nothing is behind there.
-    if not precedes(_just_past(columns, last, options.descending), low, descending=options.descending):
+    if not precedes(just_past(columns, last, options.descending), low, descending=options.descending):
         return
     # A watermark of an earlier release, or one set by hand, does not say what was seen: it may be ahead of the rows.
     if seen is not None and not precedes(last, seen, descending=options.descending):
@@ -287,7 +300,7 @@ def _just_past_last_row(
     if last is None:
         return None
     if not first.is_time:
-        return _just_past(columns, last, options.descending)
+        return just_past(columns, last, options.descending)
     stamp: Any = last[0]
     # Rows from the future are not taken: their stamp as watermark would leave out everything until then.
     if stamp > first.at(clock):
@@ -302,19 +315,8 @@ def _just_past_last_row(
     if stamp >= cap:
         return at_cap
     # One step above the last row can be past the cap, where the step of the column is longer than the rest.
-    past: Any = _just_past(columns, last, False)
+    past: Any = just_past(columns, last, False)
     return past if past[0] <= cap else at_cap
-
-
-def _just_past(columns: tuple[CursorColumn, ...], last: Bound, descending: bool) -> Bound:
-    """Return the bound next to the last values; where the last column can go no further, by the ones before it."""
-    column, value = columns[-1], last[-1]
-    assert value is not None
-    try:
-        following = column.next_below(value) if descending else column.next_above(value)
-        return (*last[:-1], following)
-    except OverflowError:
-        return (*_just_past(columns[:-1], last[:-1], descending), None)
 
 
 def _up_to(
@@ -393,7 +395,7 @@ def window_between(
     SourceReplacedError
         The later watermark is that of another table.
     """
-    for name in ("high", "settled"):
+    for name in ("high", "settled", "max_rows"):
         if getattr(options, name) not in (None, False):
             raise CursorError(
                 names[0], f"{name}= is given, but a range of runs ends where they did. Leave it out, or read no range."

@@ -147,7 +147,9 @@ class RowsProgress:
                         "value to go on from, or reset the context to read everything."
                     )
                 # Who sets a watermark has looked: what was seen before says nothing any more of the rows to come.
-                left = {"last"} if is_rows(before) and state.get("last") == before.get("last") else set()
+                left = [
+                    name for name in ("last", "undecided") if is_rows(before) and state.get(name) == before.get(name)
+                ]
                 kept = {field: value for field, value in state.items() if field not in left}
                 found[name] = with_coverage_kept(kept, before, origin)
         return found

@@ -59,6 +59,12 @@ class RowSource(Protocol):
 
     A source that finds its last row in one step has ``last(columns, descending)``: the largest cursor value of all
     rows, or the smallest, None if there is no row. It is asked where nothing is new.
+
+    A source that is read in batches of `max_rows` has ``cursor_at(window, position)``: the cursor of one row of a
+    window in the order of reading, counted from 0; None if it has fewer rows.
+
+    A source whose rows are committed has ``writers(longest)``: the transactions, by name, that were open and may commit
+    a lower number than the last one, and are still open after a wait of at most `longest`; None if it cannot tell.
     """
 
     name: str

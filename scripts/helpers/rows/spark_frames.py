@@ -96,6 +96,20 @@ class DataFrameRows:
             slack=None if self._partitions is None else self._partitions.slack,
         )
 
+    def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
+        """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        keys = [F.expr(SPARK.quote(column.name)) for column in window.columns]
+        ordered = self.rows(window).orderBy(*[key.desc() if window.descending else key.asc() for key in keys])
+        # The row is the last one of those up to it, and is read as `facts` reads the last one.
+        last = _last(window.columns, window.null_predicate(SPARK), "min" if window.descending else "max")
+        row = ordered.limit(position + 1).selectExpr("count(1)", *last).head()
+        assert row is not None
+        if row[0] <= position:
+            return None
+        return tuple(column.from_text(text) for column, text in zip(window.columns, row[1:], strict=True))
+
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
         now = self.columns([column.name for column in window.columns], strings=True)

@@ -26,7 +26,8 @@ class RowWindow:
     compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
     `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
     row, whatever its cursor. `source` is what the source says of itself (see `identity`). `last` is the last row
-    that was seen; the plan does not keep it, as the state that follows is frozen beside it.
+    that was seen, and `undecided` is what the next run has to look at first (see `open_writers`); the plan keeps
+    neither, as the state that follows is frozen beside it. `has_more` says that a limit left rows for the next batch.
 
     Examples
     --------
@@ -48,6 +49,8 @@ class RowWindow:
     whole: bool = False
     source: Mapping[str, Any] | None = field(default=None, hash=False)
     last: Bound | None = field(default=None, compare=False)
+    undecided: Mapping[str, Any] | None = field(default=None, compare=False)
+    has_more: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -135,6 +138,8 @@ class RowWindow:
             plan["lookback"] = _lookback_to_store(self.lookback)
         if self.nulls != "raise":
             plan["nulls"] = self.nulls
+        if self.has_more:
+            plan["has_more"] = True
         return plan
 
     @classmethod
@@ -154,6 +159,7 @@ class RowWindow:
             descending=plan.get("descending") is True,
             start=read_bound(plan.get("start"), columns),
             source=remembered(plan),
+            has_more=plan.get("has_more") is True,
         )
 
     @property
@@ -162,7 +168,8 @@ class RowWindow:
         # Without a row there is no upper bound, and the watermark stays where it is: it must not be lost.
         value = self._stored(self.low if self.high is None else self.high)
         seen = {} if self.last is None else {"last": self._stored(self.last)}
-        return {**self._identity, "value": value, **self._begun, **seen}
+        left = {} if self.undecided is None else {"undecided": dict(self.undecided)}
+        return {**self._identity, "value": value, **self._begun, **seen, **left}
 
     @property
     def _begun(self) -> dict[str, Any]:

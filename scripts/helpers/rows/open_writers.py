@@ -1,0 +1,125 @@
+"""Up to which number no row can come any more: numbers are given out first, and committed later in any order. Pure.
+
+A database gives an id to a row when it is inserted, and shows the row when its transaction commits. So id 2 may show
+after id 3, and a window that ended past 3 would lose it. A row of a lower id belongs to a transaction that was open
+when the last id was seen, so the last id is decided once all of those have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import Bound, CursorColumn
+from scripts.helpers.rows.options import RowOptions
+from scripts.helpers.rows.sources import RowSource
+from scripts.helpers.rows.window import precedes, read_bound
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WAIT = timedelta(seconds=30)
+"""For transactions that are open while a run plans. Most end within it; what waits for a longer one comes with a later
+run, as a cluster that waits is paid for."""
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Rows that a run saw and left, with what they wait for; the state keeps it for the next run.
+
+    Attributes
+    ----------
+    bound
+        Just past the last of them.
+    writers
+        The transactions that were open then; None where the database does not tell.
+    at
+        When they were seen, by the source's clock; aware.
+    """
+
+    bound: Bound
+    writers: frozenset[str] | None
+    at: datetime
+
+    @classmethod
+    def read(cls, stored: object, columns: Sequence[CursorColumn]) -> Undecided | None:
+        """Read what `to_state` wrote. What is no such thing is none: then the rows only wait for longer."""
+        fields = stored if isinstance(stored, Mapping) else {}
+        writers, at = fields.get("writers"), fields.get("at")
+        try:
+            bound = read_bound(fields.get("bound"), columns)
+        except CursorError:
+            return None
+        if bound is None or not isinstance(writers, str | None) or not isinstance(at, datetime):
+            return None
+        return cls(bound, None if writers is None else frozenset(writers.split("\n")), at)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what a state keeps of it."""
+        bound: Any = self.bound[0] if len(self.bound) == 1 else list(self.bound)
+        return {
+            "bound": bound,
+            "writers": None if self.writers is None else "\n".join(sorted(self.writers)),
+            "at": self.at,
+        }
+
+    def is_decided(self, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
+        """Tell whether all the transactions have ended that could commit a row below the bound."""
+        if self.writers is not None and still_open is not None:
+            return not self.writers & still_open
+        # Nobody can say, or could: then by time, as for the stamps of a clock.
+        return now - self.at >= delay
+
+
+def decided(
+    source: RowSource,
+    columns: tuple[CursorColumn, ...],
+    past_last: Bound,
+    low: Bound | None,
+    before: Undecided | None,
+    options: RowOptions,
+    now: datetime,
+    context: str,
+) -> tuple[Bound | None, Undecided | None]:
+    """Return up to where a window of numbers may go, and what the next run has to look at.
+
+    Parameters
+    ----------
+    source
+        Asked for its ``writers``, if it has such a method; see `RowSource`.
+    past_last
+        Just past the last row that was seen, before this call.
+    low
+        The watermark.
+    before
+        What the run before left.
+    now
+        The source's clock.
+    """
+    ask = getattr(source, "writers", None)
+    if not callable(ask) or options.settled or not options.delay:
+        return past_last, None
+    # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
+    still_open: frozenset[str] | None = ask(min(options.delay, LONGEST_WAIT))
+    if still_open is not None and not still_open:
+        return past_last, None
+    left = before
+    bound = low
+    if before is not None and before.is_decided(still_open, now, options.delay):
+        bound, left = before.bound, None
+        # Rows may have been deleted since: no further than where rows are.
+        if precedes(past_last, bound, descending=options.descending):
+            bound = past_last
+        if low is not None and precedes(bound, low, descending=options.descending):
+            bound = low
+    # What is looked at next stays the same until it is decided: a later one in its place might never be.
+    left = left or Undecided(past_last, still_open, now)
+    logger.warning(
+        "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound are left for a "
+        "later run, as lower numbers may still be committed. delay=timedelta(0) takes them at once, and may lose rows",
+        context, columns[0].name, "unknown" if still_open is None else len(still_open),
+    )  # fmt: skip
+    return bound, left

@@ -1,0 +1,209 @@
+"""Numbers that are committed out of order: how far a window goes while transactions are open, and what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.open_writers import LONGEST_WAIT
+from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.window import RowWindow
+from tests.support.listed_rows import ListedRows
+from tests.support.row_windows import plan_after, replayed
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
+MINUTE = timedelta(minutes=1)
+ID = CursorColumn("id", "bigint")
+
+
+@dataclass
+class Committed(ListedRows):
+    """Rows of ids, and the transactions that are open beside them; None where nobody can tell."""
+
+    open: set[str] | None = field(default_factory=set)
+    waits: list[timedelta] = field(default_factory=list)
+
+    def writers(self, longest: timedelta) -> frozenset[str] | None:
+        self.waits.append(longest)
+        return None if self.open is None else frozenset(self.open)
+
+
+def source_of(*ids: int, open: set[str] | None = None) -> Committed:
+    return Committed((ID,), [(number,) for number in ids], open=open)
+
+
+def plan(source: ListedRows, before: RowWindow | None = None, minutes: float = 0, **options: Any) -> RowWindow:
+    return plan_after(before, source, ["id"], now=NOW + minutes * MINUTE, **options)
+
+
+def ids(source: ListedRows, window: RowWindow) -> list[int]:
+    return [number for (number,) in source.rows(window)]
+
+
+def test_every_id_is_taken_when_no_transaction_is_open() -> None:
+    source = source_of(1, 3, open=set())
+
+    window = plan(source)
+
+    assert ids(source, window) == [1, 3]
+    assert "undecided" not in window.state_after
+    assert source.waits == [LONGEST_WAIT]
+
+
+def test_lower_id_that_is_committed_later_is_taken_when_its_transaction_was_open() -> None:
+    source = source_of(1, 3, open={"5/7"})
+
+    first = plan(source)
+    source.listed.append((2,))
+    source.open = set()
+    second = plan(source, first)
+
+    assert (ids(source, first), sorted(ids(source, second))) == ([], [1, 2, 3])
+
+
+def test_ids_seen_before_are_taken_when_only_younger_transactions_are_open() -> None:
+    """A table that is always written to is not waited for: each transaction ends some time."""
+    source = source_of(1, 3, open={"5/7"})
+    first = plan(source)
+    source.listed += [(2,), (9,)]
+    source.open = {"5/8"}
+
+    second = plan(source, first)
+    source.open = {"6/1"}
+    third = plan(source, second)
+
+    assert sorted(ids(source, second)) == [1, 2, 3]
+    assert ids(source, third) == [9]
+
+
+def test_what_is_waited_for_stays_when_its_transaction_is_open_for_several_runs() -> None:
+    """A later mark in its place would wait for transactions that began later, and so for ever."""
+    source = source_of(1, open={"5/7"})
+    windows = [plan(source)]
+    for number in range(2, 5):
+        source.listed.append((number,))
+        source.open = {"5/7", f"6/{number}"}
+        windows.append(plan(source, windows[-1]))
+    source.open = {"6/4"}
+
+    last = plan(source, windows[-1])
+
+    assert [ids(source, window) for window in windows] == [[]] * 4
+    assert ids(source, last) == [1]
+
+
+def test_ids_are_taken_a_delay_after_they_were_seen_when_nobody_can_tell() -> None:
+    source = source_of(1, 3)
+
+    first = plan(source)
+    source.listed += [(2,), (4,)]
+    early = plan(source, first, minutes=4.9)
+    second = plan(source, early, minutes=5)
+    third = plan(source, second, minutes=10)
+
+    assert [ids(source, window) for window in (first, early)] == [[], []]
+    assert sorted(ids(source, second)) == [1, 2, 3]
+    assert ids(source, third) == [4]
+
+
+def test_time_decides_when_the_source_cannot_tell_any_more() -> None:
+    source = source_of(1, open={"5/7"})
+    first = plan(source)
+    source.open = None
+
+    assert [ids(source, plan(source, first, minutes=minutes)) for minutes in (4, 5)] == [[], [1]]
+
+
+def test_window_goes_no_further_than_rows_when_the_last_ones_were_deleted() -> None:
+    source = source_of(1, 9, open={"5/7"})
+    first = plan(source)
+    source.listed = [(1,), (2,)]
+    source.open = {"6/1"}
+
+    assert plan(source, first).high == (3,)
+
+
+def test_window_stays_at_the_watermark_when_that_was_set_past_what_was_seen() -> None:
+    source = source_of(1, 3, open={"5/7"})
+    first = plan(source)
+    source.listed.append((60,))
+    source.open = {"6/1"}
+
+    window = plan_window(source, ["id"], state=first.state_after | {"value": 50}, now=NOW)
+
+    assert window.is_empty
+    assert window.high == (50,)
+
+
+@pytest.mark.parametrize("options", [{"delay": timedelta(0)}, {"high": 9, "settled": True}], ids=["delay", "settled"])
+def test_open_transactions_are_not_asked_for_when_the_caller_answers_for_them(options: dict[str, Any]) -> None:
+    source = source_of(1, 3, open={"5/7"})
+
+    window = plan(source, **options)
+
+    assert ids(source, window) == [1, 3]
+    assert source.waits == []
+
+
+def test_wait_is_no_longer_than_the_delay_when_that_is_short() -> None:
+    source = source_of(1, open=set())
+
+    plan(source, delay=timedelta(seconds=2))
+
+    assert source.waits == [timedelta(seconds=2)]
+
+
+def test_bound_of_the_caller_is_refused_when_open_transactions_may_come_below_it() -> None:
+    with pytest.raises(CursorError, match="high is past what open transactions leave"):
+        plan(source_of(1, 3, open={"5/7"}), high=2)
+
+
+def test_falling_ids_wait_for_open_transactions_too() -> None:
+    source = source_of(9, 7, open={"5/7"})
+    first = plan(source, descending=True)
+    source.listed += [(8,), (2,)]
+    source.open = {"6/1"}
+
+    second = plan(source, first, descending=True)
+
+    assert first.is_empty
+    assert sorted(ids(source, second)) == [7, 8, 9]
+
+
+def test_warning_counts_the_transactions_when_rows_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    plan(source_of(1, open={"5/7", "5/8"}))
+    plan(source_of(1))
+
+    assert "event=undecided_rows context=repairs column=id open_transactions=2: rows past" in caplog.text
+    assert "open_transactions=unknown" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [None, 5, {}, {"bound": "x"}, {"bound": 2, "writers": 5, "at": NOW}, {"bound": 2, "writers": None, "at": "x"}],
+    ids=str,
+)
+def test_rows_only_wait_for_longer_when_what_the_state_keeps_is_spoiled(kept: Any) -> None:
+    source = source_of(1, open={"5/7"})
+    spoiled = RowWindow((ID,), None, None, undecided=None)
+    state = spoiled.state_after | ({} if kept is None else {"undecided": kept})
+
+    window = plan_window(source, ["id"], state=state, now=NOW)
+
+    assert window.is_empty
+    assert window.undecided is not None
+    assert window.undecided["bound"] == 2
+
+
+def test_plan_is_replayed_without_a_look_at_transactions() -> None:
+    source = source_of(1, 3, open=set())
+
+    again = replayed(plan(source))
+
+    assert ids(source, again) == [1, 3]
+    assert again.undecided is None
