@@ -112,6 +112,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
     database.add_argument(
+        "--where", default="", metavar="SQL", help="a condition that rows meet, in the database's SQL"
+    )
+    database.add_argument("--columns", metavar="NAMES", help="columns to read, with commas between them (default: all)")
+    database.add_argument(
         "--jdbc-user-from",
         default=USER,
         metavar="VARIABLE",
@@ -253,7 +257,11 @@ def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
     address, table, parts = arguments.source, arguments.jdbc_table, arguments.partitions
     if arguments.snapshot:
         return PostgresSnapshot(spark, address, table, properties=properties, partitions=parts)
-    return JdbcTable(spark, address, table, properties=properties, partitions=parts, zone=arguments.zone)
+    columns = arguments.columns.split(",") if arguments.columns else None
+    return JdbcTable(
+        spark, address, table, properties=properties, partitions=parts, zone=arguments.zone, columns=columns,
+        where=arguments.where,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

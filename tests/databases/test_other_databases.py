@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
 from scripts.helpers.rows.window import RowWindow
 from tests.support.row_windows import plan, taken
 
@@ -271,3 +271,100 @@ def test_rows_are_taken_once_when_batches_are_limited(
     # Three rows have one text, so a batch of seven ends after six.
     size = 6 if cursor == "s" else 7
     assert batches == [list(range(20))[start : start + size] for start in range(0, 20, size)]
+
+
+# --- a part of the table -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+def test_rows_and_columns_are_those_asked_for_when_a_table_is_read_in_part(
+    jdbc: Any, request: pytest.FixtureRequest, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id int NOT NULL, region varchar(9), a int, b int")
+    server.sql(
+        f"INSERT INTO {name} VALUES (1, 'north', 10, 0), (2, 'south', 20, 0), (3, 'north', 30, 0), (9, 'south', 9, 0)"
+    )
+    source = JdbcTable(
+        jdbc, server.url, name, properties=server.properties, where="region = 'north' OR a = 20", columns=["a"]
+    )
+
+    window = plan(source, "id")
+
+    assert window.high == (4,)
+    assert [row.asDict() for row in source.rows(window).orderBy("id").collect()] == [
+        {"id": 1, "a": 10}, {"id": 2, "a": 20}, {"id": 3, "a": 30},
+    ]  # fmt: skip
+    assert plan(source, "id", window).is_empty
+    assert sorted(row.a for row in source.toDF().collect()) == [10, 20, 30]
+
+
+def test_nulls_and_ties_are_those_of_the_condition_when_there_is_one(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int, region text")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 'north'), (2, 'north'), (NULL, 'south'), (3, 'north')")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, where="region = 'north'")
+
+    window = plan(source, "id", max_rows=2)
+
+    assert (window.high, window.has_more) == ((3,), True)
+
+
+def test_column_of_a_type_that_spark_does_not_know_is_left_out_when_others_are_named(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, at timestamp, shape point, s text")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01', '(1,2)', 'x')")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, columns=["s"])
+
+    assert source.rows(plan(source, "id")).columns == ["id", "s"]
+
+
+@pytest.mark.parametrize(("before", "now"), [("a > 1", "a > 0"), ("a > 1", ""), ("", "a > 1")])
+def test_another_condition_is_refused_when_rows_below_the_watermark_could_be_passed_over(
+    jdbc: Any, postgres: Any, before: str, now: str
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, a int")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
+    source, other = (
+        JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, where=where) for where in (before, now)
+    )
+    window = plan(source, "id")
+
+    with pytest.raises(SourceReplacedError):
+        plan(other, "id", window)
+    assert plan(source, "id", window).is_empty
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"where": "a = 1; DROP TABLE x"}, "where= holds ';'"),
+        ({"where": "a = 1 -- all"}, "where= holds '--'"),
+        ({"where": "a = 1 /* all"}, "where= holds '/*'"),
+        ({"where": "  "}, "give a condition in SQL"),
+        ({"where": 5}, "give a condition in SQL"),
+        ({"columns": []}, "give a list of different names"),
+        ({"columns": "id"}, "give a list of different names"),
+        ({"columns": ["id", "id"]}, "give a list of different names"),
+        ({"columns": ["id", ""]}, "give a list of different names"),
+    ],
+)
+def test_part_of_a_table_is_refused_when_it_is_none(jdbc: Any, postgres: Any, options: Any, text: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        JdbcTable(jdbc, postgres.url, "repairs", properties=postgres.properties, **options)
+
+    assert text in str(caught.value)
+
+
+def test_column_is_named_when_the_table_has_none_of_it(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int PRIMARY KEY")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, columns=["id", "no"])
+
+    with pytest.raises(SourceError, match=r"it has no column no\. It has: id"):
+        plan(source, "id")
+
+
+def test_condition_is_refused_by_the_database_when_it_is_no_sql(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int PRIMARY KEY")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, where="id >")
+
+    with pytest.raises(SourceError, match="refused the query"):
+        plan(source, "id")

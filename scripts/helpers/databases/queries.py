@@ -49,12 +49,24 @@ class TableQueries:
         The table's name, in parts.
     catalogue
         Its columns, by name.
+    where
+        A condition in the database's SQL that every row meets; empty for all rows.
+    selected
+        The columns that are read beside the cursors; None for all.
     """
 
-    def __init__(self, database: Database, parts: Sequence[str], catalogue: Mapping[str, TableColumn]) -> None:
-        self.catalogue = catalogue
+    def __init__(
+        self,
+        database: Database,
+        parts: Sequence[str],
+        catalogue: Mapping[str, TableColumn],
+        where: str = "",
+        selected: Sequence[str] | None = None,
+    ) -> None:
+        self.catalogue, self._selected = catalogue, selected
         self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
-        self.table = database.table(parts)
+        self.table = filtered(database.table(parts), where)
+        """What rows are asked from: the table by its name, or its filtered rows as a table without a name."""
 
     # --- columns --------------------------------------------------------------------------------
 
@@ -78,9 +90,10 @@ class TableQueries:
     def as_text(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
         """Return the columns that are read as exact text, since a driver may shift or refuse their values."""
         written: dict[str, tuple[str, str]] = {}
+        wanted = self.catalogue if self._selected is None else {*self._selected, *(cursor.name for cursor in cursors)}
         for name, column in self.catalogue.items():
             kind = self.dialect.read_as_text(column.declared)
-            if kind is not None:
+            if kind is not None and name in wanted:
                 written[name] = (self.dialect.exact(f"t.{self.dialect.quote(name)}", kind), kind)
         for cursor in cursors:
             # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
@@ -112,7 +125,7 @@ class TableQueries:
         if not lacking:
             return "0"
         predicate = RowWindow(tuple(lacking), None, None).null_predicate(self.dialect)
-        return f"(SELECT COUNT(*) FROM {self.table} WHERE {predicate})"
+        return f"(SELECT COUNT(*) FROM {self.table} t WHERE {predicate})"
 
     def last(self, columns: tuple[CursorColumn, ...], past: str | None, function: Function) -> list[str]:
         """Write the last cursor there is, column by column; each query is one step into an index.
@@ -126,7 +139,7 @@ class TableQueries:
         found = []
         for column in columns:
             name = self.dialect.cursor(column)
-            source = f"FROM {self.table} WHERE {' AND '.join(filters)}" if filters else f"FROM {self.table}"
+            source = f"FROM {self.table} t WHERE {' AND '.join(filters)}" if filters else f"FROM {self.table} t"
             found.append(self.dialect.outermost(column, function, source))
             filters = [*filters, f"{name} = (SELECT {function}({name}) {source})"]
         return found
@@ -138,17 +151,24 @@ class TableQueries:
         named = ", ".join(f"{text} AS {self.dialect.quote(f'cursor_{at}')}" for at, text in enumerate(exact))
         keys = ", ".join(f"{self.dialect.cursor(column)} {order}" for column in window.columns)
         predicate = window.predicate(self.dialect)
-        return self.dialect.row_at(position, f"SELECT {named} FROM {self.table} WHERE {predicate} ORDER BY {keys}")
+        return self.dialect.row_at(position, f"SELECT {named} FROM {self.table} t WHERE {predicate} ORDER BY {keys}")
 
     # --- rows -----------------------------------------------------------------------------------
 
     def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> str:
         """Write the rows of a window as a table that Spark can read from, with the exact texts beside the columns."""
-        selected = ["t.*"]
+        selected = self._plain_columns([column.name for column in window.columns])
         for text in texts:
             selected.append(f"{text.written} AS {self.dialect.quote(text.hidden)}")
         predicate = window.predicate(self.dialect)
         return f"(SELECT {', '.join(selected)} FROM {self.table} t WHERE {predicate}) window_rows"
+
+    def _plain_columns(self, cursors: Sequence[str]) -> list[str]:
+        """Write what is selected as it stands: every column, or those asked for and the cursors."""
+        if self._selected is None:
+            return ["t.*"]
+        wanted = {*self._selected, *cursors} - set(self.dialect.system_columns)
+        return [f"t.{self.dialect.quote(name)}" for name in self.catalogue if name in wanted]
 
     def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[str]:
         """Write the filters of the ranges between cuts; together they take every row, and each row once.
@@ -163,6 +183,11 @@ class TableQueries:
         lowest = f"({below[0]} OR {self.dialect.quote(column.name)} IS NULL)" if with_nulls else below[0]
         inner = [f"{low} AND {high}" for low, high in zip(above[:-1], below[1:], strict=True)]
         return [lowest, *inner, above[-1]]
+
+
+def filtered(table: str, where: str) -> str:
+    """Write a table, or its rows that meet a condition, as what may follow FROM; the latter needs a name after it."""
+    return f"(SELECT * FROM {table} WHERE {where})" if where else table
 
 
 def shown(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[str]:

@@ -31,6 +31,7 @@ from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
+from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import Facts, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
@@ -90,6 +91,13 @@ class JdbcTable:
     remade
         The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
         name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
+    columns
+        The columns to read, such as without one of a type that Spark does not know; the cursors always are read. None
+        for all.
+    where
+        A condition in the database's SQL that rows meet, as in ``where="region = 'north'"``. It is part of what the
+        source is: with another one the run is a SourceReplacedError, as rows below the watermark would be passed over.
+        Your own text only: nothing in it is quoted. States and errors show it.
 
     Notes
     -----
@@ -107,6 +115,8 @@ class JdbcTable:
         partitions: int | None = None,
         zone: str | None = None,
         remade: bool = False,
+        columns: Sequence[str] | None = None,
+        where: str = "",
     ) -> None:
         redact_logs()  # Before py4j is given the password.
         self._remade = remade
@@ -117,6 +127,7 @@ class JdbcTable:
             raise SourceError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
+        self._selected, self._where = _checked_columns(self.name, columns), _checked_where(self.name, where)
         self._spark, self._parts, self._partitions = spark, parts, partitions
         self._zone = named_zone("UTC" if zone is None else zone, self.name)
         self._zone_is_known = zone is not None
@@ -161,6 +172,8 @@ class JdbcTable:
             found["oid"] = None
         else:
             found["cluster"] = self._cluster
+        if self._where:
+            found[WHERE] = self._where
         known = {name: value for name, value in found.items() if value is not None}
         return {**place_of(self._options["url"]), **known}
 
@@ -236,8 +249,9 @@ class JdbcTable:
 
     def toDF(self) -> DataFrame:  # noqa: N802
         """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
+        relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
         with self.typed_errors():
-            found = self._spark.read.format("jdbc").options(**self._options, dbtable=self._table).load()
+            found = self._spark.read.format("jdbc").options(**self._options, dbtable=relation).load()
         self._check_names(found)
         return found
 
@@ -258,7 +272,12 @@ class JdbcTable:
             raise SourceError(
                 self.name, "there is no such table, or this user may not see it. Check the name and the schema."
             )
-        return TableQueries(self._database, self._parts, {**catalogue, **self._database.system_columns})
+        if missing := [name for name in self._selected or () if name not in catalogue]:
+            raise SourceError(
+                self.name, f"it has no column {', '.join(missing)}. It has: {', '.join(catalogue)}. Mend columns=."
+            )
+        known = {**catalogue, **self._database.system_columns}
+        return TableQueries(self._database, self._parts, known, self._where, self._selected)
 
     @cached_property
     def _cluster(self) -> str | None:
@@ -301,7 +320,8 @@ class JdbcTable:
 
     @property
     def _table(self) -> str:
-        return self._database.table(self._parts)
+        """What follows FROM, with a name."""
+        return f"{self._queries.table} t"
 
     def _warn_without_index(self, column: CursorColumn) -> None:
         if self._queries.lacks_index(column):
@@ -351,6 +371,27 @@ class JdbcTable:
     def _query(self, query: str, names: Sequence[str]) -> list[Any]:
         with self.typed_errors():
             return ask(self._spark, self._options, query, names)
+
+
+def _checked_columns(source: str, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    names = () if isinstance(columns, str) else tuple(columns)
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+        raise SourceError(source, f"columns={columns!r}; give a list of different names, or leave it out for all.")
+    return names
+
+
+def _checked_where(source: str, where: str) -> str:
+    if not isinstance(where, str) or (where and not where.strip()):
+        raise SourceError(source, f"where={where!r}; give a condition in SQL, or leave it out for all rows.")
+    # One condition, and no more: what follows it is ours.
+    for token in (";", "--", "/*", "\0"):
+        if token in where:
+            raise SourceError(
+                source, f"where= holds {token!r}, which could end the query. Write it as one condition, or make a view."
+            )
+    return where.strip()
 
 
 def place_of(url: str) -> dict[str, str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SOURCE = "source"
 """Where states and plans keep it."""
+WHERE = "where"
+"""What an identity calls the condition that its rows meet."""
 MAX_SHOWN = 300
 """Most letters of an identity in an error: others can write to the table of watermarks."""
 
@@ -93,4 +95,5 @@ def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     # A replica that was promoted, a pooler, or another name for the host: it is the cluster that counts.
     if "cluster" in both:
         both -= {"server"}
-    return any(before[name] != now[name] for name in both)
+    # Without a condition, rows that it kept out are below the watermark: it counts as well where one side has none.
+    return before.get(WHERE) != now.get(WHERE) or any(before[name] != now[name] for name in both)
