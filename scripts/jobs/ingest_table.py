@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import Mode
+from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.databases.snapshot import PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import name_in_table
 from scripts.helpers.rows.coverage import columns_of
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
 OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over")
 """Options that say where a live job reads, and whose lease it ends; a slice has bounds and a lease of its own."""
+OF_DATABASES = (
+    "jdbc_table", "jdbc_secret", "jdbc_connection", "jdbc_options", "where", "columns", "partitions", "snapshot",
+)  # fmt: skip
+"""Options that files have no use for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,6 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
+    login = database.add_mutually_exclusive_group()
+    login.add_argument(
+        "--jdbc-secret", metavar="ID", help="secret of AWS Secrets Manager that holds the login, by name or ARN"
+    )
+    login.add_argument("--jdbc-connection", metavar="NAME", help="connection of AWS Glue that holds the login")
     database.add_argument(
         "--where", default="", metavar="SQL", help="a condition that rows meet, in the database's SQL"
     )
@@ -139,6 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="PostgreSQL: the cursor column is xmin or holds transaction ids; read up to the oldest one still open",
     )
     arguments = session.parse(parser, argv)
+    unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
+    if unfit and not arguments.source.startswith("jdbc:"):
+        parser.error(f"--source is no database's address: leave out {', '.join(map(_option, unfit))}")
     if not arguments.backfill_from and not arguments.backfill_to:
         return session.run_job(ingest, arguments)
     unfit = [name for name in OF_LIVE_JOBS if getattr(arguments, name)]
@@ -248,20 +262,31 @@ def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
         return DataFrameRows(files, zone=arguments.zone, name=arguments.source)
     if not arguments.jdbc_table:
         raise SourceError("JDBC", "no table is named. Pass --jdbc-table.")
+    address, table = arguments.source, arguments.jdbc_table
+    options: dict[str, Any] = {
+        "properties": login_of(arguments) | arguments.jdbc_options,
+        "partitions": arguments.partitions,
+        "where": arguments.where,
+        "columns": arguments.columns.split(",") if arguments.columns else None,
+    }
+    if arguments.snapshot:
+        return PostgresSnapshot(spark, address, table, **options)
+    return JdbcTable(spark, address, table, zone=arguments.zone, **options)
+
+
+def login_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return user and password: of a secret, of a connection, or of the environment."""
+    if arguments.jdbc_secret:
+        return login_of_secret(arguments.jdbc_secret)
+    if arguments.jdbc_connection:
+        found = Catalog().connection(arguments.jdbc_connection)
+        return {name: value for name, value in found.items() if name != "url"}
     # From the environment, since every user of the machine sees the arguments of a process.
-    properties: dict[str, str] = {}
+    login: dict[str, str] = {}
     for name, variable in (("user", arguments.jdbc_user_from), ("password", arguments.jdbc_password_from)):
         if variable in os.environ:
-            properties[name] = os.environ[variable]
-    properties |= arguments.jdbc_options
-    address, table, parts = arguments.source, arguments.jdbc_table, arguments.partitions
-    if arguments.snapshot:
-        return PostgresSnapshot(spark, address, table, properties=properties, partitions=parts)
-    columns = arguments.columns.split(",") if arguments.columns else None
-    return JdbcTable(
-        spark, address, table, properties=properties, partitions=parts, zone=arguments.zone, columns=columns,
-        where=arguments.where,
-    )  # fmt: skip
+            login[name] = os.environ[variable]
+    return login
 
 
 if __name__ == "__main__":

@@ -87,6 +87,25 @@ def test_nothing_is_lost_and_nothing_comes_twice_when_transactions_stay_open_acr
     assert runs == [[1], [2, 3], [4, 5, 6], []]
 
 
+@CURSORS
+def test_rows_and_columns_are_those_asked_for_when_a_snapshot_is_read_in_part(
+    jdbc: Any, postgres: Any, table: Callable[[str], str], cursor: str
+) -> None:
+    name = table(cursor)
+    source = PostgresSnapshot(jdbc, postgres.url, name, properties=postgres.properties, where="id < 3", columns=["id"])
+    postgres.sql(f"INSERT INTO {name} (id) VALUES (1), (3)")
+    window = plan(source, column_of(cursor))
+    first = taken(source, window)
+    postgres.sql(f"INSERT INTO {name} (id) VALUES (2), (4)")
+    rows = source.rows(plan(source, column_of(cursor), window))
+    every = PostgresSnapshot(jdbc, postgres.url, name, properties=postgres.properties, where="id = 2")
+
+    assert first == [1]
+    assert [row.id for row in rows.collect()] == [2]
+    assert rows.columns == ["id", column_of(cursor)]
+    assert every.toDF().columns == ["id", "at", "changed"]
+
+
 def test_rows_are_lost_when_a_transaction_stays_open_and_neither_snapshot_nor_delay_waits_for_it(
     postgres: Any, table_in: Maker, table: Callable[[str], str], writer: Callable[[], Any]
 ) -> None:

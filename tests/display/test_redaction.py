@@ -30,6 +30,8 @@ URL_SECRET = "hunter2%2F,"
         f"[('password', '{SECRET}'), ('user', 'me')]",
         '{"PASSWORD": "hun\\"ter2 hunter2", "USERNAME": "u"}',
         f'"{{\\"password\\": \\"{SECRET}\\", \\"user\\": 1}}"',
+        r"""b'{"SecretString": "{\\"username\\": \\"u\\", \\"engine\\": \\"hunter2\\"}", "Name": "n"}'""",
+        r"""{"SecretString": "{\"username\": \"u\", \"engine\": \"hunter2\"}", "Name": "n"}""",
         f"<SecretAccessKey>{SECRET}</SecretAccessKey><SessionToken>{SECRET}</SessionToken>",
         f"CanonicalRequest:\nGET\n/\n\nhost:x\nx-amz-security-token:{SECRET}\n\nhost",
         "Signature:\nhunter2",
@@ -63,7 +65,9 @@ def test_user_and_host_are_told_apart_when_a_url_has_both() -> None:
     assert redacted("postgresql://me:secret@db.example/shop") == f"postgresql://{HIDDEN}@db.example/shop"
 
 
-@pytest.mark.parametrize("part", ["a+b/", "password:", "'password': '", "jdbc:oracle:", "password={", "://", "<", "s-"])
+@pytest.mark.parametrize(
+    "part", ["a+b/", "password:", "'password': '", "jdbc:oracle:", "password={", "://", "<", "s-", "'pwd': '\\"]
+)
 def test_long_body_takes_no_longer_than_its_length_when_it_is_logged(part: str) -> None:
     """An expression that looks back from each sign would take minutes for this, and the job with it."""
     began = time.process_time()

@@ -235,6 +235,25 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
 
 
 @pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        (["--where", "a = 1", "--jdbc-secret", "s"], "leave out --jdbc-secret, --where"),
+        (["--snapshot"], "--source is no database's address: leave out --snapshot"),
+        (["--jdbc-secret", "s", "--jdbc-connection", "c"], "not allowed with argument --jdbc-secret"),
+    ],
+)
+def test_options_of_databases_are_refused_when_they_would_have_no_effect(
+    changed: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = ["--JOB_NAME", "j", "--source", str(tmp_path), "--target", str(tmp_path), "--cursor-column", "id"]
+    with pytest.raises(SystemExit) as ended:
+        ingest_table.main([*target, *changed])
+
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("changed", "code", "text"),
     [
         (["--table", "no-such-table"], exit_codes.BAD_SET_UP, "no-such-table"),

@@ -65,7 +65,9 @@ class TableQueries:
     ) -> None:
         self.catalogue, self._selected = catalogue, selected
         self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
-        self.table = filtered(database.table(parts), where)
+        # Of filtered rows a star has system columns, too, whose types Spark does not know.
+        self._star_is_plain = not (where and self.dialect.system_columns)
+        self.table = filtered(database.table(parts), where, [database.quote(name) for name in database.system_columns])
         """What rows are asked from: the table by its name, or its filtered rows as a table without a name."""
 
     # --- columns --------------------------------------------------------------------------------
@@ -165,9 +167,10 @@ class TableQueries:
 
     def _plain_columns(self, cursors: Sequence[str]) -> list[str]:
         """Write what is selected as it stands: every column, or those asked for and the cursors."""
-        if self._selected is None:
+        if self._selected is None and self._star_is_plain:
             return ["t.*"]
-        wanted = {*self._selected, *cursors} - set(self.dialect.system_columns)
+        wanted = {*(self.catalogue if self._selected is None else self._selected), *cursors}
+        wanted -= set(self.dialect.system_columns)
         return [f"t.{self.dialect.quote(name)}" for name in self.catalogue if name in wanted]
 
     def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[str]:
@@ -185,9 +188,12 @@ class TableQueries:
         return [lowest, *inner, above[-1]]
 
 
-def filtered(table: str, where: str) -> str:
+def filtered(table: str, where: str, system_columns: Sequence[str]) -> str:
     """Write a table, or its rows that meet a condition, as what may follow FROM; the latter needs a name after it."""
-    return f"(SELECT * FROM {table} WHERE {where})" if where else table
+    if not where:
+        return table
+    # A star leaves out system columns, and outside of these brackets nobody could ask for them.
+    return f"(SELECT {', '.join(['*', *system_columns])} FROM {table} WHERE {where})"
 
 
 def shown(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[str]:

@@ -96,7 +96,7 @@ class PostgresSnapshot(JdbcTable):
 
     Parameters
     ----------
-    spark, url, table, properties, partitions
+    spark, url, table, properties, partitions, where, columns
         See `JdbcTable`.
 
     Notes
@@ -112,10 +112,12 @@ class PostgresSnapshot(JdbcTable):
         *,
         properties: Mapping[str, str] | None = None,
         partitions: int | None = None,
+        where: str = "",
+        columns: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(database_of(url), PostgreSQL):
             raise SourceError(str(table), "only PostgreSQL has snapshots to read up to. Use JdbcTable with a delay.")
-        super().__init__(spark, url, table, properties=properties, partitions=partitions)
+        super().__init__(spark, url, table, properties=properties, partitions=partitions, where=where, columns=columns)
         self._database = TransactionIds()
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:

@@ -36,7 +36,8 @@ _SECRETS = [
     (re.compile(r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+", re.M), rf"\1{HIDDEN}"),
     (re.compile(r"(Command to send: A\n)\S+"), rf"\1{HIDDEN}"),
     # JSON and what Python shows of a dict, a list of pairs or bytes; also where it was quoted once more.
-    (re.compile(rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?:(?!\3)\\.|(?!\3)[^\\])*", re.I | re.S), rf"\1{HIDDEN}"),
+    # A quote behind any number of backslashes is one of the value: a secret is JSON, quoted in the answer's JSON.
+    (re.compile(rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?:\\+.|(?!\3)[^\\])*", re.I | re.S), rf"\1{HIDDEN}"),
     (re.compile(rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?:(?!\2).)*", re.I | re.S), rf"\1{HIDDEN}"),
     (re.compile(rf"(<{_NAME}>)[^<]*", re.I), rf"\1{HIDDEN}"),
     # Options of URLs, `Credential=` of a header, and the braces in which SQL Server takes any sign.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.formats import FORMATS
 from scripts.helpers.listing.paths import folder_columns
@@ -106,7 +107,9 @@ class Catalog:
             raise SourceError("JDBC", "the table names no connection. Use from_options with url, user and password.")
         found = self._call(name, "get_connection", Name=name)["Connection"]["ConnectionProperties"]
         names = {"JDBC_CONNECTION_URL": "url", "USERNAME": "user", "PASSWORD": "password"}
-        return {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
+        known = {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
+        # A connection holds its login itself, or names the secret that does.
+        return known | (login_of_secret(found["SECRET_ID"]) if "SECRET_ID" in found else {})
 
     def partitions(self, spark: SparkSession, table: CatalogTable, predicate: str, in_catalog: str = "") -> Partitions:
         """Return the registered partitions that a predicate over the partition keys leaves.
