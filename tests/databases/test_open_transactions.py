@@ -8,14 +8,16 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.window import RowWindow
 from tests.support.components import missing_component
-from tests.support.row_windows import plan, taken
+from tests.support.row_windows import JOB_CLOCK, plan, taken
 
 Maker = Callable[..., JdbcTable]
 SHORT = timedelta(milliseconds=300)
@@ -36,7 +38,7 @@ def insert(cursor: Any, name: str) -> None:
     cursor.execute(f"INSERT INTO {name} (s) VALUES ('x')")
 
 
-def run(source: JdbcTable, before: RowWindow | None = None, **options: Any) -> tuple[RowWindow, list[int]]:
+def run(source: Any, before: RowWindow | None = None, **options: Any) -> tuple[RowWindow, list[int]]:
     window = plan(source, "id", before, **({"delay": SHORT} | options))
     return window, taken(source, window)
 
@@ -231,3 +233,34 @@ def test_sqlite_is_not_waited_for_as_one_transaction_writes_at_a_time(jdbc: Any,
         first.execute("COMMIT")
 
     assert run(source)[1] == [1]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_rows_of_sparks_own_reader_wait_for_the_delay_when_nobody_tells_of_transactions(
+    jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture, cached: bool
+) -> None:
+    name = postgres.new_table("id bigserial PRIMARY KEY, s text")
+    postgres.sql(f"INSERT INTO {name} (s) VALUES ('y'), ('z')")
+    login = {**postgres.properties, "driver": "org.postgresql.Driver"}
+    frame = jdbc.read.jdbc(postgres.url, name, properties=login).where("s = 'z'")
+    source = DataFrameRows(frame.cache() if cached else frame)
+
+    first, before = run(source)
+    soon, _ = run(source, first, now=JOB_CLOCK + SHORT / 2)
+    _, after = run(source, soon, now=JOB_CLOCK + SHORT)
+    frame.unpersist()
+
+    assert (before, after) == ([], [2])
+    assert run(source, delay=timedelta(0))[1] == [2]
+    assert "event=jdbc_frame source=DataFrame" in caplog.text
+
+
+def test_ids_of_files_wait_for_nothing_when_no_database_is_read(
+    jdbc: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jdbc.range(3).write.parquet(f"{tmp_path}/ids")
+
+    _, found = run(DataFrameRows(jdbc.read.parquet(f"{tmp_path}/ids")))
+
+    assert found == [0, 1, 2]
+    assert "event=jdbc_frame" not in caplog.text

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import CursorError
@@ -16,6 +17,11 @@ from scripts.helpers.rows.window import RowWindow, check_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+JDBC_READER = "JDBCRelation("
+"""What Spark calls its own reader of databases in a plan."""
 
 
 class DataFrameRows:
@@ -76,6 +82,11 @@ class DataFrameRows:
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it, as exact text, in one aggregate."""
+        if self._reads_a_database():
+            logger.warning(
+                "event=jdbc_frame source=%s: Spark's own JDBC reader tells neither the database's clock nor its open "
+                "transactions. Give the table as JdbcTable(spark, url, table)", self.name,
+            )  # fmt: skip
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)
         source = self._pruned(columns, low, None)
@@ -95,6 +106,15 @@ class DataFrameRows:
             zone_is_known=self._zone is not None,
             slack=None if self._partitions is None else self._partitions.slack,
         )
+
+    def writers(self, longest: timedelta) -> frozenset[str] | None:
+        """Return None, as nobody can tell, where Spark's own JDBC reader made the DataFrame; else no transaction."""
+        return None if self._reads_a_database() else frozenset()
+
+    def _reads_a_database(self) -> bool:
+        # A DataFrame of Spark Connect has no plan here, and what comes from an RDD does not say where that read.
+        frame = getattr(self.df, "_jdf", None)
+        return frame is not None and JDBC_READER in frame.queryExecution().analyzed().toString()
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
