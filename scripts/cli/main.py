@@ -10,6 +10,7 @@ import click
 from scripts.cli.adopt import adopt
 from scripts.cli.backfill import backfill
 from scripts.cli.commands import COMPLETE_VARIABLE, PROGRAM, shared
+from scripts.cli.complete_up_to import complete_up_to
 from scripts.cli.completion import completion
 from scripts.cli.coverage import coverage
 from scripts.cli.create_table import create_table
@@ -60,8 +61,8 @@ def cli(**_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, runs, work, report, serve,
-    rewind, reset, set_values, discard_plan, release, adopt, export, import_, create_table, completion,
+    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, complete_up_to, runs, work,
+    report, serve, rewind, reset, set_values, discard_plan, release, adopt, export, import_, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:
     cli.add_command(made)

@@ -329,6 +329,28 @@ class Watermarks:
         """
         return self.progress.gaps(job_id, needed_context(transformation_ctx, context), start)
 
+    def complete_up_to(self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None) -> Any:
+        """Return the cursor value below which every row of a rows context was taken, for a scheduler that waits for it.
+
+        That is where the first gap begins; without gaps, the watermark. A database that has its own clock and stands
+        still goes further: no row was left when it was asked, and what comes later is stamped past that time less the
+        ``delay``. As far as the ``delay`` is long enough, that is: a row that comes later than it is taken, and was
+        not there when this was said.
+
+        Returns
+        -------
+        object
+            A value of the cursor column; of compound cursors a tuple with one for each. None where nothing was taken.
+
+        Raises
+        ------
+        InvalidValueError
+            The context reads downwards.
+        UnknownJobError, UnknownContextError
+            There is no such job, or no such context of rows.
+        """
+        return self.progress.complete_up_to(job_id, needed_context(transformation_ctx, context))
+
     def unfinished(
         self, job_id: str, transformation_ctx: str | None = None, *, context: str | None = None
     ) -> dict[str, tuple[str, ShownRange]]:

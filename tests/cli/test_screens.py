@@ -43,6 +43,7 @@ LOOKS = {
     "freshness": ["freshness", "--warn", "12h", "--error", "1d"],
     "runs": ["runs", "repairs"],
     "coverage": ["coverage", "repairs"],
+    "complete-up-to": ["complete-up-to", "repairs", "--at", "2026-03-16T00:00:00Z"],
     "export": ["export", "parking-permits", "--file", "jobs.jsonl"],
     "report": ["report", "--html", "page.html"],
     "create-table": ["create-table"],

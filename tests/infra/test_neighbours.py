@@ -135,7 +135,7 @@ DAY: list[Callable[[Watermarks], Any]] = [
 ]
 COMMANDS = [
     ["jobs", VALUES, ROWS], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["doctor", ROWS],
-    ["coverage", ROWS], ["gaps", ROWS], ["freshness", VALUES, "--warn", "1d"], ["runs", RUNS],
+    ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["freshness", VALUES, "--warn", "1d"], ["runs", RUNS],
     ["export", VALUES, ROWS],
 ]  # fmt: skip
 

@@ -202,7 +202,8 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
     file = f"s3://{BUCKET}/parking/a.json"
     looks = [
         ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["runs", VALUES],
-        ["coverage", ROWS], ["gaps", ROWS], ["backfill", ROWS], ["freshness", VALUES, "--warn", "1d"],
+        ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
+        ["freshness", VALUES, "--warn", "1d"],
         ["doctor", VALUES], ["plan", FILES], ["explain", FILES, file], ["report", VALUES, ROWS, "--html", page],
         ["export", VALUES, "--file", exported],
     ]  # fmt: skip

@@ -126,7 +126,27 @@ def plan_window(
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
-    return replace(window, last=_last_seen(columns, facts, window.high, seen, clock, chosen))
+    return replace(
+        window,
+        last=_last_seen(columns, facts, window.high, seen, clock, chosen),
+        complete=_complete(window, facts, asked, chosen),
+    )
+
+
+def _complete(window: RowWindow, facts: Facts, asked: Bound | None, options: RowOptions) -> Bound | None:
+    """Return up to where no row is left, where that is past the watermark that follows; None where it is not.
+
+    The watermark waits at the last row, and a source that stands still would look late for ever. Said only where the
+    rows and the time are the source's own: files were listed before the plan, nobody knows when.
+    """
+    first, reached = window.columns[0], window.low if window.high is None else window.high
+    if facts.now is None or not first.is_time or asked is not None or window.has_more:
+        return None
+    try:
+        cap: Bound = (first.floor(earlier(facts.now, options.delay)), *[None] * (len(window.columns) - 1))
+    except OverflowError:
+        return None
+    return cap if reached is None or precedes(reached, cap) else None
 
 
 def _ends(

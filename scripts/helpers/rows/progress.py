@@ -24,8 +24,12 @@ from scripts.helpers.rows.coverage import (
 )
 from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.slicing import slice_id
+from scripts.helpers.rows.window import COMPLETE
 
 logger = logging.getLogger(__name__)
+
+SEEN = ("last", "undecided", COMPLETE)
+"""Keys of a state for what a run saw of its source, and nobody says by hand."""
 
 
 class Spans(Table[ShownRange]):
@@ -119,6 +123,18 @@ class RowsProgress:
         parted = cut_at(gaps, record.ends())
         return Spans(_shown(state, parted), f"{job_id}, {context}: gaps")
 
+    def complete_up_to(self, job_id: str, context: str) -> Any:
+        """Return the cursor below which every row was taken; see `Watermarks.complete_up_to`."""
+        state = self.state(job_id, context)
+        if state.get("descending"):
+            raise InvalidValueError(
+                f"Context {context!r} of job {job_id!r} reads downwards, and rows above its first one come later. Look "
+                "at its gaps and coverage."
+            )
+        gaps = self.gaps(job_id, context)
+        value = gaps[0][0] if gaps else state.get(COMPLETE, state.get("value"))
+        return tuple(value) if isinstance(value, list) else value
+
     def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, ShownRange]]:
         """Return the slices that are begun and not done; see `Watermarks.unfinished`."""
         state = self.state(job_id, context)
@@ -147,9 +163,7 @@ class RowsProgress:
                         "value to go on from, or reset the context to read everything."
                     )
                 # Who sets a watermark has looked: what was seen before says nothing any more of the rows to come.
-                left = [
-                    name for name in ("last", "undecided") if is_rows(before) and state.get(name) == before.get(name)
-                ]
+                left = [name for name in SEEN if is_rows(before) and state.get(name) == before.get(name)]
                 kept = {field: value for field, value in state.items() if field not in left}
                 found[name] = with_coverage_kept(kept, before, origin)
         return found

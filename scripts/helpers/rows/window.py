@@ -15,6 +15,8 @@ from scripts.helpers.rows.identity import as_text, remembered
 
 Nulls = Literal["raise", "include", "exclude"]
 NOTHING, EVERYTHING = "1 = 0", "1 = 1"
+COMPLETE = "complete"
+"""Key of a state: the value below which all rows were taken, where that is past its watermark."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,9 @@ class RowWindow:
     compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
     `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
     row, whatever its cursor. `source` is what the source says of itself (see `identity`). `last` is the last row
-    that was seen, and `undecided` is what the next run has to look at first (see `open_writers`); the plan keeps
-    neither, as the state that follows is frozen beside it. `has_more` says that a limit left rows for the next batch.
+    that was seen, `undecided` is what the next run has to look at first (see `open_writers`), and `complete` is where
+    rows below may come no more though the last one is further down; the plan keeps none of them, as the state that
+    follows is frozen beside it. `has_more` says that a limit left rows for the next batch.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class RowWindow:
     source: Mapping[str, Any] | None = field(default=None, hash=False)
     last: Bound | None = field(default=None, compare=False)
     undecided: Mapping[str, Any] | None = field(default=None, compare=False)
+    complete: Bound | None = field(default=None, compare=False)
     has_more: bool = False
 
     @property
@@ -169,7 +173,9 @@ class RowWindow:
         value = self._stored(self.low if self.high is None else self.high)
         seen = {} if self.last is None else {"last": self._stored(self.last)}
         left = {} if self.undecided is None else {"undecided": dict(self.undecided)}
-        return {**self._identity, "value": value, **self._begun, **seen, **left}
+        # Kept where it says more than the watermark does.
+        past = {} if self.complete is None else {COMPLETE: self._stored(self.complete)}
+        return {**self._identity, "value": value, **self._begun, **seen, **left, **past}
 
     @property
     def _begun(self) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""`watermarks complete-up-to`: is every row below a value there? For schedulers, which look at the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from scripts.cli.commands import command, job_argument, read_job
+from scripts.cli.contexts import bound_given, state_in
+from scripts.cli.documents import emit
+from scripts.cli.progress import progress
+from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.jobs.exit_codes import FAILED
+
+NOTHING = "nothing yet"
+
+
+@command("complete-up-to")
+@job_argument
+@click.option("--context", metavar="NAME", help="One transformation context; without it, all that read rows.")
+@click.option("--at", metavar="VALUE", help="The exit code is 1 unless every row below this is there.")
+def complete_up_to(around: Surroundings, job: str, context: str | None, at: str | None) -> None:
+    """Show below which cursor value every row was taken, for schedulers that wait for it.
+
+    As far as the delay of the job is long enough. Contexts of files have no cursor and are not looked at.
+    """
+    found: list[tuple[str, Any, bool]] = []
+    with progress(around, "looking how far all is taken"):
+        for chosen in [context] if context else _rows_contexts(around, job):
+            name, state = state_in(around, job, chosen, "rows")
+            wanted, value = bound_given(state, at), around.watermarks.complete_up_to(job, name)
+            first = value[0] if isinstance(value, tuple) else value
+            found.append((name, value, at is None or (first is not None and wanted <= first)))
+    # Committed output that is not published yet is not at its target: nobody can read those rows. Looked at last, as
+    # what a run commits meanwhile would be among the watermarks and not among this.
+    unpublished = len(read_job(around, job).unpublished)
+    is_complete = at is None or (not unpublished and all(reached for _, _, reached in found))
+    if around.is_json:
+        contexts = [{"context": name, "complete_up_to": value, "complete": reached} for name, value, reached in found]
+        emit({"job": job, "at": at, "complete": is_complete, "unpublished": unpublished, "contexts": contexts})
+    else:
+        rows: list[list[Cell]] = [[name, bound_text(value, NOTHING)] for name, value, _ in found]
+        show_rows(around.out, ("context", "complete up to"), rows)
+        if unpublished:
+            around.out.print(f"Committed, and not yet at their target: {unpublished:,} outputs. A run ends that.")
+        if at is not None:
+            around.out.print(f"{'Complete' if is_complete else 'Not complete'} up to {at}.")
+    if not is_complete:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _rows_contexts(around: Surroundings, job: str) -> list[str | None]:
+    states = around.watermarks.get_watermark_values(job)
+    names = sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == "rows")
+    # Without any, whoever looks for the only one says what the job has instead.
+    return list(names) or [None]

@@ -1,0 +1,162 @@
+"""`watermarks complete-up-to`: what a scheduler waits for, and what keeps it waiting."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.coverage import with_coverage
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs.exit_codes import BAD_DATA, FAILED
+from tests.cli.stories import NOW, Command, commit_rows, rows_state
+from tests.support.clock import Clock
+from tests.support.listed_rows import ListedRows
+from tests.support.steps import commit
+
+JOB = "repairs"
+HOUR = timedelta(hours=1)
+
+
+def source_of(*stamps: datetime, now: datetime) -> ListedRows:
+    return ListedRows((CursorColumn("at", "timestamp"),), [(stamp,) for stamp in stamps], now)
+
+
+def read(watermarks: Watermarks, source: ListedRows, **options: Any) -> None:
+    with IncrementalJob(watermarks, JOB, clock=watermarks.clock) as job:
+        job.rows_since(source, "at", transformation_ctx="repairs", **options)
+
+
+@pytest.mark.parametrize(
+    ("at", "code"),
+    [("2026-03-16T14:45:00Z", 0), ("2026-03-16T14:45:00.000001Z", FAILED), ("2026-03-16T14:44:59+00:00", 0)],
+)
+def test_exit_code_tells_whether_all_below_is_there_when_asked_for_a_time(
+    run: Command, watermarks: Watermarks, at: str, code: int
+) -> None:
+    commit_rows(watermarks, JOB, "jr_1", NOW - HOUR, 5)
+
+    done = run(watermarks, "complete-up-to", JOB, "--at", at, "--output", "json")
+
+    assert done.exit_code == code
+    assert json.loads(done.stdout)["complete"] == (code == 0)
+    assert json.loads(done.stdout)["contexts"] == [
+        {"context": "repairs", "complete_up_to": "2026-03-16T14:45:00.000000+00:00", "complete": code == 0}
+    ]
+
+
+def test_source_that_stands_still_is_complete_up_to_its_own_clock_less_the_delay(
+    run: Command, watermarks: Watermarks, clock: Clock
+) -> None:
+    clock.now = NOW
+    source = source_of(NOW - 20 * HOUR, now=NOW - HOUR)
+    read(watermarks, source, delay=timedelta(minutes=5))
+    source.now = NOW
+    read(watermarks, source, delay=timedelta(minutes=5))
+
+    assert watermarks.complete_up_to(JOB, "repairs") == NOW - timedelta(minutes=5)
+    assert watermarks.get_watermark_values(JOB)["repairs"]["value"] < NOW - 19 * HOUR
+    assert run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:40:00Z").exit_code == 0
+    shown = run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:41:00Z")
+    assert (shown.exit_code, shown.stdout.splitlines()[-1]) == (FAILED, "Not complete up to 2026-03-16T15:41:00Z.")
+
+
+def test_nothing_past_the_watermark_is_complete_when_rows_are_left(watermarks: Watermarks, clock: Clock) -> None:
+    clock.now = NOW
+    stamps = [NOW - hours * HOUR for hours in (5, 4, 3)]
+    batches = source_of(*stamps, now=NOW)
+    read(watermarks, batches, max_rows=1)
+    in_batches = watermarks.complete_up_to(JOB, "repairs")
+    read(watermarks, batches, high=NOW - 2 * HOUR)
+    as_asked = watermarks.complete_up_to(JOB, "repairs")
+    files = source_of(*stamps, now=NOW)
+    files.now = None
+    read(watermarks, files)
+
+    assert (in_batches, as_asked) == (stamps[1], NOW - 2 * HOUR)
+    # Nobody knows when files were listed, so their watermark says it.
+    assert watermarks.complete_up_to(JOB, "repairs") == NOW - 2 * HOUR
+
+
+def test_what_a_run_saw_says_nothing_more_when_the_watermark_is_set(watermarks: Watermarks, clock: Clock) -> None:
+    clock.now = NOW
+    read(watermarks, source_of(NOW - 9 * HOUR, now=NOW))
+    state = watermarks.get_watermark_values(JOB)["repairs"]
+    watermarks.set_watermark(JOB, {**state, "value": NOW - 8 * HOUR}, transformation_ctx="repairs", why="by hand")
+
+    # What lies between was gone past and never read.
+    low = NOW - 9 * HOUR + timedelta(microseconds=1)
+    assert watermarks.gaps(JOB, "repairs") == [(low, NOW - 8 * HOUR)]
+    assert watermarks.complete_up_to(JOB, "repairs") == low
+    assert "complete" not in watermarks.get_watermark_values(JOB)["repairs"]
+
+
+def test_job_is_complete_where_all_its_sources_are_unless_one_is_named(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, JOB, "jr_1", {"a": rows_state(NOW), "b": rows_state(NOW - HOUR), "f": {"kind": "files"}})
+    asked = ["complete-up-to", JOB, "--at", "2026-03-16T15:00:00Z"]
+
+    assert run(watermarks, *asked).exit_code == FAILED
+    assert run(watermarks, *asked, "--context", "a").exit_code == 0
+    assert run(watermarks, *asked, "--context", "b").exit_code == FAILED
+    assert run(watermarks, "complete-up-to", JOB).exit_code == 0
+
+
+def test_rows_that_no_reader_sees_yet_are_not_there_when_their_batch_is_committed(
+    run: Command, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    held = watermarks.begin(JOB, "jr_1")
+    output = {"sink": "files", "target": str(tmp_path), "version": 1, "context": "repairs"}
+    held.freeze({"repairs": {**rows_state(None), "low": None, "high": NOW}}, {"repairs": rows_state(NOW)})
+    held.commit((output,))
+
+    shown = run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:00:00Z")
+
+    assert shown.exit_code == FAILED
+    assert "Committed, and not yet at their target: 1 outputs." in shown.stdout
+
+
+def test_compound_cursor_is_complete_below_the_first_of_its_values(run: Command, watermarks: Watermarks) -> None:
+    state = {"kind": "rows", "cursor_column": ["at", "id"], "type": ["timestamp", "bigint"], "value": [NOW, 7]}
+    commit(watermarks, JOB, "jr_1", {"repairs": state})
+
+    assert watermarks.complete_up_to(JOB, "repairs") == (NOW, 7)
+    assert run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:45:00Z").exit_code == 0
+    shown = run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:46:00Z")
+    assert (shown.exit_code, "(2026-03-16 15:45:00Z, 7)" in shown.stdout) == (FAILED, True)
+
+
+def test_nothing_is_complete_when_a_gap_reaches_down_to_the_beginning(run: Command, watermarks: Watermarks) -> None:
+    read_until_20 = with_coverage(rows_state(20, "bigint"), None, [((10,), (20,))], "o1")
+    commit(watermarks, JOB, "jr_1", {"rows": read_until_20})
+
+    shown = run(watermarks, "complete-up-to", JOB, "--at", "1")
+
+    assert (shown.exit_code, watermarks.complete_up_to(JOB, "rows")) == (FAILED, None)
+    assert "nothing yet" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["no-such-job"], FAILED, "no-such-job"),
+        ([JOB, "--context", "no"], BAD_DATA, "has no context 'no' of rows"),
+        (["files"], BAD_DATA, "has no context of rows"),
+        ([JOB, "--at", "soon"], BAD_DATA, "'soon' is no value of the cursor"),
+        (["downwards"], BAD_DATA, "reads downwards"),
+    ],
+)
+def test_complete_up_to_says_what_is_wrong_when_it_cannot_tell(
+    run: Command, watermarks: Watermarks, arguments: list[str], code: int, text: str
+) -> None:
+    commit_rows(watermarks, JOB, "jr_1", datetime(2026, 3, 1, tzinfo=timezone.utc), 5)
+    commit(watermarks, "files", "jr_1", {"f": {"kind": "files"}})
+    commit(watermarks, "downwards", "jr_1", {"rows": {**rows_state(-5, "bigint"), "descending": True}})
+
+    done = run(watermarks, "complete-up-to", *arguments)
+
+    assert (done.exit_code, text in done.stderr) == (code, True)
