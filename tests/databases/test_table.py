@@ -119,7 +119,7 @@ def test_rows_are_read_again_when_lookback_is_given_and_sink_merges(postgres: An
     second = plan(source, "at", first, **options)
 
     assert taken(source, second) == [2, 3]
-    assert second.state_after == first.state_after
+    assert second.state_after["value"] == first.state_after["value"]
 
 
 # --- the clock -------------------------------------------------------------------------------------------
@@ -190,6 +190,20 @@ def test_cursor_error_says_both_when_the_column_changed_since_the_last_run(
         (source if step == "read" else table_in(name)).rows(first)
 
     assert text in str(caught.value)
+
+
+def test_rows_go_on_when_a_column_of_ids_gets_room_for_more(postgres: Any, table_in: Maker) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, price numeric(5,2)")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
+    by_id, by_price = plan(table_in(name), "id"), plan(table_in(name), "price")
+    postgres.sql(
+        f"ALTER TABLE {name} ALTER id TYPE bigint, ALTER price TYPE numeric(9,2)",
+        f"INSERT INTO {name} VALUES ({2**40}, 1234567.89)",
+    )
+
+    assert taken(table_in(name), by_id) == [1, 2]
+    assert taken(table_in(name), plan(table_in(name), "id", by_id)) == [2**40]
+    assert taken(table_in(name), plan(table_in(name), "price", by_price)) == [2**40]
 
 
 # --- where the filter runs -------------------------------------------------------------------------------

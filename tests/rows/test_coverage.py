@@ -186,7 +186,7 @@ def test_coverage_stays_and_the_jump_is_a_gap_when_a_value_is_set_by_hand() -> N
         "2023-03-16",
         {"kind": "files"},
         state(5, cursor_column="other"),
-        state(5, type="int"),
+        state(Decimal("5.0"), type="decimal(9,1)"),
         state(5, descending=True),
     ],
     ids=["nothing", "a text", "files", "another column", "another type", "another order"],
@@ -195,6 +195,16 @@ def test_coverage_starts_anew_when_a_value_is_set_over_another_source(before: An
     after = with_coverage_kept(state(20), before, "o2")
 
     assert (covered_by(after), origin_of(after)) == ([], "o2")
+
+
+def test_coverage_stays_when_the_column_has_a_wider_type_by_now() -> None:
+    before = with_coverage({**state(5), "type": "int"}, None, intervals((None, 5)), "o1")
+
+    by_hand = with_coverage_kept(state(20), before, "o2")
+    narrower = with_coverage_kept({**state(20), "type": "smallint"}, before, "o2")
+
+    assert (covered_by(by_hand), origin_of(by_hand)) == (intervals((None, 5)), "o1")
+    assert (covered_by(narrower), origin_of(narrower)) == ([], "o2")
 
 
 @pytest.mark.parametrize(("before", "now"), [({}, {"descending": False}), ({"descending": False}, {})], ids=repr)

@@ -358,7 +358,7 @@ def test_plan_raises_cursor_error_when_type_has_no_exact_order(spark: Any, kind:
 
 
 @pytest.mark.parametrize(
-    ("before", "now"), [("int", "bigint"), ("decimal(10,2)", "decimal(12,2)"), ("timestamp", "date")]
+    ("before", "now"), [("bigint", "int"), ("decimal(10,2)", "decimal(12,4)"), ("timestamp", "date")]
 )
 def test_plan_raises_cursor_error_when_type_changed(spark: Any, before: str, now: str) -> None:
     first = plan(frame(spark, before, RISING[before]))
@@ -371,11 +371,24 @@ def test_plan_raises_cursor_error_when_type_changed(spark: Any, before: str, now
 
 
 def test_apply_raises_cursor_error_when_type_changed_since_the_plan_was_frozen(spark: Any) -> None:
-    stored = plan(frame(spark, "int", ["1"])).to_plan()
+    stored = plan(frame(spark, "bigint", ["1"])).to_plan()
     window = RowWindow.from_plan(stored, ["at"], "repairs")
 
-    with pytest.raises(CursorError, match="its type was int and is bigint now"):
-        DataFrameRows(frame(spark, "bigint", ["1"])).rows(window)
+    with pytest.raises(CursorError, match="its type was bigint and is int now"):
+        DataFrameRows(frame(spark, "int", ["1"])).rows(window)
+
+
+@pytest.mark.parametrize(("before", "now"), [("int", "bigint"), ("tinyint", "int"), ("decimal(10,2)", "decimal(12,2)")])
+def test_rows_go_on_when_the_type_has_room_for_all_of_the_old_one(spark: Any, before: str, now: str) -> None:
+    first = plan(frame(spark, before, ["1", "2"]))
+    wider = frame(spark, now, ["1", "2", "3"])
+
+    second = plan(wider, first)
+    replay = RowWindow.from_plan(first.to_plan(), ["at"], "repairs")
+
+    assert [int(row.at) for row in DataFrameRows(wider).rows(second).collect()] == [3]
+    assert sorted(int(row.at) for row in DataFrameRows(wider).rows(replay).collect()) == [1, 2]
+    assert second.state_after["type"] == now
 
 
 @pytest.mark.parametrize("stored", ["state", "plan"])

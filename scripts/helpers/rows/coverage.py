@@ -28,6 +28,7 @@ from scripts.helpers.rows.cursors import (
     as_list,
     check_value,
     decimal_type,
+    widened,
 )
 
 # --- states -------------------------------------------------------------------------------------
@@ -92,13 +93,16 @@ def with_coverage_kept(values: Mapping[str, Any], before: object, origin: str) -
 
 
 def _has_same_cursor(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    for name in ("cursor_column", "type", "descending"):
+    for name in ("cursor_column", "descending"):
         left, right = one.get(name), other.get(name)
         # `descending` may be left out or False, which is the same.
         is_same = left == right or not (left or right)
         if not is_same:
             return False
-    return True
+    types, before = types_of(one), types_of(other)
+    return len(types) == len(before) and all(
+        now == was or widened(was, now) for was, now in zip(before, types, strict=True)
+    )
 
 
 def ranges_read(

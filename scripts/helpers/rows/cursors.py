@@ -217,6 +217,23 @@ def decimal_type(kind: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
+def widened(before: object, now: object) -> bool:
+    """Tell whether a type of numbers has room for all of another one, and puts no new values between the old ones.
+
+    A decimal of more places does: past 1.0 the next value was 1.1, which the watermark is at by then, and 1.05 would
+    be below it.
+
+    >>> widened("int", "bigint"), widened("bigint", "int"), widened("decimal(9,2)", "decimal(12,2)")
+    (True, False, True)
+    >>> widened("decimal(9,2)", "decimal(12,4)")
+    False
+    """
+    if before in WHOLE and now in WHOLE:
+        return WHOLE.index(str(before)) < WHOLE.index(str(now))
+    (digits, places), (more_digits, same_places) = decimal_type(str(before)), decimal_type(str(now))
+    return 0 < digits < more_digits and places == same_places
+
+
 def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
     """Return a value that is a cursor of this type, or one step outside its range; CursorError if it is not.
 

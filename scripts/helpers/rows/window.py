@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from scripts.helpers.errors import CursorError, SourceChangedError
-from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list
+from scripts.helpers.rows.cursors import MICROSECOND, Bound, CursorColumn, Tick, as_list, widened
 from scripts.helpers.rows.dialect import Dialect
 from scripts.helpers.rows.identity import as_text, remembered
 
@@ -227,13 +227,13 @@ def check_same_cursor(stored: Mapping[str, Any], names: Sequence[str], context: 
 
 
 def check_types(columns: Sequence[CursorColumn], before: object) -> None:
-    """Raise CursorError if a column has another type than it had."""
+    """Raise CursorError if a column has another type than it had, unless that type has room for all of the old one."""
     types = as_list(before)
     # A state that somebody altered; each column is then another than before, and the first one is named.
     if len(types) != len(columns):
         types = [None] * len(columns)
     for column, was in zip(columns, types, strict=True):
-        if column.type != was:
+        if column.type != was and not widened(was, column.type):
             raise CursorError(
                 column.name,
                 f"its type was {was} and is {column.type} now. Cast it, or give it a transformation_ctx of its own.",
