@@ -26,6 +26,7 @@ from scripts.cli.import_ import import_
 from scripts.cli.jobs import jobs
 from scripts.cli.plan import plan
 from scripts.cli.release import release
+from scripts.cli.rename_cursor import rename_cursor
 from scripts.cli.report import report
 from scripts.cli.reset import reset
 from scripts.cli.rewind import rewind
@@ -62,7 +63,8 @@ def cli(**_: object) -> None:
 
 COMMANDS = [
     jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, complete_up_to, runs, work,
-    report, serve, rewind, reset, set_values, discard_plan, release, adopt, export, import_, create_table, completion,
+    report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release, adopt, export, import_,
+    create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:
     cli.add_command(made)

@@ -567,10 +567,10 @@ class TargetUnavailableError(TargetError):
 class SourceChangedError(SourceError):
     """A context that remembers another source than the one given."""
 
-    def __init__(self, context: str, before: str, now: str) -> None:
-        self.context, self.before, self.now = context, before, now
+    def __init__(self, context: str, before: str, now: str, hint: str = "") -> None:
+        self.context, self.before, self.now, self.hint = context, before, now, hint
         super().__init__(
-            now, f"context {context!r} remembers {before!r}. Give the new source a transformation_ctx of its own."
+            now, f"context {context!r} remembers {before!r}. Give the new source a transformation_ctx of its own.{hint}"
         )
 
 

@@ -172,6 +172,7 @@ def test_nothing_is_changed_when_the_question_is_answered_with_no(changing: Wate
 DECISIONS = {
     "reset": (["reset", "repairs"], QUESTION),
     "set": (["set", "repairs", "value=2026-03-09T00:00:00Z", "--context", "repairs"], QUESTION),
+    "rename-cursor": (["rename-cursor", "repairs", "last_modified", "changed_at"], QUESTION),
     "discard-plan": (["discard-plan", "open"], "Change job open? [y/N]: "),
     "release": (["release", "open"], "Release job open? [y/N]: "),
     "adopt": (["adopt", "old", "--run", "jr_2"], "Take the item of run jr_2 for the watermarks of job old? [y/N]: "),

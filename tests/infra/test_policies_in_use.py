@@ -220,6 +220,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["doctor", VALUES, "--repair", "--yes"],
         ["doctor", VALUES, "--after-restore", *WHY],
         ["adopt", OLD, "--run", "jr_old_1", *WHY],
+        ["rename-cursor", ROWS, "id", "number", *WHY],
         ["reset", ROWS, *WHY],
         ["import", exported, "--replace", *WHY],
     ]

@@ -223,7 +223,8 @@ def check_same_cursor(stored: Mapping[str, Any], names: Sequence[str], context: 
     if fields.get("kind") != "rows":
         raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
     if as_list(before) != list(names):
-        raise SourceChangedError(context, ", ".join(map(str, as_list(before))), ", ".join(names))
+        hint = " If a column was renamed, see `watermarks rename-cursor`."
+        raise SourceChangedError(context, ", ".join(map(str, as_list(before))), ", ".join(names), hint)
 
 
 def check_types(columns: Sequence[CursorColumn], before: object) -> None:

@@ -1,0 +1,46 @@
+"""`watermarks rename-cursor`: go on where a cursor column has another name."""
+
+from __future__ import annotations
+
+import click
+
+from scripts.cli.commands import command, context_option, job_argument, read_job
+from scripts.cli.contexts import state_in
+from scripts.cli.deciding import decide, deciding, previewed
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.rows.coverage import with_coverage
+from scripts.helpers.rows.cursors import as_list
+
+
+@command("rename-cursor")
+@job_argument
+@click.argument("old")
+@click.argument("new")
+@context_option
+@deciding()
+def rename_cursor(
+    around: Surroundings, job: str, old: str, new: str, context: str | None, why: str, who: str | None, yes: bool
+) -> None:
+    """Go on with a cursor column that is called NEW and was called OLD.
+
+    The watermark, what was read and the gaps stay: the values must be the same ones.
+    """
+    before = read_job(around, job)
+    name, state = state_in(around, job, context, "rows")
+    columns = as_list(state.get("cursor_column"))
+    if old not in columns or new in columns or not new:
+        raise InvalidValueError(
+            f"Context {name!r} of job {job!r} reads by {', '.join(columns)}. OLD is one of these, NEW none of them."
+        )
+    renamed = [new if column == old else column for column in columns]
+    after = {**state, "cursor_column": renamed if len(renamed) > 1 else renamed[0]}
+    # What was read is of this column under either name. Without it the new name would be taken for another column.
+    after = with_coverage(after, state, [], "")
+    decide(
+        around,
+        before,
+        before.declared(after, previewed(around, why, who), name),
+        lambda: around.watermarks.set_watermark(job, after, transformation_ctx=name, why=why, who=who, expected=before),
+        yes=yes,
+    )
