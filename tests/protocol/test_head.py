@@ -41,6 +41,31 @@ def aborted() -> Head:
     return planned().released()
 
 
+def output(version: int, target: str, sink: str = "iceberg", **more: object) -> dict[str, object]:
+    return {
+        "sink": sink, "target": target, "staging": "", "job": "j", "epoch": "e1", "version": version,
+        "rows": 10 * version,
+    } | more  # fmt: skip
+
+
+def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> None:
+    """Files go, and so do rows that a column tells apart; other rows of a table stay, and people are told of them."""
+    column = {"options": {"batch_column": "batch"}}
+    unseen = (
+        output(2, "shop.a"), output(3, "shop.a"), output(3, "shop.b", **column), output(3, "file:///c", "files"),
+        output(3, "shop.d", rows=0), output(1, "shop.e"),
+    )  # fmt: skip
+    entry = LogEntry("parking", 1, {"repairs": 0}, Change("COMMIT", "c", NOW, run_id="jr_1"))
+
+    after = replace(idle(), unpublished=unseen).rewound(entry, Order("sam", "why", NOW, "token"))
+
+    assert {one["target"]: (one["first"], one["last"], one.get("rows")) for one in after.retracting} == {
+        "shop.a": (2, 3, {"2": 20, "3": 30}), "shop.b": (3, 3, None), "file:///c": (3, 3, None), "shop.d": (3, 3, None),
+    }  # fmt: skip
+    assert after.unpublished == unseen[-1:]
+    assert after.retracted == ((2, 3),)
+
+
 def test_first_head_has_nothing_and_an_epoch_of_its_own_when_made() -> None:
     head, other = Head.first("parking"), Head.first("parking")
 

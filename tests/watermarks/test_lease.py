@@ -157,7 +157,7 @@ def test_add_watermark_is_refused_when_a_plan_waits(watermarks: Watermarks, job_
     frozen(watermarks, job_id, plan=RICH, following=RICH).abort()
     before = stored()
 
-    with pytest.raises(PlanConflictError, match=r"is open; add_watermark would skip it\. Run the job that left it"):
+    with pytest.raises(PlanConflictError, match=r"^Job 'job-.*is open; add_watermark would skip it\. Run the job that"):
         watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id="r2", n=1))
 
     assert stored() == before
