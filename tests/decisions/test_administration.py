@@ -192,6 +192,15 @@ def test_rewind_finds_a_run_when_its_items_were_never_written(
     assert [entry.version for entry in two.history(job_id)] == [3, 2, 1]
 
 
+def test_version_of_a_run_is_known_from_the_head_when_its_item_was_never_written(
+    two: Watermarks, job_id: str, delete: Callable[[str], None]
+) -> None:
+    """The command looks before a decision writes what is missing."""
+    delete("r2")
+
+    assert two.lookups.version_of(two.latest(job_id), "r2") == 2
+
+
 def test_context_is_dropped_when_a_rewind_goes_to_before_its_first_run(watermarks: Watermarks, job_id: str) -> None:
     commit(watermarks, job_id, "r1", {"repairs": {"n": 1}})
     commit(watermarks, job_id, "r2", marks(2))

@@ -66,6 +66,11 @@ def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> No
     assert after.retracted == ((2, 3),)
 
 
+def test_no_run_has_begun_when_nobody_counted_and_nobody_is_there() -> None:
+    """The change of an earlier release has no fence to count from."""
+    assert (idle().begun, claimed().begun) == (0, 1)
+
+
 def test_first_head_has_nothing_and_an_epoch_of_its_own_when_made() -> None:
     head, other = Head.first("parking"), Head.first("parking")
 

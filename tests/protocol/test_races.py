@@ -27,6 +27,15 @@ def test_pause_comes_before_each_try_but_the_first_when_a_change_keeps_losing(li
     assert limits == slept
 
 
+def test_pause_may_be_none_at_all_when_a_change_keeps_losing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that collide have to part: from nothing to the limit, and not around the same time."""
+    monkeypatch.setattr(random, "uniform", lambda low, _: low)
+    slept: list[float] = []
+
+    assert list(Patience(3, first_pause=0.5, longest_pause=1.5).races(slept.append)) == [0, 1, 2]
+    assert slept == [0, 0]
+
+
 def test_nothing_is_waited_for_when_there_is_no_pause() -> None:
     slept: list[float] = []
 

@@ -201,6 +201,31 @@ def test_encode_refuses_naming_key_limit_and_remedy_when_value_breaks_a_limit(va
     assert [text for text in texts if text not in message] == []
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("chunks", {"N": "1001"}, "more than is ever written"),
+        ("length", {"N": str(values.MAX_RAW_BYTES + 1)}, "more than is ever written"),
+        ("chunks", {"N": "-1"}, "not a reference to chunks"),
+        ("length", {"N": "1.5"}, "not a reference to chunks"),
+        ("chunks", {"S": "1"}, "not a reference to chunks"),
+        ("id", {"N": "1"}, "not a reference to chunks"),
+        ("sha256", {"N": "1"}, "not a reference to chunks"),
+    ],
+)
+def test_reference_to_chunks_is_refused_when_it_is_read_and_nothing_of_ours_writes_it(
+    field: str, value: Any, text: str
+) -> None:
+    reference = values.Spilled("s#1-0", 1_000, values.MAX_RAW_BYTES, "0")
+    attribute, types = encode({"state": reference})
+    assert decode(attribute, types) == {"state": reference}
+
+    attribute["M"]["state"]["M"][field] = value
+
+    with pytest.raises(ValueError, match=text):
+        decode(attribute, types)
+
+
 @pytest.mark.parametrize("name", [1, "", None])
 def test_encode_refuses_naming_the_key_when_a_top_level_name_is_no_text(name: Any) -> None:
     with pytest.raises(InvalidValueError) as caught:

@@ -183,6 +183,15 @@ def test_add_watermark_changes_nothing_when_other_runs_committed_since(watermark
     assert watermarks.get_most_recent_run_id(job_id) == "r3"
 
 
+def test_add_watermark_commits_again_when_a_person_has_reset_the_job_since(watermarks: Watermarks, job_id: str) -> None:
+    add(watermarks, job_id, "r1", n=1)
+    watermarks.reset(job_id, why="read all again")
+
+    add(watermarks, job_id, "r1", n=1)
+
+    assert (watermarks.latest(job_id).version, watermarks.get_watermark_values(job_id)) == (3, {"n": 1})
+
+
 def test_add_watermark_commits_again_when_another_run_brings_an_equal_mark(watermarks: Watermarks, job_id: str) -> None:
     add(watermarks, job_id, "r1", n=1)
 

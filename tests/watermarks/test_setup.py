@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import CredentialRetrievalError
+from botocore.exceptions import CredentialRetrievalError, NoCredentialsError
 
 from scripts.helpers.errors import (
     AccessRefusedError,
@@ -124,6 +124,18 @@ def test_table_is_made_when_an_answer_is_lost_on_the_way(
     add(watermarks, job_id, "r1")
     assert watermarks.get_most_recent_run_id(job_id) == "r1"
     dynamodb.delete_table(TableName=watermarks.table_name)
+
+
+def test_credentials_are_asked_for_when_there_are_none_to_make_a_table(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise NoCredentialsError
+
+    monkeypatch.setattr(client, "create_table", refuse)
+
+    with pytest.raises(ConfigurationError, match="credentials"):
+        Watermarks("any", client).create_table()
 
 
 def test_table_is_not_made_when_there_is_one(client: Any, wire: Wire, watermarks: Watermarks) -> None:

@@ -173,8 +173,11 @@ def test_old_handle_is_fenced_when_the_plan_that_it_reads_is_gone(
     else:
         watermarks.begin(job_id, "r2").commit()
 
-    with pytest.raises(FencedError, match="another run took over"):
+    with pytest.raises(FencedError, match="another run took over") as caught:
         run.planned("parking")
+
+    assert (caught.value.fence, caught.value.current_fence) == (run.fence, watermarks.latest(job_id).fence)
+    assert caught.value.current_fence > run.fence
 
 
 def test_run_can_commit_when_only_the_old_state_is_damaged(
