@@ -71,6 +71,9 @@ def _nodes(tree: ast.AST, function: str) -> Iterator[tuple[Any, str]]:
                 continue
             if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
                 continue
+            # `strict` of zip guards what cannot be: the two are of one length wherever it is given.
+            if isinstance(node, ast.keyword) and node.arg == "strict":
+                continue
             inner = function
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 inner = node.name if function == "module" else f"{function}.{node.name}"

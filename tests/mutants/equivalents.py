@@ -22,6 +22,18 @@ EQUIVALENT = [
         because="it is compared with versions, which begin at 1",
     ),
     Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "is_recorded = int(table.properties.get(_property(output)[0]) or 0) >= output.version",
+        "(-1)",
+        because="it is compared with versions, which begin at 1",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/values.py",
+        "if abs(value) < 10**MAX_DIGITS:",
+        "(abs(value) <= 10 ** MAX_DIGITS)",
+        because="10^38 has one digit, and DynamoDB takes it in either way of writing",
+    ),
+    Equivalent(
         "scripts/helpers/listing/ranges.py",
         "stuck: int = 0",
         "(-1)",

@@ -31,6 +31,7 @@ def changes_of(source: str) -> list[str]:
         ("x = a['key']", ["x = (a['key_'])"]),
         ("x = f(a, b, c=d)", ["x = (f(b, a, c=d))"]),
         ("x = max(a, b)", []),
+        ("x = zip(a, strict=True)", []),
         ("def f():\n    return False", ["def f():\n    return (True)"]),
         ("f(a)", ["pass"]),
         ("a.b = c", ["pass"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def aborted() -> Head:
     return planned().released()
 
 
-def output(version: int, target: str, sink: str = "iceberg", **more: object) -> dict[str, object]:
+def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dict[str, Any]:
     return {
         "sink": sink, "target": target, "staging": "", "job": "j", "epoch": "e1", "version": version,
         "rows": 10 * version,
