@@ -51,7 +51,7 @@ def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dic
 
 def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> None:
     """Files go, and so do rows that a column tells apart; other rows of a table stay, and people are told of them."""
-    column = {"options": {"batch_column": "batch"}}
+    column: dict[str, Any] = {"options": {"batch_column": "batch"}}
     unseen = (
         output(2, "shop.a"), output(3, "shop.a"), output(3, "shop.b", **column), output(3, "file:///c", "files"),
         output(3, "shop.d", rows=0), output(1, "shop.e"),

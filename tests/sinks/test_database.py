@@ -455,9 +455,10 @@ def test_rows_are_refused_when_the_columns_do_not_take_them(
 ) -> None:
     table = written.new_table(columns)
 
-    with pytest.raises(TargetTableError, match=message):
+    with pytest.raises(TargetTableError, match=message) as caught:
         written.sink(table).stage(BATCH, 1, pd.DataFrame(rows))
 
+    assert caught.value.target.endswith(table)
     assert written.staged(table) == []
 
 

@@ -195,8 +195,10 @@ def test_other_key_is_refused_when_deletes_are_remembered_by_the_first_one(table
     table.merge([Event(1, 1, "a")])
     other = table.sink.merging(Merge.of(["id", "word"], "at", table.kind == "history"))
 
-    with pytest.raises(TargetTableError, match="its deletes are remembered by at, id"):
+    with pytest.raises(TargetTableError, match="its deletes are remembered by at, id") as caught:
         other.stage(BatchId(JOB, EPOCH, 9), 1, frame([Event(1, 1, "a")]))
+
+    assert caught.value.target == other.name
 
 
 def test_columns_of_a_history_are_those_that_are_named_when_it_is_given(written: Written) -> None:
