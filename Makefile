@@ -22,9 +22,10 @@ test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [
 test-matrix: ## what uses Spark, on Spark 3.3 with Python 3.10 and on Spark 4; an hour (PYTHON310=PATH names the Python)
 	@failed=0; for spark in spark-3.3 spark-4; do .ci/matrix $$spark || failed=1; done; exit $$failed
 
-mutants: .venv/ready ## random faults, and whether tests notice: SEED=1 [MODULES="rows report/page.py"] [N=20] [JOBS=1]
-	$(BIN)/python -m tests.mutants --seed $(or $(SEED),$(error say which, as in make mutants SEED=1)) \
-		--most $(or $(N),20) --jobs $(or $(JOBS),1) $(MODULES)
+mutants: .venv/ready ## random faults, and whether tests notice: SEED=1 or ALL=1 [MODULES="rows report/page.py"] [N=20] [JOBS=1] [RESULTS=FILE]
+	$(BIN)/python -m tests.mutants \
+		$(if $(ALL),--all,--seed $(or $(SEED),$(error say which, as in make mutants SEED=1)) --most $(or $(N),20)) \
+		--jobs $(or $(JOBS),1) $(if $(RESULTS),--results $(RESULTS)) $(if $(TESTS),--tests $(TESTS)) -- $(MODULES)
 
 lint: .venv/ready ## style and types
 	$(BIN)/ruff check .

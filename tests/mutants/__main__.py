@@ -1,118 +1,110 @@
-"""Random mutants: `make mutants SEED=1 MODULES="rows report/page.py" N=30`; see CONTRIBUTING.
+"""Random mutants, or all: `make mutants SEED=1 MODULES="rows report/page.py" N=30`; see CONTRIBUTING.
 
-Each mutant is made in a copy of the tree, never in the tree itself. The tests that cover it run until the first one
-fails. A test that fails without the mutant as well stops everything: it would prove nothing. A test whose time was over
-proves something only if it is quick without the mutant.
+Mutants are judged in copies of the tree, never in the tree itself; see `judging`. First by the tests that are likely to
+notice, then those that survive by all others that may. Results are added to a file, and what it holds is not judged
+again, unless the tests of a survivor have changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
-import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from queue import Queue
 
 from tests.mutants.changes import Mutant, mutants_of
 from tests.mutants.covering import covering_tests
 from tests.mutants.equivalents import EQUIVALENT
+from tests.mutants.judging import Order, Result
+from tests.mutants.recording import RECORDS, ROOT, Records, record_of
 
-ROOT = Path(__file__).parents[2]
 GOAL = 0.95
-TEST_SECONDS = 200
-"""A mutant that makes a test wait for ever is killed by this."""
-QUICK_SECONDS = TEST_SECONDS / 4
-"""A test that ends within this without a mutant was not stopped only because the machine is busy."""
 FIRST = 15
-"""Test files that are run before the others are collected, which takes longer than to kill most mutants."""
-TIME_WAS_OVER = re.compile(r"Timeout \(?>|TimeoutExpired")
-"""What pytest-timeout says, and a process that a test waits for."""
+"""Test files of a module that are run before the others are looked at, which takes longer than to kill most mutants."""
 PLACES = ("scripts/helpers", "scripts")
+RECORDS_FOLDER = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "glue-watermarks" / "mutants"
 
 
-@dataclass(frozen=True)
-class Result:
-    """What became of a mutant: killed by a test, survived, or left out as equivalent."""
+class Copies:
+    """Copies of the tree, in which tests are recorded and mutants judged, one process in each."""
 
-    mutant: Mutant
-    outcome: str
-    told: str
-    seconds: float
-
-
-class Copy:
-    """A copy of the tree in which one mutant at a time lives."""
-
-    def __init__(self, folder: Path, seconds: float) -> None:
-        self.folder, self.seconds = folder, seconds
-        self.passed = set[str]()
+    def __init__(self, folder: Path, count: int, log: Path) -> None:
+        self.folders = [folder / str(number) for number in range(count)]
+        self.log = log
         listed = git("ls-files", "-co", "--exclude-standard").splitlines()
-        for name in listed:
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes((ROOT / name).read_bytes())
-        # Byte code that is checked by a hash: by time and size, a mutant could be taken for the one before it.
-        compiling = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", str(folder / "scripts")]
-        subprocess.run([sys.executable, *compiling], check=True)
+        for copy in self.folders:
+            for name in listed:
+                if (ROOT / name).is_file():
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    (copy / name).write_bytes((ROOT / name).read_bytes())
+            # Byte code that is checked by a hash: by time and size, a mutant could be taken for the one before it.
+            compiling = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", str(copy / "scripts")]
+            subprocess.run([sys.executable, *compiling], check=True)
 
-    def judge(self, mutant: Mutant) -> Result:
-        """Run the tests that cover a mutant."""
-        path, began = self.folder / mutant.path, time.monotonic()
-        original, tests = path.read_bytes(), covering_tests(self.folder, mutant.path)
-        path.write_bytes(mutant.applied(original))
-        try:
-            code, told = self.test(tests[:FIRST])
-            if code == 0 and tests[FIRST:]:
-                code, told = self.test(tests[FIRST:], began)
-        finally:
-            path.write_bytes(original)
-        seconds = time.monotonic() - began
-        if code is None:
-            return Result(mutant, "SURVIVED", f"no failure in {self.seconds:.0f} s", seconds)
-        if code == 0:
-            return Result(mutant, "SURVIVED", "every test passes", seconds)
-        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", told, re.MULTILINE)
-        if code not in (1, 2) or failed is None:
-            raise SystemExit(f"The tests of {mutant} could not run:\n{told}")
-        test = failed[1]
-        time_was_over = TIME_WAS_OVER.search(told) is not None
-        if test not in self.passed or time_was_over:
-            began_again = time.monotonic()
-            # A file that cannot be imported has no test yet.
-            without, told_without = self.test([test] if "::" in test else [test, "--collect-only"])
-            if time_was_over and (without != 0 or time.monotonic() - began_again > QUICK_SECONDS):
-                return Result(mutant, "SURVIVED", f"{test} is too slow to tell", seconds)
-            if without != 0:
-                raise SystemExit(f"{test} fails without a mutant as well:\n{told_without}")
-        self.passed.add(test)
-        return Result(mutant, "killed", test.removeprefix("tests/"), seconds)
-
-    def test(self, arguments: list[str], began: float | None = None) -> tuple[int | None, str]:
-        """Return how pytest ended and what it said; no code where the time since `began` was over."""
-        left = self.seconds - (time.monotonic() - began if began is not None else 0)
-        options = ["-q", "-x", "--tb=short", "-rfE", "--no-header", "--timeout", str(TEST_SECONDS)]
-        command = [sys.executable, "-m", "pytest", *options, *arguments]
+    def start(self, number: int, arguments: Sequence[str], **variables: str) -> subprocess.Popen[bytes]:
         # Commands that tests start, too, import the copy and not the tree that is installed.
-        environment = os.environ | {"PYTHONPATH": str(self.folder), "COLUMNS": "400"}
-        process = subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            told, _ = process.communicate(timeout=max(left, 1))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with the servers and the Spark that tests started
+        folder = self.folders[number]
+        environment = os.environ | {"PYTHONPATH": str(folder)} | variables
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
+            )
+
+    def record(self, test_files: Sequence[str], records: Path) -> None:
+        """Record the tests of files that have no record yet."""
+        missing = [name for name in test_files if not record_of(records, name).exists()]
+        options = ["pytest", "-q", "-p", "tests.mutants.recording"]
+        shares = [missing[number :: len(self.folders)] for number in range(len(self.folders))]
+        variables = {RECORDS: str(records)}
+        running = [self.start(number, [*options, *share], **variables) for number, share in enumerate(shares) if share]
+        for process in running:
             process.wait()
-            return None, ""
-        return process.returncode, told[-4000:]
+
+    def judge(self, number: int, order: Order, results: Results) -> None:
+        """Judge mutants in one of the copies. A process that cannot go on is followed by another."""
+        while order.mutants:
+            path = self.folders[number].with_suffix(".order")
+            order.write(path)
+            before = len(results.read())
+            self.start(number, ["tests.mutants.judging", str(path)]).wait()
+            judged = {result.mutant for result in results.read()[before:]}
+            left = [mutant for mutant in order.mutants if mutant.name not in judged]
+            if len(left) == len(order.mutants):
+                raise SystemExit(f"No mutant could be judged; {self.log} says why.")
+            order = replace(order, mutants=left)
+
+
+class Results:
+    """What became of mutants, as lines of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def read(self) -> list[Result]:
+        return [Result(**json.loads(line)) for line in self.path.read_text().splitlines()]
+
+    def last(self) -> dict[str, Result]:
+        """Return the last result of each mutant by its name."""
+        return {result.mutant: result for result in self.read()}
+
+    def left(self, mutants: Sequence[Mutant], records: Records) -> list[Mutant]:
+        """Return the mutants that no test is known to kill, without those that these very tests have not killed."""
+        known = {(result.mutant, result.outcome == "killed" or result.tests) for result in self.read()}
+        return [
+            mutant
+            for mutant in mutants
+            if not {(mutant.name, True), (mutant.name, records.fingerprint(mutant))} & known
+        ]
 
 
 def git(*arguments: str) -> str:
@@ -147,44 +139,71 @@ def why_equivalent(mutant: Mutant) -> str | None:
     return None
 
 
+def waves_of(modules: list[str], named: list[str]) -> Iterator[list[str]]:
+    """Yield the test files that are likely to notice changes of modules, and then all; or those that are named."""
+    if named:
+        yield sorted(path for name in named for path in tests_named(name))
+        return
+    covering = [covering_tests(ROOT, module) for module in modules]
+    for most in (FIRST, None):
+        yield sorted({name for tests in covering for name in tests[:most]})
+
+
+def tests_named(name: str) -> list[str]:
+    paths = (ROOT / name).rglob("test_*.py") if (ROOT / name).is_dir() else [ROOT / name]
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make mutants", description="Random mutants, and the tests that kill them.")
+    parser = argparse.ArgumentParser(prog="make mutants", description="Mutants, and the tests that kill them.")
     parser.add_argument("modules", nargs="*", help="rooms or files; by default what differs from main")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--most", type=int, default=20, help="how many mutants")
-    parser.add_argument("--seconds", type=float, default=600, help="for the tests of one mutant")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, help="a random sample")
+    which.add_argument("--all", action="store_true", help="every mutant of the modules")
+    parser.add_argument("--most", type=int, default=20, help="how many mutants a sample has")
+    parser.add_argument("--tests", nargs="*", default=[], help="test files or folders; by default all that may notice")
+    parser.add_argument("--results", type=Path, help="a file of results, to which others are added")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="for the tests of one mutant, by what they took before"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
 
     modules = chosen(given.modules) if given.modules else changed()
     possible = [mutant for module in modules for mutant in mutants_of(module, (ROOT / module).read_bytes())]
-    sample = random.Random(given.seed).sample(possible, min(given.most, len(possible)))
-    print(f"seed {given.seed}: {len(sample)} of {len(possible)} mutants of {len(modules)} modules", flush=True)
+    number = len(possible) if given.all else min(given.most, len(possible))
+    sample = possible if given.all else random.Random(given.seed).sample(possible, number)
+    print(f"{len(sample)} of {len(possible)} mutants of {len(modules)} modules", flush=True)
+    reasons = {mutant.name: reason for mutant in sample if (reason := why_equivalent(mutant))}
+    real = [mutant for mutant in sample if mutant.name not in reasons]
 
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(given.jobs) as pool:
-        copies: Queue[Copy] = Queue()
-        for number in range(given.jobs):
-            copies.put(Copy(Path(folder) / str(number), given.seconds))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name, ThreadPoolExecutor(given.jobs) as pool:
+        folder = Path(name)
+        results = Results((given.results or folder / "results.jsonl").absolute())
+        log = results.path.with_suffix(".log")
+        copies = Copies(folder, given.jobs, log)
+        for test_files in waves_of(modules, given.tests):
+            copies.record(test_files, RECORDS_FOLDER)
+            records = Records(RECORDS_FOLDER, test_files)
+            left = results.left(real, records)
+            orders = [
+                Order(left[job :: given.jobs], test_files, str(RECORDS_FOLDER), str(results.path), given.seconds)
+                for job in range(given.jobs)
+            ]
+            judging = [pool.submit(copies.judge, job, order, results) for job, order in enumerate(orders)]
+            print(f"{len(left)} to judge by {len(test_files)} test files", flush=True)
+            for judged in judging:
+                judged.result()
+        last = results.last()
 
-        def judge(mutant: Mutant) -> Result:
-            reason = why_equivalent(mutant)
-            if reason is not None:
-                return Result(mutant, "equivalent", reason, 0)
-            copy = copies.get()
-            try:
-                return copy.judge(mutant)
-            finally:
-                copies.put(copy)
-
-        results = []
-        for result in pool.map(judge, sample):
-            results.append(result)
-            print(f"{result.outcome:10} {result.seconds:4.0f} s  {result.mutant}  [{result.told}]", flush=True)
-
-    count = {outcome: sum(r.outcome == outcome for r in results) for outcome in ("killed", "SURVIVED", "equivalent")}
-    real = count["killed"] + count["SURVIVED"]
-    share = count["killed"] / real if real else 1.0
-    print(f"{count['killed']} killed, {count['SURVIVED']} survived, {count['equivalent']} equivalent: {share:.1%}")
+    for mutant in sample:
+        result = last.get(mutant.name)
+        outcome, told = (result.outcome, result.told) if result else ("equivalent", reasons.get(mutant.name))
+        if outcome != "killed" or not given.all:
+            print(f"{outcome:10} {mutant}  [{told}]", flush=True)
+    count = Counter(last[mutant.name].outcome for mutant in real)
+    share = count["killed"] / len(real) if real else 1.0
+    print(f"{count['killed']} killed, {count['SURVIVED']} survived, {len(reasons)} equivalent: {share:.1%}")
     return 0 if share >= GOAL else 1
 
 

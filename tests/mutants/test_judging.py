@@ -1,0 +1,121 @@
+"""Recording and judging of a small tree: which mutants tests kill, and which not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.mutants.changes import mutants_of
+from tests.mutants.judging import Order, changed_codes
+from tests.mutants.recording import RECORDS, Recorded
+from tests.support.places import REPOSITORY
+
+CODE = """\
+LIMIT = 3
+LIMITS = [LIMIT]
+
+
+def is_large(number: int) -> bool:
+    return number > LIMIT
+
+
+def twice(number: int) -> int:
+    if number < 0:
+        return 0
+    return number * 2
+
+
+def unused(number: int) -> bool:
+    return number == 1
+"""
+TESTS = """\
+import itertools
+import os
+from scripts import small
+numbers = itertools.count(1)
+
+def test_large():
+    assert small.is_large(4) and not small.is_large(3)
+
+def test_twice():
+    assert small.twice(2) == 4
+
+def test_flaky():
+    assert small.twice(-1) == 0 and "MUTANTS_RECORDS" in os.environ
+
+def test_numbers():
+    assert next(numbers) in (1, 2) or next(numbers) > 100_000
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """Return what became of each mutant of CODE, by what it changes."""
+    tree, records = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("records")
+    shutil.copytree(REPOSITORY / "tests" / "mutants", tree / "tests" / "mutants", ignore=lambda *_: {"__pycache__"})
+    for name, text in {
+        "scripts/__init__": "",
+        "tests/__init__": "",
+        "scripts/small": CODE,
+        "tests/test_small": TESTS,
+    }.items():
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / f"{name}.py").write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+
+    def python(*arguments: str, **variables: str) -> None:
+        command = [sys.executable, "-m", *arguments]
+        subprocess.run(command, cwd=tree, env=environment | variables, check=True, stdout=subprocess.PIPE)
+
+    python("pytest", "-p", "tests.mutants.recording", "tests/test_small.py", **{RECORDS: str(records)})
+    mutants = mutants_of("scripts/small.py", CODE.encode())
+    order = Order(mutants, ["tests/test_small.py"], str(records), str(tree / "results"), seconds=60)
+    order.write(tree / "order")
+    python("tests.mutants.judging", "order")
+    told: dict[str, Any] = {}
+    for line in (tree / "results").read_text().splitlines():
+        result = json.loads(line)
+        told[result["mutant"].partition(" ")[2]] = (result["outcome"], result["told"].rpartition("::")[2])
+    assert len(told) == len(mutants)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("mutant", "outcome", "told"),
+    [
+        ("module: LIMIT = 3: 3 -> (4) #1", "killed", "test_large"),
+        ("is_large: return number > LIMIT: number > LIMIT -> (number <= LIMIT) #1", "killed", "test_large"),
+        ("twice: return number * 2: 2 -> (3) #1", "killed", "test_twice"),
+        ("twice: if number < 0:: number < 0 -> (number >= 0) #1", "killed", "test_twice"),
+        ("unused: return number == 1: number == 1 -> (number != 1) #1", "SURVIVED", "no test runs it"),
+        ("twice: return 0: 0 -> (1) #1", "SURVIVED", "1 of 1 tests pass"),
+        ("twice: if number < 0:: 0 -> (1) #1", "SURVIVED", "2 of 2 tests pass"),
+    ],
+)
+def test_mutant_is_killed_only_when_a_test_fails_that_passes_without_it(
+    results: dict[str, tuple[str, str]], mutant: str, outcome: str, told: str
+) -> None:
+    assert results[mutant] == (outcome, told)
+
+
+def test_codes_have_no_place_when_a_function_needs_other_cells() -> None:
+    source = b"def f(a):\n    def g():\n        h(a, b)\n        return 1\n    return g\n"
+    dropped, *others = mutants_of("a.py", source)
+
+    assert changed_codes(dropped, source) is None
+    assert all(changed_codes(mutant, source) for mutant in others)
+
+
+def test_test_counts_for_a_whole_module_when_it_has_changed_since() -> None:
+    (mutant,) = mutants_of("a.py", b"def f():\n    return a\n")
+
+    assert Recorded("t", 0, {"a.py": 1 << 2}).runs(mutant)
+    assert not Recorded("t", 0, {"a.py": 1 << 3}).runs(mutant)
+    assert Recorded("t", 0, {"a.py": None}).runs(mutant)
+    assert not Recorded("t", 0, {"b.py": None}).runs(mutant)
