@@ -17,7 +17,7 @@ from scripts.helpers.glue import (
     Join,
     SelectFromCollection,
 )
-from scripts.helpers.glue.frames import expression, name_of, steps_to
+from scripts.helpers.glue.fields import expression, parts_of, steps_to
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_path_leads_to_the_field_or_nowhere_when_it_is_looked_up(
 
 def test_names_are_quoted_when_written_for_spark() -> None:
     assert expression(["a.b", "c`d"]) == "`a.b`.`c``d`"
-    assert [name_of(path) for path in ("a", "`a.b`", "a.b")] == ["a", "a.b", None]
+    assert [parts_of(path) for path in ("a", "`a.b`", "a.`b.c`")] == [("a",), ("a.b",), ("a", "b.c")]
 
 
 def test_fields_with_dots_stay_when_frames_are_mapped_and_selected(glue_context: GlueContext, spark: Any) -> None:
@@ -73,16 +73,15 @@ def test_fields_with_dots_stay_when_frames_are_mapped_and_selected(glue_context:
     assert [kind for _, kind in cast.toDF().dtypes] == ["bigint", "struct<p:int>", "string"]
 
 
-@pytest.mark.parametrize("use", ["drop_fields", "rename_field", "resolveChoice"])
-def test_field_of_a_struct_is_refused_when_only_columns_can_be_changed(
-    use: str, glue_context: GlueContext, spark: Any
-) -> None:
-    frame = DynamicFrame.fromDF(spark.sql("SELECT named_struct('p', 2) AS s"), glue_context, "frame")
-    given = {"drop_fields": ["s.p"], "rename_field": "s.p", "resolveChoice": [("s.p", "cast:int")]}[use]
-    further = ["x"] if use == "rename_field" else []
+def test_field_of_a_struct_is_refused_when_it_would_have_to_move(glue_context: GlueContext, spark: Any) -> None:
+    frame = DynamicFrame.fromDF(spark.sql("SELECT named_struct('p', 2) AS s, map('k', 1) AS m"), glue_context, "frame")
 
-    with pytest.raises(NotOffGlueError, match=r"'s\.p', a field of a struct, is Glue's own and not here"):
-        getattr(frame, use)(given, *further)
+    with pytest.raises(NotOffGlueError, match=r"To move 's\.p' to 'x' is Glue's own and not here"):
+        frame.rename_field("s.p", "x")
+    with pytest.raises(NotOffGlueError, match=r"To join by 's\.p', a field of a struct"):
+        frame.join("s.p", "s.p", frame)
+    with pytest.raises(NotOffGlueError, match=r"To change 'k' in a map"):
+        frame.drop_fields(["m.k"])
 
 
 def test_transforms_do_as_the_dataframe_when_they_are_a_few_lines(glue_context: GlueContext, spark: Any) -> None:

@@ -538,10 +538,12 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
 @pytest.mark.parametrize(
     ("use", "text"),
     [
-        (lambda context, frame: frame.unbox("a", "json"), "DynamicFrame.unbox is Glue's own and not here. Call toDF()"),
-        (lambda context, frame: frame.map(dict), "DynamicFrame.map is Glue's own and not here. Call toDF()"),
-        (lambda context, frame: glue.SplitFields.apply(frame, ["a"]), "SplitFields.apply is Glue's own and not here"),
-        (lambda context, frame: glue.Spigot(), "Spigot is Glue's own and not here. Call toDF()"),
+        (
+            lambda context, frame: frame.mapPartitions(list),
+            "DynamicFrame.mapPartitions is Glue's own and not here. Call",
+        ),
+        (lambda context, frame: glue.FindMatches.apply(frame, "a"), "FindMatches.apply is Glue's own and not here"),
+        (lambda context, frame: glue.FillMissingValues(), "FillMissingValues is Glue's own and not here. Call toDF()"),
         (lambda context, frame: context.purge_table("a", "b"), "GlueContext.purge_table is Glue's own and not here"),
         (
             lambda context, frame: context.create_dynamic_frame.from_options("dynamodb", {}),
@@ -556,7 +558,7 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
             "write_dynamic_frame.from_jdbc_conf is Glue's own and not here",
         ),
     ],
-    ids=["unbox", "map", "SplitFields", "Spigot", "purge_table", "dynamodb", "ion", "from_jdbc_conf"],
+    ids=["mapPartitions", "FindMatches", "FillMissingValues", "purge_table", "dynamodb", "ion", "from_jdbc_conf"],
 )
 def test_what_is_not_here_is_named_with_the_other_way_when_used(
     use: Callable[[GlueContext, DynamicFrame], Any], text: str, glue_context: GlueContext, spark: Any

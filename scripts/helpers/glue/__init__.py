@@ -13,50 +13,72 @@ from scripts.helpers._lazy import lazy
 if TYPE_CHECKING:
     from scripts.helpers.glue.bookmarks import JobBookmarks
     from scripts.helpers.glue.context import GlueContext
-    from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection
+    from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, ResolveOption
     from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
     from scripts.helpers.glue.job import Job
     from scripts.helpers.glue.runtime import getResolvedOptions
     from scripts.helpers.glue.transforms import (
         ApplyMapping,
+        Coalesce,
         DropFields,
         DropNullFields,
+        ErrorsAsDynamicFrame,
         Filter,
+        FlatMap,
         Join,
+        Map,
+        MapToCollection,
         Relationalize,
         RenameField,
+        Repartition,
         ResolveChoice,
         SelectFields,
         SelectFromCollection,
+        Spigot,
+        SplitFields,
+        SplitRows,
+        Unbox,
+        Union,
+        UnnestFrame,
     )
     from scripts.helpers.glue_api.errors import GlueArgumentError, VersionMismatchException
 
-NOT_HERE = (
-    "EvaluateDataQuality", "ErrorsAsDynamicFrame", "FillMissingValues", "FindIncrementalMatches", "FindMatches",
-    "FlatMap", "Map", "MapToCollection", "Spigot", "SplitFields", "SplitRows", "Unbox", "UnnestFrame",
-)  # fmt: skip
+NOT_HERE = ("EvaluateDataQuality", "FillMissingValues", "FindIncrementalMatches", "FindMatches")
 """What Glue's library has besides: it may be imported, so that its use can say what to do instead."""
 
 __all__ = [
     "ApplyMapping",
+    "Coalesce",
     "DropFields",
     "DropNullFields",
     "DynamicFrame",
     "DynamicFrameCollection",
+    "ErrorsAsDynamicFrame",
     "FilesAt",
     "Filter",
+    "FlatMap",
     "GlueArgumentError",
     "GlueContext",
     "ImportReport",
     "Job",
     "JobBookmarks",
     "Join",
+    "Map",
+    "MapToCollection",
     "Relationalize",
     "RenameField",
+    "Repartition",
     "ResolveChoice",
+    "ResolveOption",
     "RowsBy",
     "SelectFields",
     "SelectFromCollection",
+    "Spigot",
+    "SplitFields",
+    "SplitRows",
+    "Unbox",
+    "Union",
+    "UnnestFrame",
     "VersionMismatchException",
     "getResolvedOptions",
     "import_bookmark",
@@ -68,21 +90,33 @@ _found, __dir__ = lazy(
     {
         "bookmarks": ["JobBookmarks"],
         "context": ["GlueContext"],
-        "frames": ["DynamicFrame", "DynamicFrameCollection"],
+        "frames": ["DynamicFrame", "DynamicFrameCollection", "ResolveOption"],
         "importing": ["FilesAt", "ImportReport", "RowsBy", "import_bookmark"],
         "job": ["Job"],
         "runtime": ["getResolvedOptions"],
         "transforms": [
             "ApplyMapping",
+            "Coalesce",
             "DropFields",
             "DropNullFields",
+            "ErrorsAsDynamicFrame",
             "Filter",
+            "FlatMap",
             "Join",
+            "Map",
+            "MapToCollection",
             "Relationalize",
             "RenameField",
+            "Repartition",
             "ResolveChoice",
             "SelectFields",
             "SelectFromCollection",
+            "Spigot",
+            "SplitFields",
+            "SplitRows",
+            "Unbox",
+            "Union",
+            "UnnestFrame",
         ],
         ".glue_api.errors": ["GlueArgumentError", "VersionMismatchException"],
     },

@@ -58,8 +58,8 @@ class GlueContext:
 
     def __init__(self, sparkContext: SparkContext, **options: Any) -> None:
         self.spark_session = _session(sparkContext)
-        self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic)
-        self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df)
+        self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic, finds_choices=True)
+        self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df, finds_choices=False)
         self.write_dynamic_frame = Writer()
         self.write_data_frame = Writer()
 
@@ -94,8 +94,8 @@ class GlueContext:
 class Reader(Generic[Frame]):
     """``create_dynamic_frame`` and ``create_data_frame``: the same sources, as one or the other kind of frame."""
 
-    def __init__(self, context: GlueContext, wrap: Callable[[DataFrame, str], Frame]) -> None:
-        self._context, self._wrap = context, wrap
+    def __init__(self, context: GlueContext, wrap: Callable[[DataFrame, str], Frame], *, finds_choices: bool) -> None:
+        self._context, self._wrap, self._finds_choices = context, wrap, finds_choices
 
     def from_options(
         self,
@@ -134,7 +134,10 @@ class Reader(Generic[Frame]):
         kind = connection_type.lower()
         if kind in FILES:
             named = format or (kind if kind in ("parquet", "orc") else None)
-            df = read_files(spark, file_request(given), named, format_options or {}, transformation_ctx)
+            df = read_files(
+                spark, file_request(given), named, format_options or {}, transformation_ctx,
+                finds_choices=self._finds_choices,
+            )  # fmt: skip
         elif kind in DATABASES:
             df = read_table(spark, table_request(_with_login(given)), transformation_ctx)
         else:
@@ -184,8 +187,9 @@ class Reader(Generic[Frame]):
             partitions = catalog.partitions(spark, table, push_down_predicate, in_catalog)
             request = _of_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
         df = read_files(
-            spark, request, table.format, table.format_options, transformation_ctx, table.schema, partitions
-        )
+            spark, request, table.format, table.format_options, transformation_ctx, table.schema, partitions,
+            finds_choices=self._finds_choices,
+        )  # fmt: skip
         return self._wrap(df, str(table_name))
 
     def __getattr__(self, name: str) -> Any:

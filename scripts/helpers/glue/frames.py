@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-import re
+import logging
+import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue.choices import as_plain, cast, choices_of, is_choice, resolved, spark_type, united
+from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
+from scripts.helpers.glue.inference import boxed_type
 from scripts.helpers.glue.job import Job
+from scripts.helpers.glue.records import Record, kept, mapped
 from scripts.helpers.relational.relations import untracked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
-TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint"}
-"""Glue's names of types that Spark's SQL does not know."""
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+logger = logging.getLogger(__name__)
+
+NESTED = ("array", "struct", "map")
+"""Types in mappings that say nothing of what is inside."""
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
 INSTEAD = "Call toDF(), work on the DataFrame, and come back with DynamicFrame.fromDF(df, glue_context, name)."
 
 
-class DynamicFrame:
-    """A DataFrame with the methods of Glue's DynamicFrame that scripts for bookmarks use.
+@dataclass(frozen=True)
+class ResolveOption:
+    """What `DynamicFrame.toDF` makes of a choice: ``KeepAsStruct``, or ``Cast`` or ``Project`` to a type of Spark."""
 
-    There is no choice type: a column has one type, as Spark infers it. What Glue's has and this one
-    has not raises a NotOffGlueError that says what to do instead.
+    path: str
+    action: str
+    target: Any = None
+
+
+class DynamicFrame:
+    """A DataFrame with the methods of Glue's DynamicFrame.
+
+    A column has one type, or is a choice of several where Glue's reader finds one; see `choices`. What Glue's frame
+    has and this one has not raises a NotOffGlueError that says what to do instead.
 
     Parameters
     ----------
     df
-        The rows. `toDF` returns it as it is.
+        The rows. `toDF` returns it, with choices as structs.
     glue_ctx
         The context that it belongs to.
     name
@@ -48,7 +68,7 @@ class DynamicFrame:
         self._df, self.glue_ctx, self.name = df, glue_ctx, name
 
     @classmethod
-    def fromDF(cls, dataframe: DataFrame, glue_ctx: Any, name: str) -> DynamicFrame:  # noqa: N802
+    def fromDF(cls, dataframe: DataFrame, glue_ctx: Any, name: str = "") -> DynamicFrame:  # noqa: N802
         """Wrap a DataFrame."""
         return cls(dataframe, glue_ctx, name)
 
@@ -58,11 +78,21 @@ class DynamicFrame:
             raise AttributeError(name)
         raise NotOffGlueError(f"DynamicFrame.{name}", INSTEAD)
 
-    def toDF(self, options: Sequence[Any] | None = None) -> DataFrame:  # noqa: N802
-        """Return the DataFrame. There are no choices to resolve, so `options` must be empty."""
-        if options:
-            raise NotOffGlueError("A ResolveOption", "Cast the columns of the DataFrame.")
-        return self._df
+    # --- looking ---------------------------------------------------------------------------------
+
+    def toDF(self, options: Sequence[ResolveOption] | None = None) -> DataFrame:  # noqa: N802
+        """Return the DataFrame. A choice is a struct with a field for each type, unless an option settles it."""
+        found = self._df
+        for option in options or ():
+            if option.action == "KeepAsStruct":
+                continue
+            if option.action not in ("Cast", "Project") or option.target is None:
+                raise GlueOptionError(
+                    "options", f"has {option!r}. The actions are KeepAsStruct, and Cast and Project with a target type."
+                )
+            target = option.target if isinstance(option.target, str) else option.target.simpleString()
+            found = resolved(found, [(option.path, f"{option.action.lower()}:{target}")], "")
+        return as_plain(found)
 
     def count(self) -> int:
         """Count the rows."""
@@ -81,12 +111,29 @@ class DynamicFrame:
         for row in self._df.limit(num_rows).toJSON().collect():
             sys.stdout.write(f"{row}\n")
 
+    def getNumPartitions(self) -> int:  # noqa: N802
+        """Return the number of partitions."""
+        return int(self._df.rdd.getNumPartitions())
+
     def errorsCount(self) -> int:  # noqa: N802
-        """Return 0: rows that Spark cannot read are errors of the job."""
+        """Return 0: rows that Spark cannot read, and errors of functions, are errors of the job."""
         return 0
 
+    def stageErrorsCount(self) -> int:  # noqa: N802
+        """Return 0, as `errorsCount`."""
+        return 0
+
+    def assertErrorThreshold(self) -> None:  # noqa: N802
+        """Do nothing, as there is no row with an error."""
+
+    def errorsAsDynamicFrame(self) -> DynamicFrame:  # noqa: N802
+        """Return a frame without rows and columns, as there is no row with an error."""
+        return self._with(self._df.sparkSession.createDataFrame([], "struct<>"))
+
+    # --- columns ---------------------------------------------------------------------------------
+
     def select_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep columns; ones that are not there are left out, as by Glue. See `steps_to` for paths."""
+        """Keep columns; ones that are not there are left out, as by Glue. See `fields.steps_to` for paths."""
         from pyspark.sql import functions
 
         columns = []
@@ -97,38 +144,60 @@ class DynamicFrame:
         return self._with(self._df.select(columns))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Leave columns out. A field of a struct cannot be: NotOffGlueError."""
-        dropped = {self._top(path, "drop", "Use Column.dropFields.") for path in _listed(paths)}
-        return self._keeping([name for name in self._df.columns if name not in dropped])
+        """Leave columns out, and fields of structs. A struct without fields is left out, too."""
+        found = self._df
+        for path in _listed(paths):
+            steps = steps_to(path, found.schema)
+            if steps:
+                found = changed(found, steps, lambda field: [])
+        return self._with(found)
 
     def rename_field(self, oldName: str, newName: str, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Rename a column. A field of a struct cannot be: NotOffGlueError."""
-        name = self._top(oldName, "rename", "Build the struct anew with functions.struct.")
-        if name is None:
+        """Rename a column, or a field of a struct, whose new path must lead into the same struct."""
+        steps, new = self._steps(oldName), parts_of(newName)
+        if not steps:
             return self
-        return self._with(self._df.withColumnRenamed(name, _new_name(newName)))
+        if len(steps) != len(new) or list(steps[:-1]) != list(new[:-1]):
+            raise NotOffGlueError(f"To move {oldName!r} to {newName!r}", "Use apply_mapping, which builds structs.")
+        return self._with(changed(self._df, steps, lambda field: [replace(field, name=new[-1])]))
 
     def apply_mapping(
         self,
-        mappings: Sequence[tuple[str, str, str, str]],
+        mappings: Sequence[tuple[str, ...]] | tuple[str, ...],
         case_sensitive: bool = False,
         transformation_ctx: str = "",
         **_: Any,
     ) -> DynamicFrame:
-        """Select, rename and cast: a list of (source, its type, target, its type).
+        """Select, rename and cast.
 
-        A source that is not there is left out, and a value that cannot be cast is null, as by Glue.
+        A source that is not there is left out, and a value that cannot be cast is NULL, as by Glue. A target such as
+        ``bay.name`` is a field of a struct; a name with a dot stands in backticks.
+
+        Parameters
+        ----------
+        mappings
+            (source, its type, target, its type), (source, target, its type) or (source, target). The source's type is
+            not looked at. ``array``, ``struct`` and ``map`` as a target's type leave the value as it is.
+
+        Raises
+        ------
+        GlueOptionError
+            A mapping of another length, a type that there is not, or a target that is named twice.
         """
         given = [mappings] if isinstance(mappings, tuple) else list(mappings)
+        targets: dict[tuple[str, ...], Any] = {}
         for mapping in given:
-            if len(mapping) != 4:
+            if not 2 <= len(mapping) <= 4:
                 raise GlueOptionError("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
-        columns = []
-        for source, _type, target, kind in given:
-            steps, name = self._steps(source), _new_name(target)
+            source, target = mapping[0], mapping[1] if len(mapping) < 4 else mapping[2]
+            kind = mapping[-1] if len(mapping) > 2 else ""
+            path = parts_of(target)
+            if path in targets:
+                raise GlueOptionError("mappings", f"names the target {target!r} twice.")
+            steps = self._steps(source)
             if steps:
-                columns.append(_cast(steps, kind).alias(name))
-        return self._with(self._df.select(columns))
+                targets[path] = self._mapped(source, steps, kind)
+        return self._with(self._df.select(_as_structs(targets)))
 
     def applyMapping(self, *args: Any, **options: Any) -> DynamicFrame:  # noqa: N802
         """Do what `apply_mapping` does."""
@@ -136,24 +205,84 @@ class DynamicFrame:
 
     def resolveChoice(  # noqa: N802
         self,
-        specs: Sequence[tuple[str, str]] | None = None,
+        specs: Sequence[tuple[str, str]] | tuple[str, str] | None = None,
         choice: str = "",
+        database: str | None = None,
+        table_name: str | None = None,
         transformation_ctx: str = "",
-        **_: Any,
+        info: str = "",
+        stageThreshold: int = 0,
+        totalThreshold: int = 0,
+        catalog_id: str | None = None,
     ) -> DynamicFrame:
-        """Cast columns: ``specs=[("price", "cast:double")]``. Any other choice changes nothing, as there is none."""
-        if specs is None:
-            if not choice.startswith("cast:"):
-                return self
-            specs = [(expression([name]), choice) for name in self._df.columns]
-        found = self._df
-        for path, action in [specs] if isinstance(specs, tuple) else specs:
-            if not action.startswith("cast:"):
-                continue
-            name = self._top(path, "cast", "Use apply_mapping.")
-            if name is not None:
-                found = found.withColumn(name, _cast([name], action[len("cast:") :]))
-        return self._with(found)
+        """Settle columns whose values have several types, by path in `specs` or all alike by `choice`.
+
+        ``cast:TYPE`` and ``project:TYPE`` make one type of the values, ``make_cols`` a column of each type
+        (``price_double``, ``price_string``), ``make_struct`` a struct. ``choice="match_catalog"`` casts to the types of
+        a table of the catalogue. `choice` touches nothing but choices; in `specs`, ``cast:TYPE`` casts any column.
+
+        Raises
+        ------
+        GlueOptionError
+            Both or neither of `specs` and `choice`, an action that there is not, or ``match_catalog`` without a table.
+        """
+        if (specs is None) == (not choice):
+            raise GlueOptionError("specs", "and choice go one without the other. Give one of them.")
+        pairs = [specs] if isinstance(specs, tuple) else list(specs or ())
+        types = None
+        if choice == "match_catalog":
+            if not database or not table_name:
+                raise GlueOptionError("choice", "is 'match_catalog'. Name the database and the table_name.")
+            from scripts.helpers.glue.catalog import Catalog
+
+            table = Catalog(catalog_id).table(database, table_name)
+            types = dict([*table.columns, *table.partition_keys])
+        return self._with(resolved(self._df, pairs, choice, types))
+
+    def unnest(self, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
+        """Make fields of structs columns of their own, called ``bay.name``. Arrays of structs are refused."""
+        from pyspark.sql.types import ArrayType, StructType
+
+        def leaves(field: Field) -> list[Field]:
+            if isinstance(field.kind, ArrayType) and isinstance(field.kind.elementType, StructType):
+                raise NotOffGlueError(f"To unnest {field.name!r}, an array of structs,", "Use relationalize.")
+            if not isinstance(field.kind, StructType) or is_choice(field.metadata):
+                return [field]
+            found: list[Field] = []
+            for part in field.kind.fields:
+                inner = field.inner(part)
+                found += leaves(replace(inner, name=f"{field.name}.{part.name}"))
+            return found
+
+        columns = []
+        for part in self._df.schema.fields:
+            for leaf in leaves(top_field(part)):
+                columns.append(leaf.value.alias(leaf.name, metadata=dict(leaf.metadata or {})))
+        return self._with(self._df.select(columns))
+
+    def unbox(self, path: str, format: str, transformation_ctx: str = "", **options: Any) -> DynamicFrame:
+        """Read the JSON in a column of texts: it becomes a struct or an array. Python looks at each text for the types.
+
+        Raises
+        ------
+        NotOffGlueError
+            Another format than ``json``, options of one, or values of several types.
+        GlueOptionError
+            A text that is no JSON, when the rows are looked at.
+        """
+        from pyspark.sql import functions
+
+        further = {name for name in options if name not in ("info", "stageThreshold", "totalThreshold")}
+        if format.lower() != "json" or further:
+            raise NotOffGlueError(f"To unbox {format!r} with {sorted(further)}", "Use functions.from_csv or from_avro.")
+        name = self._top(path, "unbox", "Select it as a column before.")
+        if name is None:
+            return self
+        kind = boxed_type(self._df, name)
+        if kind is None:
+            return self
+        value = functions.from_json(functions.col(expression([name])), kind.simpleString())
+        return self._with(changed(self._df, [name], lambda field: [Field(name, kind, value)]))
 
     def relationalize(
         self,
@@ -167,26 +296,42 @@ class DynamicFrame:
 
         With a `transformation_ctx`, and `Job.init`, the ids that join them go on over runs; without, they
         are below 0 and others at each call. Nothing is staged: `staging_path` is passed over.
+
+        Raises
+        ------
+        GlueOptionError
+            A choice among the columns: settle it with `resolveChoice` before.
         """
+        choices = choices_of(self._df.schema)
+        if choices:
+            raise GlueOptionError("frame", f"has the choice {expression(choices[0])}. Call resolveChoice before.")
         job = Job.tracking(transformation_ctx)
         if job is None:
             tables = untracked(self._df, root_table_name)
         else:
             tables = job.relationalize(self._df, root_table_name, transformation_ctx=transformation_ctx)
-        return DynamicFrameCollection(
-            {name: DynamicFrame(table, self.glue_ctx, name) for name, table in tables.items()}
-        )
+        frames = {name: DynamicFrame(table, self.glue_ctx, name) for name, table in tables.items()}
+        return DynamicFrameCollection(frames, self.glue_ctx)
 
-    def filter(self, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep the rows for which a function of a Row is true; a KeyError, ValueError or TypeError counts as false.
+    # --- rows ------------------------------------------------------------------------------------
 
-        Python is called for each row: ``toDF().where(...)`` is many times as fast.
+    def filter(self, f: Callable[[Record], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
+        """Keep the rows for whose record a function is true; a KeyError, ValueError or TypeError counts as false.
+
+        A record is a dictionary, in which a field that is NULL is absent; see `records`. Python is called for each row:
+        ``toDF().where(...)`` is many times as fast.
         """
-        if not self._df.columns:
-            return self
-        # The lambda must not hold `self`: it goes to Spark's workers, and a frame has the session in it.
-        kept = self._df.rdd.filter(lambda row: _holds(f, row))
-        return self._with(self._df.sparkSession.createDataFrame(kept, self._df.schema, verifySchema=False))
+        return self._with(kept(self._df, f)) if self._df.columns else self
+
+    def map(
+        self, f: Callable[[Record], Record], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrame:
+        """Return what a function makes of each record; see `records.mapped`. An error in it fails the job."""
+        return self._with(mapped(self._df, f)) if self._df.columns else self
+
+    def union(self, other_frame: DynamicFrame, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
+        """Return the rows of both. A column of one alone is NULL in the other's; one with two types is a choice."""
+        return self._with(united([self._df, other_frame._df]))
 
     def join(
         self,
@@ -206,7 +351,7 @@ class DynamicFrame:
         GlueOptionError
             A key that is no column, or not as many keys of the one frame as of the other.
         """
-        one, two = self._df, frame2.toDF()
+        one, two = self._df, frame2._df
         if not one.columns or not two.columns:
             return self if not one.columns else self._with(two)
         keys1, keys2 = self._places(paths1), frame2._places(paths2)
@@ -224,6 +369,135 @@ class DynamicFrame:
             matches.append(left[f"l{mine}"] == right[f"r{theirs}"])
         return self._with(left.join(right, matches).toDF(*names))
 
+    def mergeDynamicFrame(  # noqa: N802
+        self,
+        stage_dynamic_frame: DynamicFrame,
+        primary_keys: str | Sequence[str],
+        transformation_ctx: str = "",
+        options: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> DynamicFrame:
+        """Return these rows with those of another frame in place of the ones that have the same keys.
+
+        Rows of the other frame whose keys are not here are added, and rows that have the same keys are all kept, as by
+        Glue: nothing is made distinct.
+        """
+        staged = stage_dynamic_frame._df
+        if not self._df.columns or not staged.columns:
+            return self if self._df.columns else self._with(staged)
+        mine, theirs = self._places(primary_keys), stage_dynamic_frame._places(primary_keys)
+        keys = staged.select([expression([staged.columns[place]]) for place in theirs]).distinct()
+        keys = keys.toDF(*(f"k{index}" for index in range(len(theirs))))
+        left = self._df.toDF(*(f"l{place}" for place in range(len(self._df.columns))))
+        matches = [left[f"l{place}"] == keys[f"k{index}"] for index, place in enumerate(mine)]
+        others = left.join(keys, matches, "left_anti").toDF(*self._df.columns)
+        return self._with(united([others, staged]))
+
+    def repartition(self, num_partitions: int, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
+        """Spread the rows over a number of partitions."""
+        return self._with(self._df.repartition(num_partitions))
+
+    def coalesce(
+        self, num_partitions: int, shuffle: bool = False, transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrame:
+        """Bring the rows into fewer partitions; with `shuffle` into more as well."""
+        df = self._df
+        return self._with(df.repartition(num_partitions) if shuffle else df.coalesce(num_partitions))
+
+    def split_fields(
+        self, paths: str | Sequence[str], name1: str, name2: str, transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrameCollection:
+        """Return two frames: one with the named columns, one with the others."""
+        return DynamicFrameCollection(
+            {name1: self.select_fields(paths)._called(name1), name2: self.drop_fields(paths)._called(name2)},
+            self.glue_ctx,
+        )
+
+    def split_rows(
+        self,
+        comparison_dict: Mapping[str, Mapping[str, Any]],
+        name1: str,
+        name2: str,
+        transformation_ctx: str = "",
+        **_: Any,
+    ) -> DynamicFrameCollection:
+        """Return two frames: the rows for which all comparisons hold, and the others, NULLs among them.
+
+        Parameters
+        ----------
+        comparison_dict
+            By path the comparisons: ``{"age": {">": 10, "<": 20}}``.
+        """
+        from pyspark.sql import functions
+
+        holds = functions.lit(True)
+        for path, comparisons in comparison_dict.items():
+            steps = self._steps(path)
+            if not steps:
+                raise GlueOptionError("comparison_dict", f"has {path!r}, which the frame has not.")
+            for sign, value in comparisons.items():
+                if sign not in COMPARISONS:
+                    raise GlueOptionError("comparison_dict", f"has {sign!r}. It knows {', '.join(COMPARISONS)}.")
+                holds = holds & COMPARISONS[sign](functions.col(expression(steps)), functions.lit(value))
+        # Spark leaves a row out of both, where a comparison with NULL is neither true nor false.
+        holds = functions.coalesce(holds, functions.lit(False))
+        frames = {name1: self._df.where(holds), name2: self._df.where(~holds)}
+        return DynamicFrameCollection(
+            {name: self._with(df)._called(name) for name, df in frames.items()}, self.glue_ctx
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(
+        self,
+        connection_type: str,
+        connection_options: Mapping[str, Any] | None = None,
+        format: str | None = None,
+        format_options: Mapping[str, Any] | None = None,
+        accumulator_size: int = 0,
+    ) -> DynamicFrame:
+        """Do what ``write_dynamic_frame.from_options`` does."""
+        written: DynamicFrame = self.glue_ctx.write_dynamic_frame.from_options(
+            self, connection_type, connection_options, format, format_options
+        )
+        return written
+
+    def spigot(
+        self, path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrame:
+        """Write a sample of the rows as JSON into a folder, and return the frame.
+
+        Parameters
+        ----------
+        options
+            ``topk`` rows at most, by default 100, of which each is taken with the probability ``prob``, by default 1.
+        """
+        given = dict(options or {})
+        most, share = int(given.pop("topk", 100)), float(given.pop("prob", 1))
+        if given or most < 1 or not 0 < share <= 1:
+            raise GlueOptionError("options", f"is {options!r}. It takes topk from 1 on, and prob above 0 and up to 1.")
+        sample = self._df if share == 1 else self._df.sample(share)
+        as_plain(sample).limit(most).write.mode("append").json(path)
+        return self
+
+    # --- within ----------------------------------------------------------------------------------
+
+    def _mapped(self, source: str, steps: Sequence[str], kind: str) -> Any:
+        """Return the value of a mapping."""
+        from pyspark.sql import functions
+
+        field = field_at(self._df.schema, steps)
+        if field is None:  # inside an array or a map: Spark makes an array of its values
+            value = functions.col(expression(steps))
+            if not kind or kind in NESTED:
+                return value
+            return functions.expr(f"try_cast({expression(steps)} AS {spark_type('mappings', kind)})")
+        if kind in NESTED:
+            if field.kind.typeName() != kind:
+                raise NotOffGlueError(f"To cast {source!r} to {kind!r}", "Build it with functions.struct or array.")
+            return field.value
+        return cast(field, spark_type("mappings", kind)) if kind else field.value
+
     def _places(self, paths: str | Sequence[str]) -> list[int]:
         """Return where columns stand."""
         places = []
@@ -238,6 +512,9 @@ class DynamicFrame:
     def _with(self, df: DataFrame) -> DynamicFrame:
         return DynamicFrame(df, self.glue_ctx, self.name)
 
+    def _called(self, name: str) -> DynamicFrame:
+        return DynamicFrame(self._df, self.glue_ctx, name)
+
     def _steps(self, path: str) -> tuple[str, ...] | None:
         return steps_to(path, self._df.schema)
 
@@ -248,43 +525,56 @@ class DynamicFrame:
             raise NotOffGlueError(f"To {verb} {path!r}, a field of a struct,", remedy)
         return steps[0] if steps else None
 
-    def _keeping(self, names: Sequence[str]) -> DynamicFrame:
-        from pyspark.sql import functions
-
-        return self._with(self._df.select([functions.col(expression([name])) for name in names]))
-
-
-def _holds(f: Callable[[Any], Any], row: Any) -> bool:
-    try:
-        return bool(f(row))
-    except (KeyError, ValueError, TypeError):
-        return False
-
-
-def _listed(paths: str | Sequence[str]) -> list[str]:
-    return [paths] if isinstance(paths, str) else list(paths)
-
-
-def _new_name(path: str) -> str:
-    name = name_of(path)
-    if name is None:
-        raise NotOffGlueError(f"The nested target {path!r}", "Build it with functions.struct.")
-    return name
-
-
-def _cast(steps: Sequence[str], kind: str) -> Any:
-    from pyspark.sql import functions
-
-    # A plain cast fails the whole job in ANSI mode, where Glue makes the one value null.
-    return functions.expr(f"try_cast({expression(steps)} AS {TYPES.get(kind, kind)})")
-
 
 class DynamicFrameCollection(dict[str, DynamicFrame]):
-    """Frames by their names."""
+    """Frames by their names.
+
+    Parameters
+    ----------
+    dynamic_frames
+        By name, or a list of frames that have names.
+    glue_ctx
+        The context that they belong to.
+    """
+
+    def __init__(
+        self, dynamic_frames: Mapping[str, DynamicFrame] | Iterable[DynamicFrame] = (), glue_ctx: Any = None
+    ) -> None:
+        if isinstance(dynamic_frames, Mapping):
+            super().__init__(dynamic_frames)
+        else:
+            super().__init__({frame.name: frame for frame in dynamic_frames})
+        self.glue_ctx = glue_ctx
 
     def select(self, key: str, transformation_ctx: str = "") -> DynamicFrame:
-        """Return one frame."""
-        return self[key]
+        """Return one frame; one without columns, as by Glue, where there is none of the name."""
+        if key in self:
+            return self[key]
+        logger.warning("event=no_such_frame key=%s frames=%s: an empty frame is returned", key, ",".join(self))
+        return DynamicFrame(_spark_of(self).createDataFrame([], "struct<>"), self.glue_ctx, key)
+
+    def map(self, callable: Callable[..., DynamicFrame], transformation_ctx: str = "") -> DynamicFrameCollection:
+        """Return what a function of a frame and a context makes of each."""
+        found = {name: callable(frame, f"{transformation_ctx}:{name}") for name, frame in self.items()}
+        for name, frame in found.items():
+            if not isinstance(frame, DynamicFrame):
+                raise GlueOptionError("callable", f"returned {type(frame).__name__} for {name!r}. Return a frame.")
+        return DynamicFrameCollection(found, self.glue_ctx)
+
+    def flatmap(
+        self, f: Callable[..., DynamicFrame | DynamicFrameCollection], transformation_ctx: str = ""
+    ) -> DynamicFrameCollection:
+        """Return all frames that a function of a frame and a context makes of each."""
+        found: dict[str, DynamicFrame] = {}
+        for frame in self.values():
+            made = f(frame, f"{transformation_ctx}:{frame.name}")
+            if isinstance(made, DynamicFrame):
+                found[made.name] = made
+            elif isinstance(made, DynamicFrameCollection):
+                found.update(made)
+            else:
+                raise GlueOptionError("f", f"returned {type(made).__name__}. Return a frame, or a collection of them.")
+        return DynamicFrameCollection(found, self.glue_ctx)
 
 
 def as_dataframe(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> DataFrame:
@@ -295,63 +585,27 @@ def as_dataframe(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> Da
     return found
 
 
-# --- paths of fields, such as ``bay.name`` or `` `bay.name` `` --------------------------------------------
+def _spark_of(frames: DynamicFrameCollection) -> Any:
+    from pyspark.sql import SparkSession
+
+    return frames.glue_ctx.spark_session if frames.glue_ctx is not None else SparkSession.builder.getOrCreate()
 
 
-def steps_to(path: str, schema: StructType) -> tuple[str, ...] | None:
-    """Return the names that lead to a field, as the schema spells them; None if it is not there.
-
-    A column whose whole name is the path comes first. Dots reach into structs, arrays of structs and
-    maps, and belong to a name in backticks. The case counts only where names differ by nothing else.
-    """
-    exact = _named(path, schema)
-    if exact is not None:
-        return (exact,)
-    if "`" not in path:
-        return _walk(path.split("."), schema, quoted=False)
-    parts = [match[1].replace("``", "`") if match[1] else match[2] for match in _PART.finditer(path)]
-    return _walk(parts, schema, quoted=True)
+def _listed(paths: str | Sequence[str]) -> list[str]:
+    return [paths] if isinstance(paths, str) else list(paths)
 
 
-def name_of(path: str) -> str | None:
-    """Return the name of a new column; None for a field of a struct, which a dot without backticks asks for."""
-    quoted = re.fullmatch(r"`((?:[^`]|``)+)`", path)
-    if quoted:
-        return quoted[1].replace("``", "`")
-    return None if "." in path else path
+def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
+    """Return columns for targets by path; those that share a first name are fields of one struct."""
+    from pyspark.sql import functions
 
-
-def expression(steps: Sequence[str]) -> str:
-    """Write names that lead to a field as Spark's SQL reads them."""
-    return ".".join("`" + step.replace("`", "``") + "`" for step in steps)
-
-
-def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, ...] | None:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if not parts:
-        return ()
-    while isinstance(kind, ArrayType):
-        kind = kind.elementType
-    if isinstance(kind, MapType):
-        rest = _walk(parts[1:], kind.valueType, quoted=quoted)
-        return None if rest is None else (parts[0], *rest)
-    if not isinstance(kind, StructType):
-        return None
-    # Without backticks a name may have dots in it, and the longest one that is there wins.
-    for size in [1] if quoted else range(len(parts), 0, -1):
-        name = _named(".".join(parts[:size]), kind)
-        rest = None if name is None else _walk(parts[size:], kind[name].dataType, quoted=quoted)
-        if name is not None and rest is not None:
-            return (name, *rest)
-    return None
-
-
-def _named(name: str, schema: StructType) -> str | None:
-    """Return a field's name as the schema spells it."""
-    if name in schema.names:
-        return name
-    for each in schema.names:
-        if each.lower() == name.lower():
-            return each
-    return None
+    columns = []
+    for first in dict.fromkeys(path[0] for path in targets):
+        if (first,) in targets:
+            if sum(path[0] == first for path in targets) > 1:
+                raise GlueOptionError("mappings", f"names {first!r} as a column and as a struct.")
+            columns.append(targets[(first,)].alias(first))
+        else:
+            inner = {path[1:]: value for path, value in targets.items() if path[0] == first}
+            columns.append(functions.struct(*_as_structs(inner)).alias(first))
+    return columns

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.catalog import Partitions, texts_of_folders
+from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FileRequest, TableRequest
 from scripts.helpers.glue.formats import spark_format, spark_options
+from scripts.helpers.glue.inference import csv_with_choices, json_with_choices
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.paths import folder_columns
@@ -43,11 +45,18 @@ def read_files(
     context: str,
     schema: str | None = None,
     partitions: Partitions | None = None,
+    *,
+    finds_choices: bool = False,
 ) -> DataFrame:
     """Return the files that are new to a context, or all of them where nothing is tracked.
 
     Without a new file the DataFrame has no columns unless a schema is given, as Glue's frames have none.
     With `partitions` of a table the keys are columns, in the catalogue's types.
+
+    Parameters
+    ----------
+    finds_choices
+        Columns whose values have several types are choices, as in Glue's DynamicFrame; see `inference`.
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
@@ -55,7 +64,13 @@ def read_files(
     for delta in _deltas(request, context):
         for (_, values), part in delta.split(lambda key: _layout(key, partitions)).items():
             with nullcontext() if partitions is None else texts_of_folders(spark):
-                frame = part.read(spark, name, schema=schema, path_column=path_column, **options)
+                read = partial(part.read, spark, path_column=path_column)
+                if finds_choices and name == "json" and schema is None:
+                    frame = json_with_choices(read, options)
+                elif finds_choices and name == "csv" and schema is not None:
+                    frame = csv_with_choices(read, schema, options)
+                else:
+                    frame = read(name, schema=schema, **options)
             parts.append(frame if partitions is None else partitions.typed(frame, values))
     if not parts:
         from pyspark.sql.types import StructType
@@ -63,6 +78,8 @@ def read_files(
         empty = spark.createDataFrame([], schema or StructType([]))
         return empty if partitions is None or not schema else partitions.typed(empty, ("",) * len(partitions.keys))
     frames = parts if schema or name != "csv" else [_named_as_by_glue(part) for part in parts]
+    if finds_choices:
+        return united(frames)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from scripts.helpers.errors import NotOffGlueError
-from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameCollection, expression
+from scripts.helpers.glue.fields import expression
+from scripts.helpers.glue.frames import INSTEAD, DynamicFrame, DynamicFrameCollection
 
 
 class _Transform:
-    """A transform of Glue's as a class with `apply`."""
+    """A transform of Glue's as a class with `apply`, which calls a method of the frame."""
 
     method = ""
 
     @classmethod
-    def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> DynamicFrame:
+    def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> Any:
         """Do what the method of the frame does."""
-        found: DynamicFrame = getattr(frame, cls.method)(*args, **options)
-        return found
+        return getattr(frame, cls.method)(*args, **options)
 
 
 class ApplyMapping(_Transform):
@@ -37,6 +37,28 @@ class DropFields(_Transform):
     """``DropFields.apply(frame=…, paths=…)``."""
 
     method = "drop_fields"
+
+
+class SplitFields:
+    """``SplitFields.apply(frame=…, paths=…, name1=…, name2=…)``."""
+
+    @classmethod
+    def apply(
+        cls, frame: DynamicFrame, paths: Any, name1: str | None = None, name2: str | None = None, **_: Any
+    ) -> DynamicFrameCollection:
+        """Part the columns."""
+        return frame.split_fields(paths, name1 or f"{frame.name}1", name2 or f"{frame.name}2")
+
+
+class SplitRows:
+    """``SplitRows.apply(frame=…, comparison_dict=…, name1=…, name2=…)``."""
+
+    @classmethod
+    def apply(
+        cls, frame: DynamicFrame, comparison_dict: Any, name1: str = "frame1", name2: str = "frame2", **_: Any
+    ) -> DynamicFrameCollection:
+        """Part the rows."""
+        return frame.split_rows(comparison_dict, name1, name2)
 
 
 class RenameField:
@@ -63,13 +85,68 @@ class SelectFromCollection:
         return dfc.select(key, transformation_ctx)
 
 
-class Filter:
-    """``Filter.apply(frame=…, f=…)``."""
+class MapToCollection:
+    """``MapToCollection.apply(dfc=…, callable=…)``."""
 
     @classmethod
-    def apply(cls, frame: DynamicFrame, f: Callable[[Any], Any], *args: Any, **options: Any) -> DynamicFrame:
-        """Keep rows."""
-        return frame.filter(f)
+    def apply(
+        cls, dfc: DynamicFrameCollection, callable: Callable[..., DynamicFrame], transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrameCollection:
+        """Apply a function to each frame."""
+        return dfc.map(callable, transformation_ctx)
+
+
+class FlatMap:
+    """``FlatMap.apply(dfc=…, BaseTransform=…, frame_name=…)``."""
+
+    @classmethod
+    def apply(
+        cls, dfc: DynamicFrameCollection, BaseTransform: Any, frame_name: str, transformation_ctx: str = "", **base: Any
+    ) -> DynamicFrameCollection:
+        """Apply a transform to each frame, which is its argument `frame_name`."""
+
+        def apply_one(frame: DynamicFrame, context: str) -> Any:
+            return BaseTransform.apply(**base, **{frame_name: frame, "transformation_ctx": context})
+
+        return dfc.flatmap(apply_one, transformation_ctx)
+
+
+class Filter(_Transform):
+    """``Filter.apply(frame=…, f=…)``."""
+
+    method = "filter"
+
+
+class Map:
+    """``Map.apply(frame=…, f=…)``."""
+
+    @classmethod
+    def apply(
+        cls, frame: DynamicFrame, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any
+    ) -> DynamicFrame:
+        """Return what a function makes of each record."""
+        return frame.map(f)
+
+
+class Union:
+    """``Union.apply(frame1, frame2)``."""
+
+    @classmethod
+    def apply(cls, frame1: DynamicFrame, frame2: DynamicFrame, *args: Any, **options: Any) -> DynamicFrame:
+        """Return the rows of both frames."""
+        return frame1.union(frame2)
+
+
+class Repartition(_Transform):
+    """``Repartition.apply(frame=…, num_partitions=…)``."""
+
+    method = "repartition"
+
+
+class Coalesce(_Transform):
+    """``Coalesce.apply(frame=…, num_partitions=…)``."""
+
+    method = "coalesce"
 
 
 class Join:
@@ -91,6 +168,33 @@ class DropNullFields:
         """Leave out the columns whose type is that of NULL. Spark finds a type for others, also if all are NULL."""
         fields = frame.schema().jsonValue()["fields"]
         return frame.drop_fields([expression([field["name"]]) for field in fields if field["type"] == "void"])
+
+
+class Spigot(_Transform):
+    """``Spigot.apply(frame=…, path=…, options=…)``."""
+
+    method = "spigot"
+
+
+class Unbox(_Transform):
+    """``Unbox.apply(frame=…, path=…, format="json")``."""
+
+    method = "unbox"
+
+
+class UnnestFrame(_Transform):
+    """``UnnestFrame.apply(frame=…)``."""
+
+    method = "unnest"
+
+
+class ErrorsAsDynamicFrame:
+    """``ErrorsAsDynamicFrame.apply(frame=…)``."""
+
+    @classmethod
+    def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> Any:
+        """Return an empty frame: errors of rows are errors of the job."""
+        return frame.errorsAsDynamicFrame()
 
 
 class Relationalize:

@@ -1,0 +1,180 @@
+"""Fields of nested rows by Glue's paths, such as ``bay.name`` or `` `bay.name` ``: found, and changed in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import NotOffGlueError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field with its value, of a row or of a struct in it.
+
+    Attributes
+    ----------
+    kind
+        Its type.
+    metadata
+        What the schema notes beside it, such as the mark of a choice.
+    sql
+        The value as Spark's SQL names it; None inside arrays, where nothing has a name.
+    """
+
+    name: str
+    kind: DataType
+    value: Column
+    metadata: Mapping[str, Any] | None = None
+    sql: str | None = None
+
+    def inner(self, part: StructField) -> Field:
+        """Return a field of this one, a struct."""
+        sql = None if self.sql is None else f"{self.sql}.{expression([part.name])}"
+        return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, sql)
+
+
+Change = Callable[[Field], Sequence[Field]]
+"""What becomes of a field: the fields that stand in its place, none to leave it out."""
+
+
+def steps_to(path: str, schema: StructType) -> tuple[str, ...] | None:
+    """Return the names that lead to a field, as the schema spells them; None if it is not there.
+
+    A column whose whole name is the path comes first. Dots reach into structs, arrays of structs and
+    maps, and belong to a name in backticks. The case counts only where names differ by nothing else.
+    """
+    exact = _named(path, schema)
+    if exact is not None:
+        return (exact,)
+    if "`" not in path:
+        return _walk(path.split("."), schema, quoted=False)
+    return _walk(parts_of(path), schema, quoted=True)
+
+
+def field_at(schema: StructType, steps: Sequence[str]) -> Field | None:
+    """Return the field that names lead to; None inside an array or a map, where it has many values."""
+    from pyspark.sql.types import StructType
+
+    field = top_field(schema[steps[0]])
+    for step in steps[1:]:
+        if not isinstance(field.kind, StructType):
+            return None
+        field = field.inner(field.kind[step])
+    return field
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """Return the names that a new field's path is made of; dots belong to a name in backticks."""
+    return tuple(match[1].replace("``", "`") if match[1] else match[2] for match in _PART.finditer(path))
+
+
+def expression(steps: Sequence[str]) -> str:
+    """Write names that lead to a field as Spark's SQL reads them."""
+    return ".".join("`" + step.replace("`", "``") + "`" for step in steps)
+
+
+def _walk(parts: Sequence[str], kind: DataType, *, quoted: bool) -> tuple[str, ...] | None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if not parts:
+        return ()
+    while isinstance(kind, ArrayType):
+        kind = kind.elementType
+    if isinstance(kind, MapType):
+        rest = _walk(parts[1:], kind.valueType, quoted=quoted)
+        return None if rest is None else (parts[0], *rest)
+    if not isinstance(kind, StructType):
+        return None
+    # Without backticks a name may have dots in it, and the longest one that is there wins.
+    for size in [1] if quoted else range(len(parts), 0, -1):
+        name = _named(".".join(parts[:size]), kind)
+        rest = None if name is None else _walk(parts[size:], kind[name].dataType, quoted=quoted)
+        if name is not None and rest is not None:
+            return (name, *rest)
+    return None
+
+
+def _named(name: str, schema: StructType) -> str | None:
+    """Return a field's name as the schema spells it."""
+    if name in schema.names:
+        return name
+    for each in schema.names:
+        if each.lower() == name.lower():
+            return each
+    return None
+
+
+# --- changing a field in place -------------------------------------------------------------------
+
+
+def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
+    """Return the rows with one field changed, wherever it lies: in the row, in structs, in structs of arrays.
+
+    Parameters
+    ----------
+    steps
+        As of `steps_to`.
+    change
+        What becomes of the field.
+    """
+    fields = [top_field(each) for each in df.schema.fields]
+    return df.select([_named_column(field) for field in _replaced(fields, steps, change)])
+
+
+def top_field(part: StructField) -> Field:
+    """Return a column of a DataFrame as a field."""
+    from pyspark.sql import functions
+
+    sql = expression([part.name])
+    return Field(part.name, part.dataType, functions.col(sql), part.metadata, sql)
+
+
+def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> list[Field]:
+    found: list[Field] = []
+    for field in fields:
+        if field.name != steps[0]:
+            found.append(field)
+        elif len(steps) == 1:
+            found += change(field)
+        else:
+            value = _rebuilt(field, steps[1:], change)
+            # A struct whose last field was left out is gone, too: a file cannot hold one without fields.
+            if value is not None:
+                found.append(replace(field, value=value))
+    return found
+
+
+def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | None:
+    """Return a struct, or an array of them, with one of its fields changed; None if no field is left."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(field.kind, ArrayType):
+        element = Field("", field.kind.elementType, functions.lit(None))
+        if _rebuilt(element, steps, change) is None:
+            return None
+
+        def rebuilt(each: Column) -> Any:
+            return _rebuilt(replace(element, value=each), steps, change)
+
+        return functions.transform(field.value, rebuilt)
+    if not isinstance(field.kind, StructType):
+        raise NotOffGlueError(f"To change {steps[0]!r} in a {field.kind.typeName()}", "Build it anew with toDF().")
+    fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change)
+    if not fields:
+        return None
+    # Without the condition a struct that is NULL would become one of NULLs.
+    return functions.when(field.value.isNotNull(), functions.struct(*map(_named_column, fields)))
+
+
+def _named_column(field: Field) -> Column:
+    return field.value.alias(field.name, metadata=dict(field.metadata or {}))

@@ -1,0 +1,145 @@
+"""Where choices come from: JSON whose values have several types, and CSV that differs from the catalogue.
+
+Spark makes one type of them without a word: of ``1`` and ``"x"`` in JSON two texts, of a text among numbers NULL.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue.choices import MARK, choices_of, glue_name
+from scripts.helpers.glue.fields import expression
+from scripts.helpers.glue.records import Record, frame_of, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+logger = logging.getLogger(__name__)
+
+CORRUPT = "_corrupt_record"
+"""Spark's column for what is no JSON."""
+_JSON_OPTIONS = {"multiLine", "compression", "lineSep"}
+"""What a read of JSON as text has, too."""
+
+Read = Callable[..., "DataFrame"]
+"""Reads the same files by a format of Spark, with options."""
+
+
+def json_with_choices(read: Read, options: Mapping[str, str]) -> DataFrame:
+    """Read JSON; fields whose values have several types are choices.
+
+    Python looks at the text once more, as only that tells ``1`` from ``"1"``. Without a choice the rows are those of
+    Spark's own reader.
+    """
+    df = read("json", **options)
+    if set(options) - _JSON_OPTIONS:
+        unknown = ",".join(sorted(set(options) - _JSON_OPTIONS))
+        logger.warning("event=choices_not_looked_for format=json options=%s: types are Spark's", unknown)
+        return df
+    if not df.columns:
+        return df
+    is_whole = options.get("multiLine") == "true"
+    of_text = {name: value for name, value in options.items() if name != "multiLine"}
+    texts = read("text", **of_text, **({"wholetext": "true"} if is_whole else {}))
+    records = texts.rdd.flatMap(partial(_records, texts.columns))
+    if not choices_of(shape_of(records).schema(df.schema)):
+        return df
+    return frame_of(df.sparkSession, records, df.schema)
+
+
+def _records(columns: list[str], row: Any) -> Iterator[Record]:
+    """Return the records of a text, with the columns of its folders; Spark's column for what is no JSON."""
+    text, *folders = row
+    of_folders = dict(zip(columns[1:], folders, strict=True))
+    for record in _parsed(text):
+        yield record | of_folders
+
+
+def _parsed(text: str) -> Iterator[Record]:
+    if not text.strip():
+        return
+    try:
+        value = json.loads(text)
+    except ValueError:
+        yield {CORRUPT: text}
+        return
+    for record in value if isinstance(value, list) else [value]:
+        yield record if isinstance(record, dict) else {CORRUPT: text}
+
+
+def boxed_type(df: DataFrame, name: str) -> DataType | None:
+    """Return the type of the JSON in a column of texts; None where all are NULL.
+
+    Raises
+    ------
+    NotOffGlueError
+        Its values have several types.
+    GlueOptionError
+        A text is no JSON, when the rows are looked at.
+    """
+    texts = df.select(expression([name])).rdd
+    records = texts.flatMap(lambda row: [] if row[0] is None else [{"value": _unboxed(name, row[0])}])
+    schema = shape_of(records).schema()
+    if choices_of(schema):
+        raise NotOffGlueError(f"JSON of several types in {name!r}", "Read it with functions.from_json and a schema.")
+    return schema["value"].dataType if schema.fields else None
+
+
+def _unboxed(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise GlueOptionError("path", f"is {name!r}, with a text of {len(text)} letters that is no JSON.") from error
+
+
+def csv_with_choices(read: Read, ddl: str, options: Mapping[str, str]) -> DataFrame:
+    """Read CSV in the types of a catalogue; a column with values that do not fit is a choice of its type and texts.
+
+    Parameters
+    ----------
+    ddl
+        The columns of the files, as Spark writes them.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
+
+    schema = _parse_datatype_string(ddl)
+    assert isinstance(schema, StructType)
+    suspects = [part for part in schema.fields if not isinstance(part.dataType, StringType)]
+    marked = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    typed = read("csv", schema=marked, **options, columnNameOfCorruptRecord=CORRUPT)
+    # Spark refuses to count by that column alone, so a row of it is looked for among all columns.
+    has_misfit = typed.where(functions.col(CORRUPT).isNotNull()).select("*").limit(1).collect() if suspects else []
+    if not has_misfit:
+        return typed.drop(CORRUPT)
+    as_text = StructType([StructField(part.name, StringType()) for part in schema.fields])
+    texts = read("csv", schema=as_text, **options)
+    misfits = {}
+    for part in suspects:
+        name = expression([part.name])
+        value = functions.expr(f"try_cast({name} AS {part.dataType.simpleString()})")
+        misfits[part.name] = (value, functions.col(name).isNotNull() & value.isNull())
+    counts = texts.agg(*(functions.sum(bad.cast("long")).alias(name) for name, (_, bad) in misfits.items())).first()
+    columns = []
+    for column in texts.columns:
+        name = expression([column])
+        if column not in misfits:
+            columns.append(functions.col(name))
+            continue
+        value, bad = misfits[column]
+        kind = schema[column].dataType
+        if not counts or not counts[column]:
+            columns.append(value.alias(column))
+            continue
+        text = functions.when(bad, functions.col(name))
+        choice = functions.struct(value.alias(glue_name(kind)), text.alias("string"))
+        columns.append(functions.when(functions.col(name).isNotNull(), choice).alias(column, metadata={MARK: True}))
+    return texts.select(columns)

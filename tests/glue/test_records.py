@@ -1,0 +1,253 @@
+"""Records: what functions of `Filter` and `Map` get and return, and the transforms that part and join frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scripts.helpers import glue
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext
+
+Make = Callable[[str], DynamicFrame]
+
+
+@pytest.fixture
+def frame(glue_context: GlueContext, spark: Any) -> Make:
+    return lambda sql: DynamicFrame.fromDF(spark.sql(sql), glue_context, "frame")
+
+
+def rows(frame: DynamicFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.toDF().collect()]
+
+
+PEOPLE = """
+    SELECT 1 AS id, 'Ada' AS name, named_struct('no', 7, 'text', NULL) AS bay, array('a') AS tags
+    UNION ALL SELECT 2, NULL, NULL, NULL
+"""
+
+
+@pytest.mark.parametrize(
+    ("f", "ids"),
+    [
+        (lambda record: record["name"] != "Bob", [1]),
+        (lambda record: record["name"] is None, []),
+        (lambda record: "name" not in record, [2]),
+        (lambda record: record.get("name") is None, [2]),
+        (lambda record: record["bay"]["no"] == 7 and "text" not in record["bay"], [1]),
+        (lambda record: int(record["name"]), []),
+        (lambda record: record["tags"] + ["b"] == ["a", "b"], [1]),
+    ],
+)
+def test_absent_field_is_absent_and_not_none_when_records_are_filtered(f: Any, ids: list[int], frame: Make) -> None:
+    kept = glue.Filter.apply(frame=frame(PEOPLE), f=f)
+
+    assert [row["id"] for row in rows(kept)] == ids
+
+
+def test_error_of_a_function_is_one_of_the_job_when_records_are_filtered(frame: Make) -> None:
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        frame(PEOPLE).filter(lambda record: 1 / 0).count()
+
+
+@pytest.fixture
+def in_london(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/London")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_both_instants_of_the_autumn_hour_stay_when_records_are_filtered_and_mapped(
+    in_london: None, frame: Make, spark: Any
+) -> None:
+    micros = [1761438600000000, 1761442200000000]  # 2025-10-26, 00:30 and 01:30 UTC, both 01:30 in London
+    instants = frame(f"SELECT timestamp_micros(x) AS at, x AS id FROM VALUES ({micros[0]}L), ({micros[1]}L) AS t(x)")
+
+    mapped = instants.map(lambda record: record | {"seen": True}).filter(lambda record: record["seen"])
+
+    assert [row[0] for row in mapped.toDF().selectExpr("unix_micros(at)").collect()] == micros
+
+
+def test_fields_have_the_types_of_what_is_returned_when_records_are_mapped(frame: Make) -> None:
+    source = frame(
+        "SELECT 1 AS id, 2S AS small, 1.50BD AS price, 'x' AS name, map('k', 1) AS notes, 1F AS size, X'00' AS raw"
+    )
+
+    def change(record: dict[str, Any]) -> dict[str, Any]:
+        del record["name"]
+        record["tags"] = ["a", None]
+        record["at"] = {"day": datetime(2026, 1, 1, tzinfo=timezone.utc), "none": None}
+        record["id"] += 1
+        record["sum"] = Decimal("12.345")
+        record["big"] = 2**40
+        return record
+
+    found = glue.Map.apply(frame=source, f=change).toDF()
+
+    assert found.schema.simpleString() == (
+        "struct<id:int,small:smallint,price:decimal(3,2),notes:map<string,int>,size:double,raw:binary,tags:array<string>,"
+        "at:struct<day:timestamp,none:string>,sum:decimal(5,3),big:bigint>"
+    )
+    assert [row["tags"] for row in found.collect()] == [["a", None]]
+
+
+def test_field_is_a_choice_when_a_function_returns_two_types(frame: Make) -> None:
+    mapped = frame("SELECT id FROM range(2)").map(lambda record: {"id": record["id"] or "none"})
+
+    assert sorted(row["id"] for row in rows(mapped.resolveChoice(choice="cast:string"))) == ["1", "none"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (None, "returned NoneType. Return the record"),
+        ({"id": object()}, "with a object, a type that Spark does not have"),
+        ({"id": 2**70}, "beyond 64 bits"),
+        ({"id": Decimal("1" * 39)}, "more than 38 digits"),
+    ],
+)
+def test_wrong_record_is_an_error_and_no_row_is_lost_when_records_are_mapped(
+    returned: Any, text: str, frame: Make
+) -> None:
+    with pytest.raises(Exception, match=text):
+        frame("SELECT 1 AS id").map(lambda record: returned).count()
+
+
+def test_fields_of_structs_are_built_renamed_and_dropped_when_their_paths_are_named(frame: Make) -> None:
+    source = frame("SELECT 1 AS id, named_struct('no', 7, 'at', named_struct('x', 1)) AS bay")
+
+    mapped = source.apply_mapping(
+        [("id", "int", "key.id", "long"), ("bay.no", "int", "key.bay.no", "string"), ("id", "n")]
+    )
+    renamed = source.rename_field("bay.no", "bay.number").drop_fields(["bay.at.x"])
+    gone = source.drop_fields(["bay.no", "bay.at"])
+
+    assert mapped.toDF().schema.simpleString() == "struct<key:struct<id:bigint,bay:struct<no:string>>,n:int>"
+    assert renamed.toDF().schema.simpleString() == "struct<id:int,bay:struct<number:int>>"
+    assert gone.toDF().columns == ["id"]
+
+
+def test_struct_that_is_null_stays_null_when_one_of_its_fields_is_dropped(frame: Make) -> None:
+    assert [row["bay"] for row in rows(frame(PEOPLE).drop_fields(["bay.text"]))] == [{"no": 7}, None]
+
+
+@pytest.mark.parametrize(
+    ("mappings", "error", "text"),
+    [
+        (
+            [("id", "int", "a", "long"), ("name", "string", "a", "string")],
+            GlueOptionError,
+            "names the target 'a' twice",
+        ),
+        (
+            [("id", "int", "a", "long"), ("name", "string", "a.b", "string")],
+            GlueOptionError,
+            "as a column and as a struct",
+        ),
+        ([("id",)], GlueOptionError, "Each is"),
+        ([("id", "int", "id", "lng")], GlueOptionError, "'lng', which Spark does not know"),
+        ([("id", "int", "id", "array")], NotOffGlueError, "To cast 'id' to 'array'"),
+    ],
+)
+def test_wrong_mapping_is_refused_before_a_row_is_read(mappings: Any, error: Any, text: str, frame: Make) -> None:
+    with pytest.raises(error, match=text):
+        frame(PEOPLE).apply_mapping(mappings)
+
+
+def test_decimal_has_two_places_when_a_mapping_names_no_precision(frame: Make) -> None:
+    mapped = frame("SELECT '1.25' AS price").apply_mapping([("price", "string", "price", "decimal")])
+
+    assert rows(mapped) == [{"price": Decimal("1.25")}]
+
+
+def test_frames_are_parted_and_put_together_when_scripts_split_them(frame: Make, glue_context: GlueContext) -> None:
+    people = frame(PEOPLE)
+
+    fields = glue.SplitFields.apply(frame=people, paths=["id", "bay.no"], name1="one", name2="two")
+    parted = glue.SplitRows.apply(people, {"id": {">": 0}, "name": {"=": "Ada"}}, "ada", "rest")
+    again = glue.Union.apply(parted["ada"], parted["rest"])
+    spread = glue.Coalesce.apply(glue.Repartition.apply(again, 3), num_partitions=2)
+
+    assert [fields[name].toDF().columns for name in ("one", "two")] == [["id", "no"], ["name", "bay", "tags"]]
+    assert [[row["id"] for row in rows(parted[name])] for name in ("ada", "rest")] == [[1], [2]]
+    assert (spread.getNumPartitions(), sorted(row["id"] for row in rows(spread))) == (2, [1, 2])
+    with pytest.raises(GlueOptionError, match="It knows ="):
+        people.split_rows({"id": {"~": 1}}, "a", "b")
+    with pytest.raises(GlueOptionError, match="which the frame has not"):
+        people.split_rows({"gone": {"=": 1}}, "a", "b")
+
+
+def test_staged_rows_take_the_place_of_those_with_their_keys_when_frames_are_merged(frame: Make) -> None:
+    merged = frame("SELECT * FROM VALUES (1, 'a'), (1, 'b'), (2, 'c') AS t(id, name)").mergeDynamicFrame(
+        frame("SELECT * FROM VALUES (2, 'x'), (3, 'y') AS t(id, name)"), ["id"]
+    )
+
+    assert sorted(tuple(row.values()) for row in rows(merged)) == [(1, "a"), (1, "b"), (2, "x"), (3, "y")]
+
+
+def test_structs_become_columns_and_texts_of_json_structs_when_unnested_and_unboxed(frame: Make) -> None:
+    flat = glue.UnnestFrame.apply(frame("SELECT named_struct('no', 7, 'at', named_struct('x', 1)) AS bay, 2 AS id"))
+    source = frame("""SELECT '{"a": {"b": 1}}' AS body UNION ALL SELECT NULL""")
+    boxed = glue.Unbox.apply(frame=source, path="body", format="json")
+
+    assert flat.toDF().columns == ["bay.no", "bay.at.x", "id"]
+    assert rows(boxed) == [{"body": {"a": {"b": 1}}}, {"body": None}]
+    with pytest.raises(NotOffGlueError, match="Use relationalize"):
+        frame("SELECT array(named_struct('x', 1)) AS doors").unnest()
+    with pytest.raises(Exception, match="that is no JSON"):
+        frame("SELECT 'x' AS body").unbox("body", "json")
+    with pytest.raises(NotOffGlueError, match="JSON of several types"):
+        frame("""SELECT '1' AS body UNION ALL SELECT '"x"'""").unbox("body", "json")
+    with pytest.raises(NotOffGlueError, match="To unbox 'csv'"):
+        source.unbox("body", "csv")
+
+
+def test_sample_is_written_and_the_frame_returned_when_spigot_is_called(frame: Make, raw: str, spark: Any) -> None:
+    people = frame("SELECT id FROM range(5)")
+
+    same = glue.Spigot.apply(frame=people, path=raw, options={"topk": 2})
+
+    assert (spark.read.json(raw).count(), same.count()) == (2, 5)
+    with pytest.raises(GlueOptionError, match="It takes topk"):
+        people.spigot(raw, {"top": 2})
+
+
+def returns_none(frame: DynamicFrame, context: str) -> Any:
+    return None
+
+
+def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_returns_one(
+    frame: Make, glue_context: GlueContext
+) -> None:
+    collection = DynamicFrameCollection({"CustomTransform0": frame(PEOPLE)}, glue_context)
+    listed = DynamicFrameCollection([frame(PEOPLE)._called("a"), frame(PEOPLE)._called("b")], glue_context)
+
+    mapped = glue.MapToCollection.apply(dfc=collection, callable=lambda each, ctx: each.select_fields(["id"]))
+    flat = glue.FlatMap.apply(
+        dfc=listed, BaseTransform=glue.SelectFields, frame_name="frame", transformation_ctx="flat", paths=["name"]
+    )
+
+    assert list(collection.keys()) == ["CustomTransform0"] and len(listed) == 2
+    assert mapped.select("CustomTransform0").toDF().columns == ["id"]
+    assert [flat[name].toDF().columns for name in ("a", "b")] == [["name"], ["name"]]
+    assert collection.select("gone").toDF().columns == []
+    with pytest.raises(GlueOptionError, match="Return a frame"):
+        collection.map(returns_none)
+    with pytest.raises(GlueOptionError, match="Return a frame"):
+        collection.flatmap(returns_none)
+
+
+def test_no_row_has_an_error_when_a_script_asks_for_errors(frame: Make) -> None:
+    people = frame(PEOPLE)
+
+    people.assertErrorThreshold()
+
+    assert (people.errorsCount(), people.stageErrorsCount(), people.errorsAsDynamicFrame().count()) == (0, 0, 0)
+    assert glue.ErrorsAsDynamicFrame.apply(people).toDF().columns == []
