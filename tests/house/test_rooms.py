@@ -68,8 +68,8 @@ S3_CALLERS = {
     "files/segment_files.py",
     "sinks/places.py",
 }  # fmt: skip
-NAMESAKES = {"sinks/iceberg_merge.py": {"scan"}}
-"""Methods of others that are called as one of DynamoDB is: `scan` reads a table of pyiceberg."""
+NAMESAKES = {"sinks/iceberg_merge.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"}}
+"""Methods of others that are called as one of DynamoDB is: of tables of pyiceberg, and of Glue's catalogue."""
 
 HELPER_FILES = files_below(HELPERS)
 JOB_FILES = files_below(SCRIPTS / "jobs")

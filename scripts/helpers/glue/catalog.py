@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DATABASES = ("postgresql", "mysql", "mariadb", "sqlserver", "oracle")
 HIVE_SEPARATOR = "\x01"
 """Between the fields of a table whose properties name nothing else."""
+PARTITIONS_AT_ONCE = 100
+"""As many as BatchCreatePartition takes."""
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _SERDES = {
@@ -100,6 +102,46 @@ class Catalog:
             partition_keys=_pairs(found.get("PartitionKeys", [])),
             connection=parameters.get("connectionName"),
         )
+
+    def check_database(self, name: str) -> None:
+        """Raise SourceError if a database is not there, or cannot be looked at."""
+        self._call(name, "get_database", Name=name)
+
+    def described(self, database: str, table_name: str) -> dict[str, Any] | None:
+        """Return a table as `make_table` takes it; None if it is not there."""
+        from botocore.exceptions import ClientError
+
+        try:
+            found = self._call(f"{database}.{table_name}", "get_table", DatabaseName=database, Name=table_name)["Table"]
+        except SourceError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "EntityNotFoundException":
+                return None
+            raise
+        # The answer tells more than a request may.
+        taken = self._client.meta.service_model.shape_for("TableInput").members
+        return {name: value for name, value in found.items() if name in taken}
+
+    def make_table(self, database: str, table: Mapping[str, Any]) -> None:
+        """Make a table."""
+        self._call(f"{database}.{table['Name']}", "create_table", DatabaseName=database, TableInput=table)
+
+    def replace_table(self, database: str, table: Mapping[str, Any]) -> None:
+        """Replace a table's description; the catalogue keeps the one before as a version."""
+        self._call(f"{database}.{table['Name']}", "update_table", DatabaseName=database, TableInput=table)
+
+    def add_partitions(self, database: str, table_name: str, partitions: Sequence[Mapping[str, Any]]) -> None:
+        """Register partitions; those that are there stay as they are. SourceError for one that is refused."""
+        name = f"{database}.{table_name}"
+        for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
+            some = partitions[start : start + PARTITIONS_AT_ONCE]
+            answer = self._call(
+                name, "batch_create_partition", DatabaseName=database, TableName=table_name, PartitionInputList=some
+            )
+            for refused in answer.get("Errors", []):
+                code = refused["ErrorDetail"]["ErrorCode"]
+                if code != "AlreadyExistsException":
+                    raise SourceError(name, f"partition {refused['PartitionValues']} was refused: {code}.")
 
     def connection(self, name: str | None) -> dict[str, str]:
         """Return url, user and password of a connection. They are never shown."""

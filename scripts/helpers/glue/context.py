@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import DATABASES, Catalog, Partitions
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest, file_request, table_request
-from scripts.helpers.glue.frames import DynamicFrame, as_dataframe
+from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
-from scripts.helpers.glue.sinks import write_files
+from scripts.helpers.glue.sinks import FILES, DataSink, write_catalog_table, write_files, write_table
 from scripts.helpers.glue.sources import read_files, read_table
 from scripts.helpers.glue_api.runs import on_glue
 
@@ -24,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
 
-FILES = ("s3", "file", "parquet", "orc")
-"""Types of connections that lead to files; the last two are Glue's old way to name a format."""
 INSTEAD = "Read with glue_context.spark_session, and give the DataFrame to IncrementalJob.rows_since or Job's own run."
 
 
@@ -61,7 +60,7 @@ class GlueContext:
         self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic, finds_choices=True)
         self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df, finds_choices=False)
         self.write_dynamic_frame = Writer()
-        self.write_data_frame = Writer()
+        self.write_data_frame = self.write_dynamic_frame
 
     def __getattr__(self, name: str) -> Any:
         """Take from the Spark session what it has, and name what is not here."""
@@ -79,9 +78,62 @@ class GlueContext:
         """Do what ``create_dynamic_frame.from_catalog`` does."""
         return self.create_dynamic_frame.from_catalog(*args, **options)
 
+    def create_data_frame_from_options(self, *args: Any, **options: Any) -> DataFrame:
+        """Do what ``create_data_frame.from_options`` does."""
+        return self.create_data_frame.from_options(*args, **options)
+
+    def create_data_frame_from_catalog(self, *args: Any, **options: Any) -> DataFrame:
+        """Do what ``create_data_frame.from_catalog`` does."""
+        return self.create_data_frame.from_catalog(*args, **options)
+
+    def create_dynamic_frame_from_rdd(self, data: Any, name: str, schema: Any = None, **_: Any) -> DynamicFrame:
+        """Do what ``create_dynamic_frame.from_rdd`` does."""
+        return self.create_dynamic_frame.from_rdd(data, name, schema)
+
     def write_dynamic_frame_from_options(self, *args: Any, **options: Any) -> Any:
         """Do what ``write_dynamic_frame.from_options`` does."""
         return self.write_dynamic_frame.from_options(*args, **options)
+
+    def write_dynamic_frame_from_catalog(self, *args: Any, **options: Any) -> Any:
+        """Do what ``write_dynamic_frame.from_catalog`` does."""
+        return self.write_dynamic_frame.from_catalog(*args, **options)
+
+    def write_data_frame_from_catalog(self, *args: Any, **options: Any) -> Any:
+        """Do what ``write_data_frame.from_catalog`` does."""
+        return self.write_data_frame.from_catalog(*args, **options)
+
+    def write_dynamic_frame_from_jdbc_conf(self, *args: Any, **options: Any) -> Any:
+        """Do what ``write_dynamic_frame.from_jdbc_conf`` does."""
+        return self.write_dynamic_frame.from_jdbc_conf(*args, **options)
+
+    def write_from_options(self, frame_or_dfc: Any, *args: Any, **options: Any) -> Any:
+        """Do what ``write_dynamic_frame.from_options`` does, for a frame or each of a collection."""
+        if isinstance(frame_or_dfc, DynamicFrameCollection):
+            return [self.write_dynamic_frame.from_options(each, *args, **options) for each in frame_or_dfc.values()]
+        return self.write_dynamic_frame.from_options(frame_or_dfc, *args, **options)
+
+    def getSink(  # noqa: N802
+        self, connection_type: str, format: str | None = None, transformation_ctx: str = "", **options: Any
+    ) -> DataSink:
+        """Return what writes frames to a place, once its format is set; see `sinks.DataSink`."""
+        return DataSink(connection_type, format, options, self)
+
+    def purge_s3_path(
+        self, s3_path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = ""
+    ) -> None:
+        """Delete files below a folder that are older than ``retentionPeriod`` hours; see `purging.purge`."""
+        # Here, as listing needs pyarrow.
+        from scripts.helpers.glue.purging import purge
+
+        purge(self.spark_session, s3_path, options)
+
+    def extract_jdbc_conf(self, connection_name: str, catalog_id: str | None = None) -> dict[str, str]:
+        """Return url, user and password of a connection of the catalogue."""
+        return Catalog(catalog_id).connection(connection_name)
+
+    def currentTimeMillis(self) -> int:  # noqa: N802
+        """Return the time in milliseconds since 1970, UTC."""
+        return round(time.time() * 1000)
 
     def get_logger(self) -> logging.Logger:
         """Return a logger."""
@@ -144,6 +196,10 @@ class Reader(Generic[Frame]):
             raise NotOffGlueError(f"The connection type {connection_type!r}", INSTEAD)
         return self._wrap(df, transformation_ctx)
 
+    def from_rdd(self, data: Any, name: str, schema: Any = None, **_: Any) -> Frame:
+        """Return rows of an RDD, or a list, in the types that Spark finds or that are given."""
+        return self._wrap(self._context.spark_session.createDataFrame(data, schema), name)
+
     def from_catalog(
         self,
         database: str | None = None,
@@ -168,9 +224,7 @@ class Reader(Generic[Frame]):
         """
         database = database or further.pop("name_space", None)
         _passed_over("create_dynamic_frame.from_catalog", further)
-        for name, value in (("database", database), ("table_name", table_name)):
-            if not value:
-                raise GlueOptionError(name, "is missing. Name the database and the table of the catalogue.")
+        _check_named(database, table_name)
         catalog, spark = Catalog(catalog_id), self._context.spark_session
         given = dict(additional_options or {})
         table = catalog.table(str(database), str(table_name))
@@ -212,21 +266,66 @@ class Writer:
         transformation_ctx: str = "",
         **further: Any,
     ) -> Any:
-        """Append a frame to a folder of S3, or a local one; return it. See `sinks.write_files`."""
-        if connection_type.lower() not in FILES:
+        """Append a frame to a folder of S3, a local one, or a table of a database; return it.
+
+        See `sinks.FileTarget` and `sinks.write_table`.
+        """
+        _passed_over("write_dynamic_frame.from_options", further)
+        kind, given = connection_type.lower(), connection_options or {}
+        if kind in DATABASES:
+            write_table(as_dataframe(frame), _with_login(given), Job.running())
+            return frame
+        if kind not in FILES:
             raise NotOffGlueError(
                 f"To write to {connection_type!r}", "Use toDF().write, with Spark's writer for that store."
             )
-        _passed_over("write_dynamic_frame.from_options", further)
-        named = format or (connection_type if connection_type in ("parquet", "orc") else None)
-        write_files(as_dataframe(frame), connection_options or {}, named, format_options or {}, Job.running())
+        named = format or (kind if kind in ("parquet", "orc") else None)
+        write_files(as_dataframe(frame), given, named, format_options or {}, Job.running())
+        return frame
+
+    def from_catalog(
+        self,
+        frame: Any,
+        database: str | None = None,
+        table_name: str | None = None,
+        redshift_tmp_dir: str = "",
+        transformation_ctx: str = "",
+        additional_options: Mapping[str, Any] | None = None,
+        catalog_id: str | None = None,
+        **further: Any,
+    ) -> Any:
+        """Append a frame to a table of the Data Catalog; return it. See `sinks.write_catalog_table`."""
+        database = database or further.pop("name_space", None)
+        _passed_over("write_dynamic_frame.from_catalog", further)
+        _check_named(database, table_name)
+        write_catalog_table(as_dataframe(frame), str(database), str(table_name), additional_options or {}, catalog_id)
+        return frame
+
+    def from_jdbc_conf(
+        self,
+        frame: Any,
+        catalog_connection: str,
+        connection_options: Mapping[str, Any] | None = None,
+        redshift_tmp_dir: str = "",
+        transformation_ctx: str = "",
+        catalog_id: str | None = None,
+    ) -> Any:
+        """Append a frame to a table of a database that a connection of the catalogue leads to; return it.
+
+        Parameters
+        ----------
+        connection_options
+            ``dbtable``, ``database`` where it is another than the connection's, and of ours ``perBatch``.
+        """
+        login = Catalog(catalog_id).connection(catalog_connection)
+        write_table(as_dataframe(frame), {**login, **(connection_options or {})}, Job.running())
         return frame
 
     def __getattr__(self, name: str) -> Any:
         """Name what is not here."""
         if name.startswith("_"):
             raise AttributeError(name)
-        raise NotOffGlueError(f"write_dynamic_frame.{name}", "Use from_options with a path, or toDF().write.")
+        raise NotOffGlueError(f"write_dynamic_frame.{name}", "Use from_options or toDF().write.")
 
 
 def _session(spark_context: SparkContext) -> SparkSession:
@@ -254,6 +353,12 @@ def _of_partitions(
         )  # fmt: skip
         return request
     return request.only(partitions.values)
+
+
+def _check_named(database: str | None, table_name: str | None) -> None:
+    for name, value in (("database", database), ("table_name", table_name)):
+        if not value:
+            raise GlueOptionError(name, "is missing. Name the database and the table of the catalogue.")
 
 
 def _passed_over(call: str, given: Iterable[str]) -> None:

@@ -1,21 +1,117 @@
-"""What Glue's writer does with files: append, or replace one batch."""
+"""What Glue's writers do: files, tables of the catalogue and databases, appended, or a batch that is there once."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import GlueOptionError, PlanConflictError
+from scripts.helpers.databases.connection import typed_errors
+from scripts.helpers.databases.table import database_of
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
+from scripts.helpers.glue.catalog import DATABASES, Catalog
+from scripts.helpers.glue.catalog_updates import CatalogUpdate
+from scripts.helpers.glue.connection_options import table_request
 from scripts.helpers.glue.formats import spark_format, spark_options
+from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
+from scripts.helpers.glue.job import Job
+from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from scripts.helpers.glue.context import GlueContext
     from scripts.helpers.job import IncrementalJob
 
 logger = logging.getLogger(__name__)
+
+FILES = ("s3", "file", "parquet", "orc")
+"""Types of connections that lead to files; the last two are Glue's old way to name a format."""
+PER_BATCH = "perBatch"
+"""An option of ours: what is written is there once, whatever becomes of the run."""
+
+
+@dataclass(frozen=True)
+class FileTarget:
+    """A folder that rows are written to.
+
+    Attributes
+    ----------
+    per_batch
+        `IncrementalJob.write` writes, so that readers see each row once, after the commit. All sources must then be
+        read before the first write. Otherwise rows are appended, as by Glue, and come twice if a run dies between write
+        and commit.
+    """
+
+    path: str
+    keys: Sequence[str]
+    format: str
+    options: Mapping[str, str]
+    per_batch: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], format: str | None, format_options: Mapping[str, Any]) -> FileTarget:
+        """Read Glue's options: ``path``, ``partitionKeys``, ``compression``, and of ours ``perBatch``.
+
+        Raises
+        ------
+        GlueOptionError, NotOffGlueError
+            A missing path, keys that are no list, or a format that is not here.
+        """
+        left = dict(given)
+        path, keys = left.pop("path", None), left.pop("partitionKeys", None) or []
+        if not isinstance(path, str) or not path:
+            raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
+        if isinstance(keys, str):
+            raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
+        per_batch = _is_true(left.pop(PER_BATCH, False))
+        name = spark_format(format)
+        compression = left.pop("compression", None)
+        options, _ = spark_options(name, format_options, writing=True)
+        if compression is not None:
+            options["compression"] = str(compression)
+        if left:
+            logger.warning("event=options_unknown sink=s3 options=%s: passed over", ",".join(sorted(left)))
+        return cls(path, list(keys), name, options, per_batch)
+
+    def check(self, df: DataFrame) -> None:
+        """Raise GlueOptionError for a partition key that the rows do not have."""
+        missing = sorted(set(self.keys) - set(df.columns)) if df.columns else []
+        if missing:
+            raise GlueOptionError("partitionKeys", f"is {self.keys!r}. Write a list of columns that the frame has.")
+
+    def write(self, df: DataFrame, job: IncrementalJob | None) -> None:
+        """Write rows; rows without columns, as where nothing was new, make no file.
+
+        Parameters
+        ----------
+        job
+            The running one, if there is one. One that was fenced writes nothing.
+
+        Raises
+        ------
+        PlanConflictError
+            ``perBatch`` without a run, or a second time to a path: it would replace what the first wrote.
+        FencedError
+            Another run took over; nothing is written.
+        """
+        if self.per_batch:
+            run = _run_of_batch(job)
+            if df.columns:
+                options: dict[str, Any] = dict(self.options)
+                run.write(df, self.path, format=self.format, partition_by=self.keys, **options)
+            return
+        if not df.columns:
+            logger.info("event=nothing_written: the frame has no columns, as nothing was new")
+            return
+        if job is not None:
+            job.run.check()
+        with timestamps_with_statistics(df, self.format):
+            writer = df.write.format(self.format).options(**self.options)
+            writer.partitionBy(*self.keys).mode("append").save(self.path)
 
 
 def write_files(
@@ -24,63 +120,208 @@ def write_files(
     format: str | None,
     format_options: Mapping[str, Any],
     job: IncrementalJob | None,
+    update: CatalogUpdate | None = None,
 ) -> None:
-    """Write a DataFrame into a folder.
+    """Write a DataFrame into a folder; see `FileTarget`.
 
-    As Glue's, it appends, so rows come twice if a run dies between write and commit. With
-    ``perBatch`` among the options they do not: `IncrementalJob.write` writes them, so that readers see each
-    row once, after the commit. All sources must then be read before the first write.
+    Parameters
+    ----------
+    update
+        The table of the catalogue that is made or updated, after the rows are written.
+    """
+    target = FileTarget.parse(given, format, format_options)
+    target.check(df)
+    if update is not None and df.columns:
+        update.check(df, target.format, target.keys)
+    target.write(df, job)
+    if update is not None and df.columns:
+        update.apply(df, target.path, target.format, target.keys)
+
+
+def write_catalog_table(
+    df: DataFrame, database: str, table_name: str, given: Mapping[str, Any], catalog_id: str | None
+) -> None:
+    """Write rows to a table of the catalogue: into its folder in its format, or over its connection.
 
     Parameters
     ----------
     given
-        ``path``, ``partitionKeys``, ``compression``, and of ours ``perBatch``.
-    job
-        The running one, if there is one. One that was fenced writes nothing.
+        Glue's ``additional_options``: ``partitionKeys`` (by default those of the table), ``enableUpdateCatalog``,
+        ``updateBehavior``, and of ours ``perBatch``.
 
     Raises
     ------
-    GlueOptionError, NotOffGlueError
+    SourceError, GlueOptionError
+        A table that is not there, or options that do not fit it.
+    """
+    catalog, left = Catalog(catalog_id), dict(given)
+    table = catalog.table(database, table_name)
+    if table.is_database:
+        parts = table.location.split(".")
+        name = ".".join(parts[1:] if len(parts) > 1 else parts)
+        write_table(df, {**catalog.connection(table.connection), "dbtable": name, **left}, Job.running())
+        return
+    update = catalog_update(left, database, table_name, catalog_id)
+    keys = [key for key, _ in table.partition_keys]
+    if keys and update is None:
+        logger.warning(
+            "event=partitions_not_registered table=%s.%s: new partitions are read once a crawler or "
+            "enableUpdateCatalog registered them", database, table_name,
+        )  # fmt: skip
+    options = {"path": table.location, "partitionKeys": keys, **left}
+    write_files(df, options, table.format, table.format_options, Job.running(), update)
+
+
+def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | None) -> None:
+    """Write rows to a table of a database, over JDBC.
+
+    As Glue's, it appends. With ``perBatch`` a `DatabaseSink` brings each batch there once; the table must be there.
+
+    Parameters
+    ----------
+    given
+        ``url``, ``dbtable``, ``user``, ``password``, and of ours ``perBatch``.
+
+    Raises
+    ------
+    GlueOptionError
         Before anything is written.
-    PlanConflictError
-        ``perBatch`` without a run, or a second time to a path: it would replace what the first wrote.
-    FencedError
-        Another run took over; nothing is written.
+    PlanConflictError, FencedError
+        As `FileTarget.write`.
     """
     left = dict(given)
-    path, keys = left.pop("path", None), left.pop("partitionKeys", None) or []
-    if not isinstance(path, str) or not path:
-        raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
-    missing = sorted(set(keys) - set(df.columns)) if df.columns else []
-    if isinstance(keys, str) or missing:
-        raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
-    per_batch = str(left.pop("perBatch", False)).lower() == "true"
-    name = spark_format(format)
-    compression = left.pop("compression", None)
-    options, _ = spark_options(name, format_options, writing=True)
-    if compression is not None:
-        options["compression"] = str(compression)
-    if left:
-        logger.warning("event=options_unknown sink=s3 options=%s: passed over", ",".join(sorted(left)))
+    per_batch = _is_true(left.pop(PER_BATCH, False))
+    for option in ("preactions", "postactions"):
+        if left.pop(option, None):
+            raise NotOffGlueError(f"The option {option!r}", "Run the statement by a connection of your own.")
+    database = left.pop("database", None)
+    if database:
+        left["url"] = of_database(str(left.get("url", "")), str(database))
+    request = table_request(left)
     if per_batch:
-        _replace(df, path, name, keys, options, job)
+        run = _run_of_batch(job)
+        if df.columns:
+            spark = df.sparkSession
+            run.write(df, DatabaseSink(request.table, spark=spark, url=request.url, properties=request.properties))
         return
     if not df.columns:
         logger.info("event=nothing_written: the frame has no columns, as nothing was new")
         return
     if job is not None:
         job.run.check()
-    with timestamps_with_statistics(df, name):
-        df.write.format(name).options(**options).partitionBy(*keys).mode("append").save(path)
+    kind = database_of(request.url)
+    # Named, as Java's list of drivers does not hold those that came as jars of the session.
+    properties = {"driver": kind.driver, **request.properties}
+    with typed_errors(f"{kind.name} table {request.table}"):
+        df.write.jdbc(request.url, request.table, mode="append", properties=properties)
 
 
-def _replace(
-    df: DataFrame, path: str, name: str, keys: list[str], options: Mapping[str, str], job: IncrementalJob | None
-) -> None:
+class DataSink:
+    """What `GlueContext.getSink` returns: options and format are set first, then frames are written.
+
+    Parameters
+    ----------
+    connection_type
+        ``s3``, ``file``, or a database.
+    options
+        As the connection options of ``write_dynamic_frame.from_options``; also ``enableUpdateCatalog`` and
+        ``updateBehavior``, which go with `setCatalogInfo`.
+    """
+
+    def __init__(
+        self, connection_type: str, format: str | None, options: Mapping[str, Any], glue_ctx: GlueContext
+    ) -> None:
+        kind = connection_type.lower()
+        if kind not in (*FILES, *DATABASES):
+            raise NotOffGlueError(f"A sink of {connection_type!r}", "Use toDF().write, with Spark's writer for it.")
+        self._kind, self._options, self._glue_ctx = kind, dict(options), glue_ctx
+        self._format, self._format_options = format, dict[str, Any]()
+        self._table: tuple[str, str, str | None] | None = None
+
+    def setFormat(self, format: str, **options: Any) -> None:  # noqa: N802
+        """Set the format of the files, and its options."""
+        self._format, self._format_options = format, options
+
+    def setAccumulableSize(self, size: int) -> None:  # noqa: N802
+        """Do nothing: it is the number of error records that Glue keeps, and here there are none."""
+
+    def setCatalogInfo(self, catalogDatabase: str, catalogTableName: str, catalogId: str = "") -> None:  # noqa: N802
+        """Name the table of the catalogue that is made or updated where ``enableUpdateCatalog`` is on."""
+        self._table = (catalogDatabase, catalogTableName, catalogId or None)
+
+    def writeFrame(self, dynamic_frame: DynamicFrame, info: str = "") -> DynamicFrame:  # noqa: N802
+        """Write a frame; return one of the rows that could not be written, which has none: they are errors."""
+        self._write(as_dataframe(dynamic_frame))
+        errors = dynamic_frame.errorsAsDynamicFrame()
+        return DynamicFrame(errors.toDF(), self._glue_ctx, f"{dynamic_frame.name}_errors")
+
+    def writeDataFrame(self, data_frame: DataFrame, glue_context: Any = None, info: str = "") -> DataFrame:  # noqa: N802
+        """Write a DataFrame; return one without rows."""
+        self._write(data_frame)
+        return data_frame.limit(0)
+
+    def write(
+        self, dynamic_frame_or_dfc: DynamicFrame | DynamicFrameCollection, info: str = ""
+    ) -> DynamicFrame | DynamicFrameCollection:
+        """Write a frame, or each of a collection."""
+        if isinstance(dynamic_frame_or_dfc, DynamicFrameCollection):
+            written = [self.writeFrame(frame) for frame in dynamic_frame_or_dfc.values()]
+            return DynamicFrameCollection(written, self._glue_ctx)
+        return self.writeFrame(dynamic_frame_or_dfc)
+
+    def _write(self, df: DataFrame) -> None:
+        left = dict(self._options)
+        if self._kind in DATABASES:
+            if self._table is not None:
+                raise GlueOptionError("setCatalogInfo", "goes with files only. Leave it out for a database.")
+            write_table(df, left, Job.running())
+            return
+        database, table, catalog_id = self._table or ("", "", None)
+        update = catalog_update(left, database, table, catalog_id)
+        named = self._format or (self._kind if self._kind in ("parquet", "orc") else None)
+        write_files(df, left, named, self._format_options, Job.running(), update)
+
+
+def catalog_update(options: dict[str, Any], database: str, table: str, catalog_id: str | None) -> CatalogUpdate | None:
+    """Take the options of the catalogue out of others; return what to update, None where nothing is asked for.
+
+    Raises
+    ------
+    GlueOptionError
+        ``enableUpdateCatalog`` without a table, or another ``updateBehavior``.
+    """
+    wanted = _is_true(options.pop("enableUpdateCatalog", False))
+    behaviour = options.pop("updateBehavior", None) or "UPDATE_IN_DATABASE"
+    if not wanted:
+        if table:
+            logger.info("event=catalog_not_updated table=%s.%s: enableUpdateCatalog is off", database, table)
+        return None
+    if not database or not table:
+        raise GlueOptionError("enableUpdateCatalog", "is on, but no table is named. Call setCatalogInfo.")
+    return CatalogUpdate(database, table, str(behaviour), catalog_id)
+
+
+def _run_of_batch(job: IncrementalJob | None) -> IncrementalJob:
     if job is None:
         raise PlanConflictError(
-            "(none)", "perBatch needs a run with bookmarks enabled. Call Job.init before, or leave the option out."
+            "(none)", f"{PER_BATCH} needs a run with bookmarks enabled. Call Job.init before, or leave the option out."
         )
-    if df.columns:
-        left: dict[str, Any] = dict(options)
-        job.write(df, path, format=name, partition_by=keys, **left)
+    return job
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() == "true"
+
+
+def of_database(url: str, database: str) -> str:
+    """Return the URL of another database of the same server; a connection of the catalogue names only one.
+
+    Raises
+    ------
+    GlueOptionError
+        The URL names its database elsewhere than behind the server. No text shows the URL.
+    """
+    match = re.fullmatch(r"(jdbc:(?:postgresql|mysql|mariadb|redshift)://[^/?;]+)(?:/[^?;]*)?(.*)", url)
+    if match is None:
+        raise GlueOptionError("database", "does not go into a URL of this kind. Name it in url, and leave it out here.")
+    return f"{match[1]}/{database}{match[2]}"

@@ -54,7 +54,7 @@ def write_pandas(
         return
     columns = list(partition_by)
     for found, rows in frame.groupby(columns, dropna=False, sort=False, observed=True):
-        folders = "/".join(_folder(column, value) for column, value in zip(columns, found, strict=True))
+        folders = "/".join(folder_of(column, value) for column, value in zip(columns, found, strict=True))
         place.write(f"{folder}/{folders}/{NAME}", _packed(rows.drop(columns=columns), options))
 
 
@@ -65,7 +65,8 @@ def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
     return packed.getvalue()
 
 
-def _folder(column: str, value: Any) -> str:
+def folder_of(column: str, value: Any) -> str:
+    """Return the folder of a partition's rows, as Spark calls it."""
     import pandas as pd
 
     if pd.isna(value) or value == "":

@@ -1,0 +1,165 @@
+"""What a sink tells the Glue Data Catalog: its table, the columns of it, and new partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.glue.catalog import NULL, Catalog
+from scripts.helpers.sinks.pandas_files import folder_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+BEHAVIOURS = ("UPDATE_IN_DATABASE", "LOG")
+_HIVE = "org.apache.hadoop.hive.ql.io"
+_TEXT = ("org.apache.hadoop.mapred.TextInputFormat", f"{_HIVE}.HiveIgnoreKeyTextOutputFormat")
+_PARQUET = f"{_HIVE}.parquet.MapredParquet"
+STORAGE: Mapping[str, tuple[tuple[str, str], str, Mapping[str, str]]] = {
+    "parquet": (
+        (f"{_PARQUET}InputFormat", f"{_PARQUET}OutputFormat"), f"{_HIVE}.parquet.serde.ParquetHiveSerDe", {},
+    ),
+    "orc": ((f"{_HIVE}.orc.OrcInputFormat", f"{_HIVE}.orc.OrcOutputFormat"), f"{_HIVE}.orc.OrcSerde", {}),
+    "json": (_TEXT, "org.openx.data.jsonserde.JsonSerDe", {}),
+    "csv": (_TEXT, "org.apache.hadoop.hive.serde2.OpenCSVSerde", {"separatorChar": ",", "quoteChar": '"'}),
+}  # fmt: skip
+"""By format what Hive and Athena read it with: classes for input and output, the SerDe, and its parameters."""
+
+
+@dataclass(frozen=True)
+class CatalogUpdate:
+    """A table of the catalogue that a sink keeps.
+
+    Parameters
+    ----------
+    database, table
+        Their names. The database must be there.
+    behaviour
+        ``UPDATE_IN_DATABASE`` makes the table, adds columns and partitions; ``LOG`` adds partitions to a table that is
+        there, and names differing columns in a WARNING.
+    catalog_id
+        Of another account.
+
+    Raises
+    ------
+    GlueOptionError
+        Another behaviour.
+    """
+
+    database: str
+    table: str
+    behaviour: str = "UPDATE_IN_DATABASE"
+    catalog_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.behaviour not in BEHAVIOURS:
+            raise GlueOptionError("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
+
+    def check(self, df: DataFrame, format: str, keys: Sequence[str]) -> None:
+        """Raise what speaks against the rows, before they are written.
+
+        Raises
+        ------
+        NotOffGlueError
+            A format that has no table here.
+        SourceError
+            The catalogue cannot be asked, or does not have the database.
+        """
+        if format not in STORAGE:
+            raise NotOffGlueError(f"A table of {format!r} in the catalogue", f"Use one of {', '.join(STORAGE)}.")
+        catalog = Catalog(self.catalog_id)
+        catalog.check_database(self.database)
+        there = catalog.described(self.database, self.table)
+        if there is None:
+            return
+        known = [key["Name"].lower() for key in there.get("PartitionKeys", [])]
+        if known != [key.lower() for key in keys]:
+            raise GlueOptionError(
+                "partitionKeys",
+                f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
+            )
+
+    def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str]) -> None:
+        """Make or update the table, and register the partitions of the rows."""
+        catalog = Catalog(self.catalog_id)
+        location = path.replace("s3a://", "s3://", 1).rstrip("/") + "/"
+        there = catalog.described(self.database, self.table)
+        columns, partition_keys = _columns(df, keys)
+        if there is None:
+            if self.behaviour == "LOG":
+                logger.warning("event=no_table database=%s table=%s: it is not made", self.database, self.table)
+                return
+            there = _new_table(self.table, location, format, columns, partition_keys)
+            catalog.make_table(self.database, there)
+        else:
+            self._update_columns(catalog, there, columns)
+        storage = there["StorageDescriptor"]
+        partitions = [
+            {
+                "Values": values,
+                "StorageDescriptor": {**storage, "Location": f"{storage['Location'].rstrip('/')}/{folder}/"},
+            }
+            for values, folder in _partitions(df, keys)
+        ]
+        catalog.add_partitions(self.database, self.table, partitions)
+
+    def _update_columns(self, catalog: Catalog, there: dict[str, Any], columns: Sequence[Mapping[str, str]]) -> None:
+        """Add columns that the table has not; name those that have another type."""
+        known = {column["Name"].lower(): column["Type"] for column in there["StorageDescriptor"]["Columns"]}
+        new = [column for column in columns if column["Name"].lower() not in known]
+        other = [c["Name"] for c in columns if known.get(c["Name"].lower(), c["Type"]).lower() != c["Type"].lower()]
+        if other or (new and self.behaviour == "LOG"):
+            names = ",".join([*other, *(column["Name"] for column in new)])
+            logger.warning(
+                "event=catalog_differs database=%s table=%s columns=%s: the table stays as it is there",
+                self.database, self.table, names,
+            )  # fmt: skip
+        if new and self.behaviour != "LOG":
+            there["StorageDescriptor"]["Columns"] += new
+            catalog.replace_table(self.database, there)
+
+
+def _columns(df: DataFrame, keys: Sequence[str]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return the columns and the partition keys, as the catalogue writes them."""
+    wanted = [key.lower() for key in keys]
+    columns, found = [], {}
+    for part in df.schema.fields:
+        kind = part.dataType.simpleString().replace("timestamp_ntz", "timestamp")
+        column = {"Name": part.name.lower(), "Type": kind}
+        if part.name.lower() in wanted:
+            found[part.name.lower()] = column
+        else:
+            columns.append(column)
+    return columns, [found[key] for key in wanted]
+
+
+def _new_table(
+    name: str, location: str, format: str, columns: Sequence[Any], partition_keys: Sequence[Any]
+) -> dict[str, Any]:
+    (reads, writes), library, parameters = STORAGE[format]
+    further = {"skip.header.line.count": "1"} if format == "csv" else {}
+    storage = {
+        "Columns": list(columns), "Location": location, "InputFormat": reads, "OutputFormat": writes,
+        "SerdeInfo": {"SerializationLibrary": library, "Parameters": dict(parameters)},
+    }  # fmt: skip
+    return {
+        "Name": name, "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage,
+        "PartitionKeys": list(partition_keys), "Parameters": {"classification": format, **further},
+    }  # fmt: skip
+
+
+def _partitions(df: DataFrame, keys: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+    """Yield the values of each partition of the rows, and its folder below the table, as Spark writes both."""
+    from pyspark.sql import functions
+
+    if not keys:
+        return
+    texts = [functions.col(f"`{key}`").cast("string").alias(key) for key in keys]
+    for row in df.select(texts).distinct().collect():
+        values = [NULL if value is None or value == "" else value for value in row]
+        yield values, "/".join(folder_of(key, value) for key, value in zip(keys, row, strict=True))

@@ -1,0 +1,55 @@
+"""`purge_s3_path`: delete what is older than some hours below a folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.listing.listing import Listing, Location
+from scripts.helpers.sinks.places import place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+RETENTION_HOURS = 168
+"""Glue's default: a week."""
+
+
+def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> int:
+    """Delete the files below a folder that were last changed before some hours ago; return how many.
+
+    Parameters
+    ----------
+    options
+        ``retentionPeriod``, in hours, by default 168, and ``excludeStorageClasses``, whose objects stay.
+
+    Raises
+    ------
+    GlueOptionError
+        A period that is no number from 0 on, or an option that is not here. Nothing is deleted.
+    SourceError, TargetError
+        The folder cannot be listed, or a file not deleted.
+    """
+    left = dict(options or {})
+    hours = left.pop("retentionPeriod", RETENTION_HOURS)
+    kept_classes = set(left.pop("excludeStorageClasses", None) or ())
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
+        raise GlueOptionError("retentionPeriod", f"is {hours!r}. Write a number of hours, 0 for all files.")
+    if left:
+        # A misspelt option would delete more than was asked for.
+        raise GlueOptionError(sorted(left)[0], "is not here. There are retentionPeriod and excludeStorageClasses.")
+    until = datetime.now(timezone.utc) - timedelta(hours=hours)
+    folder = path.rstrip("/") + "/"
+    old = []
+    for part in Listing(Location.parse(folder)):
+        for row in part.rows.to_pylist():
+            if row["modified"] <= until and row.get("storage_class") not in kept_classes:
+                old.append(row["key"])
+    place_of(folder, spark, None).delete(old)
+    logger.info("event=purged path=%s files=%d hours=%s", folder, len(old), hours)
+    return len(old)
