@@ -84,6 +84,8 @@ class _Redaction(logging.Filter):
 
 
 _REDACTION = _Redaction()
+_filtered: set[str] = set()
+"""The loggers that have it. To ask each of some hundred for it takes milliseconds, at each table that is opened."""
 
 
 def redact_logs() -> None:
@@ -93,9 +95,10 @@ def redact_logs() -> None:
     those below it, so each logger gets one: those that there are, and one for each module of these packages, which
     may be imported later.
     """
-    known = [name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES]
-    for name in {*known, *_modules()}:
+    known = {name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES}
+    for name in known.union(_modules()) - _filtered:
         logging.getLogger(name).addFilter(_REDACTION)
+        _filtered.add(name)
 
 
 @cache
