@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import random
 import threading
+from _thread import start_new_thread
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from scripts.helpers.batch.batch import NOTHING, Batch
@@ -39,6 +40,13 @@ FAULTS = ("reply-lost", "drop", "re-send")
 
 class WrongTarget(AssertionError):
     """Readers of the target saw what they must not see."""
+
+
+@lru_cache(maxsize=64)
+def rows_in(data: bytes) -> list[int]:
+    """Return the rows of a file; the same few files are looked at after each change."""
+    found: list[int] = json.loads(data)
+    return found
 
 
 class Storage:
@@ -123,8 +131,9 @@ class Actor:
         self.is_over = self.is_killed = self.is_asleep = False
         self.cut_off = 0
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self.goes_on: Callable[[], bool] = lambda: False
+        # Not a `Thread`, whose start waits until it runs.
+        start_new_thread(self._run, ())
 
     def step(self) -> None:
         """Let the actor go on to its next point."""
@@ -132,9 +141,10 @@ class Actor:
         assert self._stopped.acquire(timeout=PATIENCE), f"{self.name} hangs"
 
     def pause(self) -> None:
-        """Wait, in the actor's own thread, until it is told to go on."""
-        self._stopped.release()
-        self._go.acquire()
+        """Wait, in the actor's own thread, until it is told to go on: at once, if it is its turn again."""
+        if not self.goes_on():
+            self._stopped.release()
+            self._go.acquire()
         if self.is_killed:
             raise Died(self.name)
 
@@ -164,8 +174,10 @@ class Interleaving:
         self.is_faulty = True
         self.trace: list[str] = []
         self.refused: Counter[str] = Counter()
-        self._actors: dict[int, Actor] = {}
         self._by_thread = threading.local()
+        self._chosen: Actor | None = None
+        self._head_seen: bytes | None = None
+        self._seen_in_force: tuple[int, list[Retraction]] = 0, []
         client: Any = self.database
         self.watermarks = Watermarks("table", client, clock=lambda: self.now)
         self.watermarks.store.sleep = lambda _seconds: None
@@ -234,36 +246,51 @@ class Interleaving:
         same_id = self.random.random() < 0.5
         ids = ["jr_1" if same_id else f"jr_{number}" for number in range(self.random.randint(2, 3))]
         work = [(f"run {number}", self._refusable(partial(self.attempt, run_id))) for number, run_id in enumerate(ids)]
-        actors = [self._actor(name, do) for name, do in work]
+        self._actors = [self._actor(name, do) for name, do in work]
         decision = self.random.choice((None, None, None, self.discard, self.retract, self.retract_twice, self.release))
-        if decision is None:
-            following = []
-        else:
+        self._following: list[tuple[Actor, Callable[[], bool]]] = []
+        if decision is not None:
             # A decision finds little to decide on before something is published, and only a run that begins after it
             # deletes what it took back.
             person = self._actor("person", self._refusable(decision))
             after = self._actor("after", self._refusable(partial(self.attempt, ids[0])))
             is_early = decision == self.release or self.random.random() < 0.3
-            following = [(person, lambda: is_early or bool(self.rows())), (after, lambda: person.is_over)]
-        stays = self.random.choice([0.0, 0.5, 0.8, 0.95])
-        current: Actor | None = None
+            self._following = [(person, lambda: is_early or bool(self.rows())), (after, lambda: person.is_over)]
+        self._stays = self.random.choice([0.0, 0.5, 0.8, 0.95])
+        current = self._choose(None)
+        while current is not None:
+            current.step()
+            if current.error is not None:
+                raise current.error
+            # One that stopped has chosen who comes next; one that is over has not.
+            current = self._choose(current) if current.is_over else self._chosen
+        self._drain()
+
+    def _choose(self, current: Actor | None) -> Actor | None:
+        """Choose who moves next, and what becomes of it; None when nobody is left."""
         while True:
-            left = [actor for actor in actors if not actor.is_over]
+            left = [actor for actor in self._actors if not actor.is_over]
             # Who waits for something that does not happen any more comes when all others have gone.
-            if following and (following[0][1]() or not left):
-                actors.append(following.pop(0)[0])
+            if self._following and (self._following[0][1]() or not left):
+                self._actors.append(self._following.pop(0)[0])
                 continue
             if not left:
-                break
-            if current not in left or current.is_asleep or self.random.random() > stays:
+                return None
+            if current is None or current not in left or current.is_asleep or self.random.random() > self._stays:
                 # One that sleeps is woken when nobody else is left to move.
                 current = self.random.choice([actor for actor in left if not actor.is_asleep] or left)
                 current.is_asleep = False
             self._chance(current)
-            current.step()
-            if current.error is not None:
-                raise current.error
-        self._drain()
+            return current
+
+    def _is_next(self, actor: Actor) -> bool:
+        """Choose in the thread of an actor that stopped: if it moves on itself, no other thread need be woken."""
+        self._by_thread.actor = None  # Who looks at the target for the choice does not stop.
+        try:
+            self._chosen = self._choose(actor)
+        finally:
+            self._by_thread.actor = actor
+        return self._chosen is actor
 
     def _drain(self) -> None:
         self.is_faulty = False
@@ -286,6 +313,7 @@ class Interleaving:
             work()
 
         actor = Actor(name, known)
+        actor.goes_on = lambda: self._is_next(actor)
         return actor
 
     def _refusable(self, work: Callable[[], Any]) -> Callable[[], None]:
@@ -338,22 +366,32 @@ class Interleaving:
         seen: Counter[int] = Counter()
         for uri, data in self.storage.held.items():
             if uri.startswith(f"{TARGET}/") and not any(one.is_of_published_name(uri) for one in without):
-                seen.update(json.loads(data))
+                seen.update(rows_in(data))
         return seen
 
     def look(self) -> None:
         """Raise WrongTarget if a row is there twice, or before its batch is committed."""
-        found = self.database.item(JOB, items.HEAD_KEY)
-        head = items.head_from_item(found) if found else None
-        version = head.version if head else 0
-        # What was taken back may be there until a run has deleted it, and on S3 once more after a late copy.
-        going = [Retraction.from_record(record) for record in head.retracting] if head else []
+        version, going = self._in_force()
         doubled = [row for row, count in self.rows(going).items() if count > 1]
         if doubled:
             raise WrongTarget(f"rows {doubled} are there twice")
         early = [seen for seen in self.versions() if seen > version]
         if early:
             raise WrongTarget(f"rows of version {early[0]} are there, and {version} is committed")
+
+    def _in_force(self) -> tuple[int, list[Retraction]]:
+        """Return the version in force, and what was taken back, which may be there until a run has deleted it.
+
+        On S3 it may be there once more, after a late copy. The head is read again when it has changed.
+        """
+        stored = self.database.stored(JOB, items.HEAD_KEY)
+        if stored != self._head_seen:
+            item = self.database.item(JOB, items.HEAD_KEY)
+            assert item is not None, "the head was deleted"
+            head = items.head_from_item(item)
+            self._head_seen = stored
+            self._seen_in_force = head.version, [Retraction.from_record(record) for record in head.retracting]
+        return self._seen_in_force
 
     def versions(self) -> set[int]:
         """Return the versions whose rows a reader of the target sees."""

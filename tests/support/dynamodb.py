@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import marshal
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -87,12 +87,16 @@ class FakeDynamoDB:
     def items(self) -> dict[Key, Item]:
         """Return a copy of all items by (job, range key), in order."""
         with self._lock:
-            return {key: pickle.loads(self._items[key]) for key in sorted(self._items)}
+            return {key: marshal.loads(self._items[key]) for key in sorted(self._items)}
 
     def item(self, job_id: str, range_key: str) -> Item | None:
         """Return a copy of one item; None if it is not there."""
         with self._lock:
             return self._load((job_id, range_key))
+
+    def stored(self, job_id: str, range_key: str) -> bytes | None:
+        """Return what stands for one item in memory, the same for equal items; None if it is not there."""
+        return self._items.get((job_id, range_key))
 
     def sweep(self, now: datetime) -> list[Key]:
         """Delete every item whose time to live is over, as DynamoDB does some day; return their keys."""
@@ -124,7 +128,7 @@ class FakeDynamoDB:
 
     def _send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            params = pickle.loads(pickle.dumps(params))
+            params = marshal.loads(marshal.dumps(params))
             self.requests.append((method, params))
             number = len(self.requests)
         fault = self.fault(number, method, params) if self.fault else None
@@ -166,7 +170,7 @@ class FakeDynamoDB:
 
     def _get_item(self, given: dict[str, Any]) -> dict[str, Any]:
         found = self._seen(given).get(_key(given["Key"], exact=True))
-        return {"Item": pickle.loads(found)} if found else {}
+        return {"Item": marshal.loads(found)} if found else {}
 
     def _put_item(self, given: dict[str, Any]) -> dict[str, Any]:
         key = _key(given["Item"])
@@ -204,7 +208,7 @@ class FakeDynamoDB:
         if start := given.get("ExclusiveStartKey"):
             after = _key(start, exact=True)
             keys = [key for key in keys if (key < after if backwards else key > after)]
-        return _page([(key, pickle.loads(seen[key])) for key in keys], given.get("Limit"), self.page_items)
+        return _page([(key, marshal.loads(seen[key])) for key in keys], given.get("Limit"), self.page_items)
 
     # --- the table ------------------------------------------------------------------------------
 
@@ -212,16 +216,18 @@ class FakeDynamoDB:
         return self._before if self.stale_reads and not given.get("ConsistentRead") else self._items
 
     def _load(self, key: Key) -> Item | None:
-        return pickle.loads(self._items[key]) if key in self._items else None
+        return marshal.loads(self._items[key]) if key in self._items else None
 
     def _store(self, key: Key, item: Item | None) -> None:
         self._before = dict(self._items)
         if item is None:
             self._items.pop(key, None)
             return
-        if (size := item_size(item)) > MAX_ITEM_BYTES:
+        # In this version no text is shared, so the item takes no less than DynamoDB counts.
+        data = marshal.dumps(item, 0)
+        if len(data) > MAX_ITEM_BYTES and (size := item_size(item)) > MAX_ITEM_BYTES:
             raise Refused(f"Item size has exceeded the maximum allowed size: {size}")
-        self._items[key] = pickle.dumps(item)
+        self._items[key] = data
 
     def _check(self, key: Key, given: dict[str, Any], names: Names, method: str) -> None:
         expression = given.get("ConditionExpression")
