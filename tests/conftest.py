@@ -29,7 +29,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support import maven_jars, table_formats
 from tests.support.clock import Clock
 from tests.support.components import find_jdbc_jars, missing_component
-from tests.support.moto_server import MotoServer, OneAtATime
+from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_this_process
 from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
 from tests.support.servers import is_long
 
@@ -132,6 +132,14 @@ def service_models() -> Iterator[None]:
     patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_way() -> Iterator[None]:
+    """Let boto3 call the moto servers of this process without a connection."""
+    undo = call_servers_of_this_process()
+    yield
+    undo()
 
 
 @pytest.fixture(autouse=True)
