@@ -594,7 +594,7 @@ class SourceReplacedError(SourceChangedError):
 class SourceBehindError(SourceError):
     """The clock, the ceiling or the last row of a source of rows is behind the watermark: it, or a replica, went back.
 
-    `what` is ``clock``, ``ceiling`` or ``last row``.
+    `what` is ``clock``, ``ceiling``, ``last row``, ``rows below`` or ``last row taken``.
     """
 
     def __init__(self, source: str, context: str, what: str, job_id: str = "JOB") -> None:
@@ -609,6 +609,23 @@ class SourceBehindError(SourceError):
                 f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others "
                 f"and is gone, go on past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows are "
                 "deleted there every day, give behind='warn'.",
+            )
+            return
+        if what in ("rows below", "last row taken"):
+            named = f"{quote(job_id)} --context {quote(context)}"
+            found = (
+                "rows came below the watermark after it had passed them"
+                if what == "rows below"
+                else "the last row that was taken is gone or has other values"
+            )
+            super().__init__(
+                source,
+                f"{found}, so context {context!r} of job {job_id!r} would lose rows. If the table was truncated or "
+                f"restored, read it again with `watermarks reset {named} --why TEXT`, or go back with `watermarks "
+                f"rewind {named} --to-version N --why TEXT`. If one row was far above the others, or a transaction "
+                f"committed late, set the watermark back and merge what comes twice: `watermarks set {named} "
+                f"value=VALUE --why TEXT`. To go on without these rows, run `watermarks set {named} edge:null= --why "
+                "TEXT`.",
             )
             return
         super().__init__(

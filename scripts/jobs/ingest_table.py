@@ -33,7 +33,8 @@ USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
 OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over")
 """Options that say where a live job reads, and whose lease it ends; a slice has bounds and a lease of its own."""
 OF_DATABASES = (
-    "jdbc_table", "jdbc_secret", "jdbc_connection", "jdbc_options", "where", "columns", "partitions", "snapshot",
+    "jdbc_table", "query", "jdbc_secret", "jdbc_connection", "jdbc_options", "where", "columns", "partitions",
+    "snapshot",
 )  # fmt: skip
 """Options that files have no use for."""
 
@@ -117,6 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
+    database.add_argument("--query", metavar="SQL", help="one SELECT to read instead of a table")
     login = database.add_mutually_exclusive_group()
     login.add_argument(
         "--jdbc-secret", metavar="ID", help="secret of AWS Secrets Manager that holds the login, by name or ARN"
@@ -260,18 +262,20 @@ def source_of(spark: SparkSession, arguments: argparse.Namespace) -> RowSource:
     if not arguments.source.startswith("jdbc:"):
         files = spark.read.format(arguments.format).load(arguments.source)
         return DataFrameRows(files, zone=arguments.zone, name=arguments.source)
-    if not arguments.jdbc_table:
-        raise SourceError("JDBC", "no table is named. Pass --jdbc-table.")
-    address, table = arguments.source, arguments.jdbc_table
+    if not arguments.jdbc_table and not arguments.query:
+        raise SourceError("JDBC", "no table is named. Pass --jdbc-table, or --query.")
+    address, table = arguments.source, arguments.jdbc_table or ()
     options: dict[str, Any] = {
         "properties": login_of(arguments) | arguments.jdbc_options,
         "partitions": arguments.partitions,
         "where": arguments.where,
         "columns": arguments.columns.split(",") if arguments.columns else None,
     }
+    if arguments.snapshot and arguments.query:
+        raise SourceError("PostgreSQL query", "--snapshot reads a table. Leave out one of --query and --snapshot.")
     if arguments.snapshot:
         return PostgresSnapshot(spark, address, table, **options)
-    return JdbcTable(spark, address, table, zone=arguments.zone, **options)
+    return JdbcTable(spark, address, table, query=arguments.query, zone=arguments.zone, **options)
 
 
 def login_of(arguments: argparse.Namespace) -> dict[str, str]:

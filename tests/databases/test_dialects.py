@@ -110,6 +110,8 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     at = parsed(database, database.row_at(10, "SELECT 1 AS one FROM t ORDER BY id"))
     assert at.args["offset"].expression.this == "10"
     assert at.find(exp.Limit, exp.Fetch) is not None
+    last = parsed(database, database.first_rows(5, "SELECT 1 AS one FROM t ORDER BY id DESC"))
+    assert last.find(exp.Limit, exp.Fetch) is not None
     if database.writers(parts):
         assert parsed(database, database.writers(parts)).named_selects == ["writer"]
     assert "park'ing" not in database.catalogue(parts) + database.identity(parts)

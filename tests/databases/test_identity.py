@@ -212,3 +212,76 @@ def test_rows_after_an_outlier_are_taken_when_the_watermark_is_set_just_past_the
     postgres.sql(f"INSERT INTO {name} VALUES (4)")
 
     assert (nothing, run(watermarks, table_in(name), "jr_4")) == ([], [4])
+
+
+# --- a table that went back and has grown past the watermark -------------------------------------------
+
+EDGE_TABLE = "id integer PRIMARY KEY, note varchar(20)"
+
+
+def noted(server: Any, name: str, numbers: Any, note: str) -> None:
+    server.sql(f"INSERT INTO {name} VALUES " + ", ".join(f"({number}, '{note}')" for number in numbers))
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+@pytest.mark.parametrize("behind", ["raise", "strict"])
+def test_table_that_was_restored_and_has_grown_is_announced_when_its_numbers_are_given_out_again(
+    watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str, behind: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    server = request.getfixturevalue(database)
+    name = server.new_table(EDGE_TABLE)
+    noted(server, name, range(1, 11), "first")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+    run(watermarks, source, "jr_1")
+    untouched = run(watermarks, source, "jr_2")
+    assert "last_row_changed" not in caplog.text
+    server.sql(f"DELETE FROM {name} WHERE id > 7")
+    noted(server, name, range(8, 13), "again")
+
+    if behind == "strict":
+        with pytest.raises(
+            SourceBehindError, match="the last row that was taken is gone or has other values"
+        ) as caught:
+            run(watermarks, source, "jr_3", behind=behind)
+        assert caught.value.what == "last row taken"
+        return
+    found = run(watermarks, source, "jr_3")
+
+    assert (untouched, found) == ([], [11, 12])
+    assert "event=last_row_changed context=repairs" in caplog.text
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+def test_rows_below_an_outlier_that_is_still_there_are_refused_when_they_come(
+    watermarks: Watermarks, jdbc: Any, request: pytest.FixtureRequest, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table(EDGE_TABLE)
+    noted(server, name, [*range(1, 11), 1_000_000], "first")
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+    run(watermarks, source, "jr_1")
+    noted(server, name, range(11, 14), "late")
+
+    with pytest.raises(SourceBehindError, match="rows came below the watermark after it had passed them") as caught:
+        run(watermarks, source, "jr_2")
+    assert run(watermarks, source, "jr_3", behind="warn") == []
+    watermarks.set_watermark("repairs", {"edge": None}, transformation_ctx="repairs", why="not needed")
+
+    assert caught.value.what == "rows below"
+    assert "event=rows_below context=repairs source=" in caplog.text
+    assert " rows=3:" in caplog.text
+    assert run(watermarks, source, "jr_4") == []
+
+
+def test_last_rows_are_kept_as_digests_when_numbers_are_read(
+    watermarks: Watermarks, postgres: Any, table_in: Maker
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, note text, at timestamptz, other jsonb")
+    postgres.sql(f"INSERT INTO {name} SELECT n, 'a secret', now(), '{{}}' FROM generate_series(1, 9) n")
+
+    run(watermarks, table_in(name), "jr_1")
+
+    kept = watermarks.get_watermark_values("repairs")["repairs"]["edge"]
+    assert (kept["start"], len(kept["rows"].split())) == (5, 5)
+    assert "secret" not in str(kept)

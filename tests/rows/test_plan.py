@@ -982,7 +982,7 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
 
 
 def test_option_behind_is_refused_when_it_is_neither() -> None:
-    assert "behind='never' is unknown. Use 'raise' or 'warn'." in refused(source_of(ID, 1), behind="never")
+    assert "behind='never' is unknown. Use 'raise', 'warn' or 'strict'." in refused(source_of(ID, 1), behind="never")
 
 
 # --- columns without zone ---------------------------------------------------------------------------------

@@ -79,6 +79,33 @@ def ask(spark: SparkSession, options: Mapping[str, str], query: str, names: Sequ
         return rows
 
 
+@dataclass(frozen=True)
+class ResultColumn:
+    """What a driver says of a column of a query.
+
+    Whether it can hold NULL is not asked: drivers say what holds in the table it comes from, which an outer join
+    changes.
+    """
+
+    name: str
+    type: str
+    precision: int
+    scale: int
+
+
+def columns_of_query(spark: SparkSession, options: Mapping[str, str], query: str) -> list[ResultColumn] | None:
+    """Return the columns of a query, which is prepared and not run; None on Spark Connect, and if the driver cannot."""
+    with jdbc_connection(spark, options) as connection:
+        found = None if connection is None else connection.prepareStatement(query).getMetaData()
+        if found is None:
+            return None
+        columns = []
+        for at in range(1, found.getColumnCount() + 1):
+            name, kind = found.getColumnLabel(at), str(found.getColumnTypeName(at))
+            columns.append(ResultColumn(name, kind, found.getPrecision(at), found.getScale(at)))
+        return columns
+
+
 TRY_LATER = ("08", "40", "53", "57", "HYT")
 """Classes of SQLSTATE that a later run may not meet: connection, rollback (as on a busy replica), resources,
 operator (a shutdown), time-out. Nothing is tried again here: the scheduler's retry replays the same plan."""

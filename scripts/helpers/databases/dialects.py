@@ -108,6 +108,11 @@ class Database(Dialect):
     writers_late = timedelta(0)
     """How long a transaction that has a number may not be on the list of `writers` yet."""
 
+    orders_within = True
+    """Whether a subquery may have an order, or start with WITH."""
+    current_database = ""
+    """The database that a query is asked in, where the URL leads to a server of several."""
+
     def cuts_by(self, column: CursorColumn) -> bool:
         """Tell whether a large window may be cut by a column: texts have no middle."""
         return column.type != "string"
@@ -182,6 +187,18 @@ class Database(Dialect):
         kind, _ = self.cursor_type(declared) or (None, None)
         return kind if kind in ("timestamp", "timestamp_ntz") else None
 
+    def declared(self, kind: str, precision: int, scale: int) -> str:
+        """Write a type as the catalogue does, from what a driver says of a column of a query."""
+        base, _, rest = kind.lower().partition(" ")
+        numbers = ""
+        if base in ("decimal", "numeric", "number") and precision > 0:
+            numbers = f"({precision},{scale})"
+        elif base in ("timestamp", "datetime", "datetime2", "datetimeoffset"):
+            numbers = f"({scale})"
+        elif base == "binary":
+            numbers = f"({precision})"
+        return f"{base}{numbers} {rest}".strip()
+
     def catalogue(self, parts: Sequence[str]) -> str:
         """Return the query for a table's columns: name, declared type, indexed (1, 0, NULL: unknown), nullable."""
         raise NotImplementedError
@@ -208,6 +225,10 @@ class Database(Dialect):
         """Return what of an ordered query is one row, counted from 0."""
         return f"{ordered} LIMIT 1 OFFSET {position}"
 
+    def first_rows(self, count: int, ordered: str) -> str:
+        """Return what of an ordered query are its first rows."""
+        return f"{ordered} LIMIT {count}"
+
     def as_row(self, **expressions: str) -> str:
         """Return a query of one row of named expressions."""
         named = ", ".join(f"{expression} AS {self.quote(name)}" for name, expression in expressions.items())
@@ -223,6 +244,22 @@ class PostgreSQL(Database):
     """Values in binary, which the driver reads in two thirds of the time that text takes it."""
     now = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
     cluster = "SELECT CAST(system_identifier AS text) AS cluster FROM pg_control_system()"
+
+    current_database = "current_database()"
+
+    def declared(self, kind: str, precision: int, scale: int) -> str:
+        """Write a type as the catalogue does; the driver has names of its own, also for columns with a sequence."""
+        zones = {"timestamptz": "with time zone", "timestamp": "without time zone"}
+        if kind in zones:
+            return f"timestamp({scale}) {zones[kind]}"
+        names = {
+            "int2": "smallint", "smallserial": "smallint", "int4": "integer", "serial": "integer", "int8": "bigint",
+            "bigserial": "bigint", "varchar": "character varying", "bpchar": "character",
+        }  # fmt: skip
+        # An array is named after what it holds, with an underscore.
+        if kind.startswith("_"):
+            return f"{kind[1:]}[]"
+        return names.get(kind) or super().declared(kind, precision, scale)
 
     def serves(self, column: CursorColumn) -> bool:
         """Tell whether an index serves; one of texts that sorts by bytes does."""
@@ -342,6 +379,7 @@ class MySQL(Database):
     options = MappingProxyType({"useCursorFetch": "true"})
     session = "SET SESSION time_zone = '+00:00'"
     now = "CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')"
+    current_database = "DATABASE()"
     writers_late = timedelta(milliseconds=200)
     """InnoDB gives a number just before its transaction begins, and reads its list anew every tenth of a second."""
 
@@ -468,6 +506,8 @@ class SQLServer(Database):
     driver = "com.microsoft.sqlserver.jdbc.SQLServerDriver"
     now = "CONVERT(char(26), SYSUTCDATETIME(), 121) + '+00:00'"
     encoding = "utf-16-le"
+    orders_within = False
+    current_database = "DB_NAME()"
 
     def timestamp(self, value: datetime) -> str:
         """Write an instant."""
@@ -546,6 +586,10 @@ class SQLServer(Database):
         """Return what of an ordered query is one row, counted from 0."""
         return f"{ordered} OFFSET {position} ROWS FETCH NEXT 1 ROWS ONLY"
 
+    def first_rows(self, count: int, ordered: str) -> str:
+        """Return what of an ordered query are its first rows."""
+        return f"{ordered} OFFSET 0 ROWS FETCH NEXT {count} ROWS ONLY"
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT TOP ({limit}) 1 AS one FROM {table} WHERE {predicate}) few"
@@ -558,6 +602,7 @@ class Oracle(Database):
     driver = "oracle.jdbc.OracleDriver"
     now = "TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') || '+00:00'"
     from_nothing = " FROM DUAL"
+    current_database = "SYS_CONTEXT('USERENV', 'DB_NAME')"
 
     def quote(self, name: str) -> str:
         """Quote a name; SourceError for a double quote, which no name there may hold."""
@@ -632,6 +677,10 @@ class Oracle(Database):
     def row_at(self, position: int, ordered: str) -> str:
         """Return what of an ordered query is one row, counted from 0."""
         return f"{ordered} OFFSET {position} ROWS FETCH NEXT 1 ROWS ONLY"
+
+    def first_rows(self, count: int, ordered: str) -> str:
+        """Return what of an ordered query are its first rows."""
+        return f"{ordered} OFFSET 0 ROWS FETCH NEXT {count} ROWS ONLY"
 
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""

@@ -1,4 +1,4 @@
-"""What is asked about one table, written in the SQL of its database. Pure."""
+"""What is asked about one table or query, written in the SQL of its database. Pure."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class TextColumn:
 
 
 class TableQueries:
-    """The questions about one table, and how its rows are selected.
+    """The questions about one table or query, and how its rows are selected.
 
     Parameters
     ----------
     database
         How SQL is written there.
-    parts
-        The table's name, in parts.
+    table
+        What follows FROM: the table's name, quoted, or a query in brackets.
     catalogue
         Its columns, by name.
     where
@@ -58,7 +58,7 @@ class TableQueries:
     def __init__(
         self,
         database: Database,
-        parts: Sequence[str],
+        table: str,
         catalogue: Mapping[str, TableColumn],
         where: str = "",
         selected: Sequence[str] | None = None,
@@ -67,7 +67,7 @@ class TableQueries:
         self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
         # Of filtered rows a star has system columns, too, whose types Spark does not know.
         self._star_is_plain = not (where and self.dialect.system_columns)
-        self.table = filtered(database.table(parts), where, [database.quote(name) for name in database.system_columns])
+        self.table = filtered(table, where, [database.quote(name) for name in database.system_columns])
         """What rows are asked from: the table by its name, or its filtered rows as a table without a name."""
 
     # --- columns --------------------------------------------------------------------------------
@@ -88,6 +88,10 @@ class TableQueries:
         if indexed is None:
             return False
         return not indexed or not self.dialect.serves(column)
+
+    def is_indexed(self, column: CursorColumn) -> bool:
+        """Tell whether an index is known to serve a cursor column."""
+        return bool(self.catalogue[column.name].indexed) and self.dialect.serves(column)
 
     def as_text(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
         """Return the columns that are read as exact text, since a driver may shift or refuse their values."""
@@ -155,6 +159,26 @@ class TableQueries:
         predicate = window.predicate(self.dialect)
         return self.dialect.row_at(position, f"SELECT {named} FROM {self.table} t WHERE {predicate} ORDER BY {keys}")
 
+    def contents(self, cursors: Sequence[CursorColumn]) -> dict[str, str]:
+        """Write the exact texts of the columns beside the cursors, by name; of those that have one."""
+        found = {}
+        for name, column in self.catalogue.items():
+            kind, tick = self.dialect.cursor_type(column.declared) or (None, None)
+            beside = name not in {cursor.name for cursor in cursors} and name not in self.dialect.system_columns
+            if kind is not None and beside and (self._selected is None or name in self._selected):
+                found[name] = self.dialect.exact(self.dialect.cursor(CursorColumn(name, kind, tick)), kind)
+        return found
+
+    def newest(self, window: RowWindow, most: int, contents: Mapping[str, str]) -> str:
+        """Write the query for the last rows of a window, the last one first: cursors, then contents."""
+        order = "ASC" if window.descending else "DESC"
+        texts = [self.dialect.exact(self.dialect.cursor(column), column.type) for column in window.columns]
+        texts += contents.values()
+        named = ", ".join(f"{text} AS {self.dialect.quote(f'text_{at}')}" for at, text in enumerate(texts))
+        keys = ", ".join(f"{self.dialect.cursor(column)} {order}" for column in window.columns)
+        predicate = window.predicate(self.dialect)
+        return self.dialect.first_rows(most, f"SELECT {named} FROM {self.table} t WHERE {predicate} ORDER BY {keys}")
+
     # --- rows -----------------------------------------------------------------------------------
 
     def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> str:
@@ -192,6 +216,9 @@ def filtered(table: str, where: str, system_columns: Sequence[str]) -> str:
     """Write a table, or its rows that meet a condition, as what may follow FROM; the latter needs a name after it."""
     if not where:
         return table
+    # A query needs a name; a table keeps its own, which the condition may use.
+    if table.startswith("("):
+        table = f"{table} query_rows"
     # A star leaves out system columns, and outside of these brackets nobody could ask for them.
     return f"(SELECT {', '.join(['*', *system_columns])} FROM {table} WHERE {where})"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dateutil.parser import isoparse
 
-from scripts.helpers.databases.connection import ask, typed_errors
+from scripts.helpers.databases.connection import ask, columns_of_query, typed_errors
 from scripts.helpers.databases.dialects import (
     CATALOGUE,
     IDENTITY,
@@ -28,12 +28,13 @@ from scripts.helpers.databases.dialects import (
     TableColumn,
 )
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
+from scripts.helpers.databases.query_text import QueryText
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
-from scripts.helpers.rows.sources import Facts, named_zone
+from scripts.helpers.rows.sources import Facts, SeenRow, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ once, and Oracle's 10, at a round trip each."""
 
 
 class JdbcTable:
-    """A table or view, read by a cursor column.
+    """A table, a view or a query, read by a cursor column.
 
     Planning is one query, for the source's clock, the largest cursor and the count of NULLs.
     A window is read by one query, or by several side by side if it has more than `MANY` rows. Each
@@ -79,6 +80,10 @@ class JdbcTable:
         Such as ``jdbc:postgresql://host:5432/database``. Never shown anywhere.
     table
         ``table`` or ``schema.table``, or its parts in a list if one holds a dot. Each is quoted.
+    query
+        One SELECT whose rows are read instead of a table's, such as a join. Its text is part of what the source is, as
+        `where` is. A window is asked of its result: the database must bring the condition on the cursor down to the
+        tables. Of ids nobody can tell which transactions may commit lower ones, as for views. Your own text only.
     properties
         Of the connection, such as ``user`` and ``password``; options of Spark's reader as well.
     partitions
@@ -109,8 +114,9 @@ class JdbcTable:
         self,
         spark: SparkSession,
         url: str,
-        table: str | Sequence[str],
+        table: str | Sequence[str] = (),
         *,
+        query: str | None = None,
         properties: Mapping[str, str] | None = None,
         partitions: int | None = None,
         zone: str | None = None,
@@ -122,9 +128,16 @@ class JdbcTable:
         self._remade = remade
         self._database = database_of(url)
         parts = table.split(".") if isinstance(table, str) else list(table)
-        self.name = f"{self._database.name} table {'.'.join(parts)}"
-        if not all(parts) or not parts or "\0" in self.name:
-            raise SourceError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
+        self._query_text: QueryText | None = None
+        if query is None:
+            self.name = f"{self._database.name} table {'.'.join(parts)}"
+            if not all(parts) or not parts or "\0" in self.name:
+                raise SourceError(self.name, "its name has an empty part. Give 'table' or 'schema.table'.")
+        else:
+            if table:
+                raise SourceError(f"{self._database.name} query", "a table is named as well. Give one of the two.")
+            text = QueryText(query, self._database.orders_within, f"{self._database.name} query")
+            self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
         self._selected, self._where = _checked_columns(self.name, columns), _checked_where(self.name, where)
@@ -162,10 +175,13 @@ class JdbcTable:
     def identity(self) -> dict[str, str]:
         """Return which table it is: server, database, schema and table, as far as the database has them.
 
+        Of a query it is the server, the database and a hash of the text, in which spaces and comments do not count.
         PostgreSQL adds the table's ``oid``, and the ``cluster`` if this user may read its system identifier.
         """
-        names = ("database", "schema", "table", "oid")
         found: dict[str, str | None] = {}
+        if self._query_text is not None:
+            return {**place_of(self._options["url"]), **self._identity_of_query(self._query_text)}
+        names = ("database", "schema", "table", "oid")
         for row in self._query(self._database.identity(self._parts), IDENTITY):
             found = dict(zip(names, row, strict=True))
         if self._remade:
@@ -208,6 +224,20 @@ class JdbcTable:
         names = [f"cursor_{at}" for at in range(len(window.columns))]
         found = self._query(self._queries.cursor_at(window, position), names)
         return self._bound(window.columns, found[0]) if found else None
+
+    def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
+        """Ask for the last rows of a window, the last one first: one step into an index; None where there is none."""
+        # Of a view nobody knows, and it might be sorted whole for each run.
+        if not self._queries.is_indexed(window.columns[0]):
+            return None
+        contents, width = self._queries.contents(window.columns), len(window.columns)
+        names = [f"text_{at}" for at in range(width + len(contents))]
+        found = []
+        for row in self._query(self._queries.newest(window, most, contents), names):
+            cursor = self._bound(window.columns, row[:width])
+            assert cursor is not None
+            found.append(SeenRow(cursor, dict(zip(contents, row[width:], strict=True))))
+        return found
 
     def writers(self, longest: timedelta) -> frozenset[str] | None:
         """Return the transactions that may commit a lower number than the last one that was seen before this call.
@@ -265,6 +295,8 @@ class JdbcTable:
     @cached_property
     def _queries(self) -> TableQueries:
         """What can be asked about the table, by its catalogue."""
+        if self._query_text is not None:
+            return self._queries_of(self._query_text)
         catalogue = {}
         for name, declared, indexed, nullable in self._query(self._database.catalogue(self._parts), CATALOGUE):
             catalogue[name] = TableColumn.parse(declared, indexed, nullable)
@@ -272,12 +304,46 @@ class JdbcTable:
             raise SourceError(
                 self.name, "there is no such table, or this user may not see it. Check the name and the schema."
             )
+        self._check_selected(catalogue)
+        known = {**catalogue, **self._database.system_columns}
+        return TableQueries(self._database, self._database.table(self._parts), known, self._where, self._selected)
+
+    def _queries_of(self, query: QueryText) -> TableQueries:
+        with self.typed_errors():
+            columns = columns_of_query(self._spark, self._options, query.text)
+        if columns is None:
+            raise SourceError(self.name, "nobody can tell its columns, as on Spark Connect. Make a view and read that.")
+        catalogue: dict[str, TableColumn] = {}
+        for column in columns:
+            # Whatever the case of letters, as Spark compares names without it.
+            if column.name.lower() in map(str.lower, catalogue):
+                raise SourceError(
+                    self.name, f"it has the column {column.name!r} twice. Name one of them otherwise (AS)."
+                )
+            declared = self._database.declared(column.type, column.precision, column.scale)
+            catalogue[column.name] = TableColumn(declared, indexed=None, nullable=True)
+        self._check_selected(catalogue)
+        return TableQueries(self._database, query.relation, catalogue, self._where, self._selected)
+
+    def _check_selected(self, catalogue: Mapping[str, TableColumn]) -> None:
         if missing := [name for name in self._selected or () if name not in catalogue]:
             raise SourceError(
                 self.name, f"it has no column {', '.join(missing)}. It has: {', '.join(catalogue)}. Mend columns=."
             )
-        known = {**catalogue, **self._database.system_columns}
-        return TableQueries(self._database, self._parts, known, self._where, self._selected)
+
+    def _identity_of_query(self, query: QueryText) -> dict[str, str]:
+        found: dict[str, str | None] = {"query": query.digest}
+        if self._database.current_database:
+            found["database"] = self._ask_one(self._database.current_database)
+        if not self._remade:
+            found["cluster"] = self._cluster
+        if self._where:
+            found[WHERE] = self._where
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _ask_one(self, expression: str) -> str | None:
+        ((found,),) = self._query(self._database.as_row(found=expression), ["found"])
+        return None if found is None else str(found)
 
     @cached_property
     def _cluster(self) -> str | None:
@@ -293,7 +359,8 @@ class JdbcTable:
         return str(found)
 
     def _writers(self) -> frozenset[str] | None:
-        query = self._database.writers(self._parts)
+        # As of a view: which tables a query reads, and by which numbers, nobody can tell.
+        query = "" if self._query_text is not None else self._database.writers(self._parts)
         if not query:
             return None
         try:

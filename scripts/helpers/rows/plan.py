@@ -14,6 +14,7 @@ from typing import Any
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier, just_past
+from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source, identity_of
 from scripts.helpers.rows.open_writers import Undecided, decided
 from scripts.helpers.rows.options import RowOptions
@@ -69,7 +70,8 @@ def plan_window(
     SourceReplacedError
         The state is that of another table, or of one that was dropped and made anew.
     SourceBehindError
-        The source's clock is behind the watermark, or nothing is new and its last row is below what was seen.
+        The source's clock is behind the watermark, or nothing is new and its last row is below what was seen, or rows
+        came below the watermark.
     """
     chosen = RowOptions(**options)
     columns = source.columns(names, chosen.strings)
@@ -126,8 +128,11 @@ def plan_window(
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
+    # Below a ceiling all is decided: it is not the rows that are counted.
+    edge = None if facts.ceiling is not None else edge_after(source, window, state, chosen, context, job_id)
     return replace(
         window,
+        edge=edge,
         last=_last_seen(columns, facts, window.high, seen, clock, chosen),
         complete=_complete(window, facts, asked, chosen),
     )
@@ -279,7 +284,7 @@ def _check_last(
     # A watermark of an earlier release, or one set by hand, does not say what was seen: it may be ahead of the rows.
     if seen is not None and not precedes(last, seen, descending=options.descending):
         return
-    if seen is not None and options.behind == "raise":
+    if seen is not None and options.behind != "warn":
         raise SourceBehindError(source.name, context, "last row", job_id)
     logger.warning(
         "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in between "

@@ -24,11 +24,11 @@ from scripts.helpers.rows.coverage import (
 )
 from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
 from scripts.helpers.rows.slicing import slice_id
-from scripts.helpers.rows.window import COMPLETE
+from scripts.helpers.rows.window import COMPLETE, EDGE
 
 logger = logging.getLogger(__name__)
 
-SEEN = ("last", "undecided", COMPLETE)
+SEEN = ("last", "undecided", COMPLETE, EDGE)
 """Keys of a state for what a run saw of its source, and nobody says by hand."""
 
 

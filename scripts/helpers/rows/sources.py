@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -51,6 +51,14 @@ class Facts:
     zone_is_known: bool = field(default=True, compare=False)
 
 
+@dataclass(frozen=True)
+class SeenRow:
+    """One row: its cursor, and the exact texts of its other columns as far as they have one."""
+
+    cursor: Bound
+    contents: Mapping[str, str | None] = field(default_factory=dict)
+
+
 class RowSource(Protocol):
     """A table or query that `rows_since` reads.
 
@@ -62,6 +70,9 @@ class RowSource(Protocol):
 
     A source that is read in batches of `max_rows` has ``cursor_at(window, position)``: the cursor of one row of a
     window in the order of reading, counted from 0; None if it has fewer rows.
+
+    A source that finds its last rows in one step has ``newest(window, most)``: the last rows of a window as `SeenRow`,
+    the last one first, at most so many; None if it would have to look at all of its rows. See `rows.edge`.
 
     A source whose rows are committed has ``writers(longest)``: the transactions, by name, that were open and may commit
     a lower number than the last one, and are still open after a wait of at most `longest`; None if it cannot tell.

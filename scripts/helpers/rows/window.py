@@ -17,6 +17,8 @@ Nulls = Literal["raise", "include", "exclude"]
 NOTHING, EVERYTHING = "1 = 0", "1 = 1"
 COMPLETE = "complete"
 """Key of a state: the value below which all rows were taken, where that is past its watermark."""
+EDGE = "edge"
+"""Key of a state: what tells the last rows below its watermark."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class RowWindow:
     last: Bound | None = field(default=None, compare=False)
     undecided: Mapping[str, Any] | None = field(default=None, compare=False)
     complete: Bound | None = field(default=None, compare=False)
+    edge: Mapping[str, Any] | None = field(default=None, compare=False)
     has_more: bool = False
 
     @property
@@ -175,7 +178,8 @@ class RowWindow:
         left = {} if self.undecided is None else {"undecided": dict(self.undecided)}
         # Kept where it says more than the watermark does.
         past = {} if self.complete is None else {COMPLETE: self._stored(self.complete)}
-        return {**self._identity, "value": value, **self._begun, **seen, **left, **past}
+        edge = {} if self.edge is None else {EDGE: dict(self.edge)}
+        return {**self._identity, "value": value, **self._begun, **seen, **left, **past, **edge}
 
     @property
     def _begun(self) -> dict[str, Any]:

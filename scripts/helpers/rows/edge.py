@@ -1,0 +1,165 @@
+"""The last rows below a watermark, remembered: what shows a table that was restored, and rows that came below. Pure.
+
+Numbers have no clock. A table that was truncated or restored gives its numbers out again, and by the next run it may
+have grown past the watermark: then rows past it are found, and nothing tells that those below are others by now. So a
+state keeps digests of the last few rows that were taken, and the next run looks at them first, by one step into the
+index. Of times nothing is kept: an update moves a row, and what is written after a restore has a later stamp.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.rows.cursors import Bound, CursorColumn
+from scripts.helpers.rows.options import RowOptions
+from scripts.helpers.rows.sources import RowSource, SeenRow
+from scripts.helpers.rows.window import EDGE, RowWindow, read_bound
+
+logger = logging.getLogger(__name__)
+
+KEPT = 5
+"""Rows that are kept. The last one alone shows a table that was restored. The others show rows that come below an
+outlier, such as 101 below 1,000,000, of which there are rarely more than four."""
+DIGITS = 12
+"""Hex digits of a digest: 48 bits, with which two rows of one table are never taken for each other."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The last rows below a watermark, the last one first.
+
+    Attributes
+    ----------
+    start
+        Cursor of the first of them in the order of reading; None where there was no row before them.
+    names
+        A digest of the columns that their contents are of.
+    rows
+        Of each row a digest of its cursor and one of its contents.
+    """
+
+    start: Bound | None
+    names: str
+    rows: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, seen: Sequence[SeenRow], most: int) -> Edge | None:
+        """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for."""
+        if not seen:
+            return None
+        rows = [(_digest([str(value) for value in row.cursor]), _digest(list(row.contents.values()))) for row in seen]
+        start = seen[-1].cursor if len(seen) == most else None
+        return cls(start, _digest(list(seen[0].contents)), tuple(rows))
+
+    @classmethod
+    def read(cls, stored: object, columns: Sequence[CursorColumn]) -> Edge | None:
+        """Read what `to_state` wrote; None of what is no such thing, as then nothing can be compared."""
+        fields = stored if isinstance(stored, Mapping) else {}
+        names, text = fields.get("names"), fields.get("rows")
+        try:
+            start = read_bound(fields.get("start"), columns)
+        except CursorError:
+            return None
+        if "start" not in fields or not isinstance(names, str) or not isinstance(text, str):
+            return None
+        rows = []
+        for pair in text.split():
+            cursor, _, contents = pair.partition("-")
+            rows.append((cursor, contents))
+        return cls(start, names, tuple(rows)) if rows else None
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what a state keeps of it."""
+        start: Any = self.start
+        if self.start is not None:
+            start = self.start[0] if len(self.start) == 1 else list(self.start)
+        return {"start": start, "names": self.names, "rows": " ".join(f"{one}-{other}" for one, other in self.rows)}
+
+    def came_below(self, now: Edge | None) -> int:
+        """Count the rows that are between these by now and were not: no update and no delete brings one there."""
+        kept = {cursor for cursor, _ in self.rows}
+        return sum(cursor not in kept for cursor, _ in now.rows) if now else 0
+
+    def is_there(self, now: Edge | None) -> bool:
+        """Tell whether the last row is still there, as it was."""
+        if now is None:
+            return False
+        cursor, contents = self.rows[0]
+        # Another column than before has another value in each row, and says nothing about them.
+        if now.names != self.names:
+            return cursor in {other for other, _ in now.rows}
+        return (cursor, contents) in now.rows
+
+
+def edge_after(
+    source: RowSource,
+    window: RowWindow,
+    state: Mapping[str, Any] | None,
+    options: RowOptions,
+    context: str,
+    job_id: str,
+) -> Mapping[str, Any] | None:
+    """Compare the rows below the watermark with those that were kept, and return what the next run is to compare.
+
+    Asked are sources with a method ``newest``, for numbers and texts; see `RowSource`.
+
+    Raises
+    ------
+    SourceBehindError
+        Rows came below the watermark, which no run would take; or, with ``behind="strict"``, the last row that was
+        taken is gone or another one.
+    """
+    ask = getattr(source, "newest", None)
+    if not callable(ask) or window.columns[0].is_time:
+        return None
+    kept = (state or {}).get(EDGE)
+    before = Edge.read(kept, window.columns)
+    if before is not None and window.low is not None:
+        # One more than were kept: what came between them must not hide behind them.
+        seen = ask(RowWindow(window.columns, before.start, window.low, descending=window.descending), KEPT + 1)
+        # A table whose index went away is told about already, and would be read whole.
+        if seen is not None:
+            _compare(before, Edge.of(seen, KEPT + 1), source, options, context, job_id)
+    reached = window.low if window.high is None else window.high
+    if reached is None:
+        return None
+    if before is not None and reached == window.low:
+        assert isinstance(kept, Mapping)
+        return kept
+    seen = ask(RowWindow(window.columns, None, reached, descending=window.descending), KEPT)
+    edge = Edge.of(seen or (), KEPT)
+    return None if edge is None else edge.to_state()
+
+
+def _compare(before: Edge, now: Edge | None, source: RowSource, options: RowOptions, context: str, job_id: str) -> None:
+    came = before.came_below(now)
+    if came:
+        # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
+        if options.behind != "warn" and options.delay and not options.settled:
+            raise SourceBehindError(source.name, context, "rows below", job_id)
+        logger.warning(
+            "event=rows_below context=%s source=%s rows=%d: they came below the watermark after it had passed them, "
+            "and are never read. Set the watermark back to read them",
+            context, source.name, came,
+        )  # fmt: skip
+        return
+    if before.is_there(now):
+        return
+    if options.behind == "strict":
+        raise SourceBehindError(source.name, context, "last row taken", job_id)
+    logger.warning(
+        "event=last_row_changed context=%s source=%s: the last row that was taken is gone or has other values. If the "
+        "table was truncated or restored, rows below the watermark are never read: rewind or reset the context",
+        context, source.name,
+    )  # fmt: skip
+
+
+def _digest(texts: Sequence[str | None]) -> str:
+    # As JSON: a text that is joined could be that of other values.
+    return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,204 @@
+"""A query in place of a table: what it may be, what it is known by, and what it costs to be sure of its rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.databases.query_text import QueryText
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.support.row_windows import plan, taken
+
+
+def of(server: Any, jdbc: Any, query: str, **options: Any) -> JdbcTable:
+    return JdbcTable(jdbc, server.url, query=query, properties=server.properties, **options)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("", "is empty"),
+        ("  \n", "is empty"),
+        ("SELECT id FROM t;", "holds a semicolon"),
+        ("SELECT id FROM t; DROP TABLE t", "holds a semicolon"),
+        ("SELECT ';' AS a, id FROM t ;  -- all", "holds a semicolon"),
+        ("DELETE FROM t", "is no SELECT"),
+        ("EXPLAIN SELECT 1", "is no SELECT"),
+        ("-- SELECT 1", "is no SELECT"),
+        ("SELECTED", "is no SELECT"),
+        ("SELECT 'it''s", "opens ' and never closes it"),
+        ("SELECT 1 /* all", "opens /* and never closes it"),
+        ("SELECT (1", "brackets in query= do not match"),
+        ("SELECT 1) q, (SELECT 2", "brackets in query= do not match"),
+        ("SELECT '\0'", "holds NUL"),
+        ("SELECT id FROM t LIMIT 5", "takes a number of rows only"),
+        ("SELECT id FROM t OFFSET 5", "takes a number of rows only"),
+        ("SELECT id FROM t FETCH FIRST 5 ROWS ONLY", "takes a number of rows only"),
+        ("select distinct top 5 id FROM t", "takes a number of rows only"),
+        (7, "is empty"),
+    ],
+)
+def test_query_is_refused_when_it_is_no_single_select(query: Any, text: str) -> None:
+    with pytest.raises(SourceError, match=text.replace("*", r"\*")):
+        QueryText(query, True, "PostgreSQL query")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM t",
+        "with x as (select 1 as id) select id from x",
+        "SELECT ';--/*(' AS a, \"b;\" FROM t",
+        'SELECT $x$;$x$ AS a, $$;("$$ AS b',
+        "/* first; */ SELECT id -- all; (\nFROM t",
+        "SELECT id FROM (SELECT * FROM t ORDER BY id LIMIT 5) u",
+        "SELECT a - -1 / 2 AS limits, `limit` FROM t",
+    ],
+)
+def test_query_is_taken_when_what_looks_bad_is_quoted_or_within(query: str) -> None:
+    assert query in QueryText(query, True, "query").relation
+
+
+@pytest.mark.parametrize("query", ["SELECT id FROM t ORDER  BY id", "WITH x AS (SELECT 1 AS id) SELECT id FROM x"])
+def test_order_is_refused_when_the_database_takes_none_in_a_subquery(jdbc: Any, query: str) -> None:
+    QueryText(query, True, "PostgreSQL query")
+
+    with pytest.raises(SourceError, match="ORDER BY at its end or starts with WITH"):
+        JdbcTable(jdbc, "jdbc:sqlserver://db.example;databaseName=shop", query=query)
+
+
+def test_query_is_the_same_when_spaces_and_comments_differ_and_another_when_a_text_does() -> None:
+    digests = [
+        QueryText(query, True, "query").digest
+        for query in (
+            "SELECT id, 'a  b' FROM t", "SELECT  id,\n 'a  b' /* x */FROM t -- y", "SELECT id, 'a b' FROM t",
+        )
+    ]  # fmt: skip
+
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("table", "query", "text"),
+    [("t", "SELECT 1 AS id", "a table is named as well"), ((), None, "its name has an empty part")],
+)
+def test_table_is_refused_when_both_or_neither_are_named(jdbc: Any, table: Any, query: str | None, text: str) -> None:
+    with pytest.raises(SourceError, match=text):
+        JdbcTable(jdbc, "jdbc:sqlite:shop.db", table, query=query)
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+def test_rows_of_a_join_are_taken_once_when_they_are_read_by_a_query(
+    jdbc: Any, request: pytest.FixtureRequest, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    repairs, bays = server.new_table("id integer PRIMARY KEY, bay integer"), server.new_table("bay integer, name text")
+    server.sql(f"INSERT INTO {bays} VALUES (1, 'north'), (2, 'south')", f"INSERT INTO {repairs} VALUES (1, 1), (2, 2)")
+    query = f"SELECT r.id, b.name FROM {repairs} r LEFT JOIN {bays} b ON b.bay = r.bay -- each once"
+    source = of(server, jdbc, query, where="name <> 'south'")
+
+    first = plan(source, "id")
+    server.sql(f"INSERT INTO {repairs} VALUES (3, 1), (4, 1)")
+    second = plan(source, "id", first)
+
+    assert (taken(source, first), taken(source, second), taken(source, second, "name")) == ([1], [3, 4], ["north"] * 2)
+    assert sorted(row.id for row in source.toDF().collect()) == [1, 3, 4]
+    assert source.name == f"{source.name.split()[0]} query {source.identity()['query']}"
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
+@pytest.mark.parametrize("again", ["id", "ID"])
+def test_query_is_refused_when_a_column_is_there_twice_or_no_cursor(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, again: str
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table("id integer PRIMARY KEY, other integer")
+    quote = "`" if database == "maria" else '"'
+
+    with pytest.raises(SourceError, match=f"it has the column '{again}' twice"):
+        plan(of(server, jdbc, f"SELECT id, other AS {quote}{again}{quote} FROM {name}"), "id")
+    with pytest.raises(CursorError, match=r"the source has no such column\. It has: other"):
+        plan(of(server, jdbc, f"SELECT other FROM {name}"), "id")
+    with pytest.raises(SourceError, match=r"it has no column no\. It has: id"):
+        plan(of(server, jdbc, f"SELECT id FROM {name}", columns=["no"]), "id")
+
+
+def test_types_of_a_query_are_those_of_its_table_when_databases_are_asked(jdbc: Any, postgres: Any, maria: Any) -> None:
+    declared = {
+        postgres: "a bigserial, b smallint, c timestamptz(3), d timestamp, e numeric(10,2), f varchar(9), g date,"
+        " h timestamp(0)",
+        maria: "a bigint unsigned primary key auto_increment, b mediumint unsigned, c timestamp(3) null, d datetime(6),"
+        " e decimal(10,2), f varchar(9), g date, h datetime",
+    }
+    for server, columns in declared.items():
+        name, names = server.new_table(columns), list("abcdefgh")
+        table = JdbcTable(jdbc, server.url, name, properties=server.properties)
+        query = of(server, jdbc, f"SELECT * FROM {name}")
+
+        of_table, of_query = (source.columns(names, strings=True) for source in (table, query))
+
+        assert of_table == of_query
+        assert [column.tick for column in of_table] == [column.tick for column in of_query]
+
+
+def test_nulls_of_an_outer_join_are_counted_when_the_table_has_none(jdbc: Any, postgres: Any) -> None:
+    one, other = postgres.new_table("id int"), postgres.new_table("id int PRIMARY KEY, at timestamptz NOT NULL")
+    postgres.sql(f"INSERT INTO {one} VALUES (1), (2)", f"INSERT INTO {other} VALUES (1, '2026-01-01Z')")
+
+    with pytest.raises(CursorError, match="1 rows have NULL there"):
+        plan(of(postgres, jdbc, f"SELECT o.id, r.at FROM {one} o LEFT JOIN {other} r USING (id)"), "at")
+
+
+def test_ids_of_a_query_wait_for_the_delay_when_nobody_tells_the_open_transactions(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int PRIMARY KEY")
+    postgres.sql(f"INSERT INTO {name} VALUES (1)")
+    source = of(postgres, jdbc, f"SELECT id FROM {name}")
+
+    first = plan(source, "id", delay=timedelta(hours=1))
+
+    assert first.is_empty
+    assert first.undecided is not None
+    assert first.undecided["writers"] is None
+
+
+def test_another_query_is_refused_when_the_context_remembers_one(
+    watermarks: Watermarks, jdbc: Any, postgres: Any
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, at timestamptz")
+    postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01Z')")
+
+    def run(source: JdbcTable, run_id: str) -> list[int]:
+        with IncrementalJob(watermarks, "repairs", run_id, clock=lambda: datetime.now(timezone.utc)) as job:
+            return [row.id for row in job.rows_since(source, "at").collect()]
+
+    first = run(of(postgres, jdbc, f"SELECT id, at FROM {name}"), "jr_1")
+    again = run(of(postgres, jdbc, f"SELECT id,\n  at FROM {name}"), "jr_2")
+    with pytest.raises(SourceReplacedError, match=r"query [0-9a-f]{16}, database postgres"):
+        run(of(postgres, jdbc, f"SELECT id, at FROM {name} WHERE id > 0"), "jr_3")
+
+    assert (first, again) == ([1], [])
+    assert name not in str(watermarks.get_watermark_values("repairs"))
+
+
+def test_window_reaches_the_index_when_the_query_lets_it_through(jdbc: Any, postgres: Any) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, at timestamptz NOT NULL")
+    postgres.sql(
+        f"INSERT INTO {name} SELECT n, timestamptz '2020-01-01Z' + make_interval(hours => n)"
+        " FROM generate_series(1, 9999) n",
+        f"CREATE INDEX ON {name} (at)",
+    )
+    source = of(postgres, jdbc, f"SELECT id, at FROM {name}")
+    first = plan(source, "at", high=datetime(2020, 12, 1, tzinfo=timezone.utc))
+    second = plan(source, "at", first, high=datetime(2020, 12, 2, tzinfo=timezone.utc))
+
+    explained = postgres.sql(
+        f"EXPLAIN SELECT * FROM (SELECT id, at FROM {name}) t WHERE {second.predicate(source.dialect)}"
+    )
+
+    assert "Index" in str(explained)
+    assert len(taken(source, second)) == 24
