@@ -299,7 +299,8 @@ class IncrementalJob:
         ----------
         source
             A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`. Of a DataFrame of
-            pandas, or of `PandasRows`, the rows are returned as pandas, and Spark is not needed.
+            pandas, or of `PandasRows`, the rows are returned as pandas, and of a table of pyarrow as such a table.
+            Spark is not needed for these.
         cursor_column
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
         **options

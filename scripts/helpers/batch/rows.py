@@ -12,6 +12,7 @@ from scripts.helpers.batch.strategies import RowRequest
 from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import KIND, IdBlock
+from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
@@ -79,7 +80,7 @@ class RowPlanning:
             batch.run.replay, window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
         )  # fmt: skip
         found = rows.rows(window)
-        if isinstance(rows, PandasRows):
+        if isinstance(rows, PandasRows | ArrowRows):
             batch.counts.add(context, rows.counts(found, window))
             return found
         return batch.counts.watch(context, found, window)
@@ -123,5 +124,7 @@ class RowPlanning:
 
 
 def as_rows(source: Any, name: str) -> RowSource:
-    """Return a source of rows as it is; a DataFrame of Spark or pandas, or a DynamicFrame, as one."""
+    """Return a source of rows as it is; a frame of Spark, pandas or pyarrow, or a DynamicFrame, as one."""
+    if is_arrow(source):
+        return ArrowRows(source, name=name)
     return PandasRows(source, name=name) if is_pandas(source) else as_source(source, name)

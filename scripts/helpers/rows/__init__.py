@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    from scripts.helpers.rows.arrow_tables import ArrowRows
     from scripts.helpers.rows.cursors import CursorColumn
     from scripts.helpers.rows.date_partitions import DatePartitions
     from scripts.helpers.rows.missing import missing_keys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scripts.helpers.rows.window import RowWindow
 
 __all__ = [
+    "ArrowRows",
     "CursorColumn",
     "DataFrameRows",
     "DatePartitions",
@@ -36,6 +38,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "arrow_tables": ["ArrowRows"],
         "cursors": ["CursorColumn"],
         "date_partitions": ["DatePartitions"],
         "missing": ["missing_keys"],

@@ -6,40 +6,21 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from functools import reduce
+from datetime import datetime
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from scripts.helpers.errors import CursorError
-from scripts.helpers.rows.cursors import (
-    EPOCH,
-    MICROSECOND,
-    OUTSIDE,
-    Bound,
-    Cursor,
-    CursorColumn,
-    decimal_type,
-    missing_column,
-    unordered,
-)
+from scripts.helpers.rows.arrow_columns import ArrowColumns
+from scripts.helpers.rows.cursors import Bound, CursorColumn, missing_column
 from scripts.helpers.rows.sources import Facts, named_zone
-from scripts.helpers.rows.window import RowWindow, check_types
+from scripts.helpers.rows.window import RowWindow
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-
-DECIMALS = 76
-"""Digits that are compared: those of the widest decimal that Arrow has, so that any bound fits beside any value."""
-OBJECTS = "decimal(38,18)"
-"""Type of a column of Python's Decimals, which say none themselves: that which Spark gives them."""
-NS_PER_US = 1_000
-UNREADABLE = "it holds times outside the years 1 to 9999. Mend or filter those rows."
-FIRST_DAY = date(1970, 1, 1)
 
 
 def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
@@ -75,96 +56,35 @@ class PandasRows:
 
     def __init__(self, frame: pd.DataFrame, *, zone: str | None = None, name: str = "DataFrame") -> None:
         self.frame, self.name = frame, name
-        self._zone = None if zone is None else named_zone(zone, name)
-        self._read: dict[str, tuple[str, pa.Array]] = {}
+        self._columns = ArrowColumns(self._array, None if zone is None else named_zone(zone, name))
         self._taken: tuple[RowWindow, pa.Array] | None = None
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
-        found = []
-        for name in names:
-            kind, _ = self._values(name)
-            if kind == "string" and not strings:
-                raise unordered(name, kind, as_text=True)
-            found.append(CursorColumn(name, kind))
-        return tuple(found)
+        return self._columns.columns(names, strings)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        arrays = [self._values(column.name)[1] for column in columns]
-        nulls = reduce(pc.or_, map(pc.is_null, arrays))
-        taken = pc.invert(nulls)
-        if low is not None:
-            at_or_past_low = self._past(columns, low, "<=" if descending else ">=")
-            # A comparison with NULL is NULL, and Arrow's `and` of it as well.
-            taken = pc.and_(taken, pc.fill_null(at_or_past_low, False))
-        names = [str(position) for position in range(len(columns))]
-        table = pa.table(arrays, names=names).filter(taken)
-        last = None
-        if table.num_rows:
-            order = "ascending" if descending else "descending"
-            row = pc.select_k_unstable(table, 1, [(name, order) for name in names])[0].as_py()
-            found = []
-            for column, name in zip(columns, names, strict=True):
-                found.append(_cursor(column, table.column(name)[row].as_py()))
-            last = tuple(found)
-        return Facts(
-            largest=None if descending else last,
-            smallest=last if descending else None,
-            nulls=pc.sum(nulls).as_py() or 0,
-            zone=self._zone,
-            zone_is_known=self._zone is not None,
-        )
+        return self._columns.facts(columns, low, descending)
 
     def rows(self, window: RowWindow) -> pd.DataFrame:
         """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
-        names = [column.name for column in window.columns]
-        check_types(self.columns(names, strings=True), [column.type for column in window.columns])
+        self._columns.check(window)
         if window.whole:
             return self.frame
-        taken = self._in(window)
+        taken = self._columns.taken(window)
         self._taken = (window, taken)
         return self.frame[taken.to_numpy(zero_copy_only=False)]
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        names = [str(number) for number in range(len(window.columns))]
-        arrays = [self._values(column.name)[1] for column in window.columns]
-        table = pa.table(arrays, names=names).filter(self._in(window))
-        if table.num_rows <= position:
-            return None
-        order = "descending" if window.descending else "ascending"
-        row = pc.select_k_unstable(table, position + 1, [(name, order) for name in names])[position].as_py()
-        found = []
-        for column, name in zip(window.columns, names, strict=True):
-            found.append(_cursor(column, table.column(name)[row].as_py()))
-        return tuple(found)
-
-    def _in(self, window: RowWindow) -> pa.Array:
-        """Tell of each row whether a window takes it."""
-        import pyarrow.compute as pc
-
-        arrays = [self._values(column.name)[1] for column in window.columns]
-        nulls = reduce(pc.or_, map(pc.is_null, arrays))
-        taken = pc.and_(nulls, window.nulls == "include")
-        if window.high is not None:
-            ends = self._past(window.columns, window.high, ">" if window.descending else "<")
-            if window.read_low is not None:
-                at_or_past_low = self._past(window.columns, window.read_low, "<=" if window.descending else ">=")
-                ends = pc.and_(ends, at_or_past_low)
-            taken = pc.or_(taken, pc.and_(pc.fill_null(ends, False), pc.invert(nulls)))
-        return taken
+        return self._columns.cursor_at(window, position)
 
     def counts(self, rows: pd.DataFrame, window: RowWindow) -> dict[str, Any]:
         """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
         try:
-            return {"rows": len(rows)} | self._ends(window)
+            taken = self._taken[1] if self._taken is not None and self._taken[0] == window else None
+            return {"rows": len(rows)} | self._columns.ends(window, taken)
         except Exception as error:
             logger.debug("event=ends_uncounted source=%s error=%s", self.name, type(error).__name__)
             return {"rows": len(rows)}
@@ -173,28 +93,7 @@ class PandasRows:
         """Do nothing: the rows are there."""
         return nullcontext()
 
-    # --- within ---------------------------------------------------------------------------------
-
-    def _ends(self, window: RowWindow) -> dict[str, Any]:
-        import pyarrow.compute as pc
-
-        column = window.columns[0]
-        if column.type == "string":
-            return {}
-        values = self._values(column.name)[1]
-        if self._taken is not None and self._taken[0] == window:
-            values = values.filter(self._taken[1])
-        ends = pc.min_max(values)
-        names = {"minimum": "min", "maximum": "max"} if ends["min"].is_valid else {}
-        return {name: _cursor(column, ends[end].as_py()) for name, end in names.items()}
-
-    def _values(self, name: str) -> tuple[str, pa.Array]:
-        """Return a column's type, and its values as whole numbers, exact decimals or texts."""
-        if name not in self._read:
-            self._read[name] = self._values_of(name)
-        return self._read[name]
-
-    def _values_of(self, name: str) -> tuple[str, pa.Array]:
+    def _array(self, name: str) -> tuple[pa.Array, bool]:
         import pyarrow as pa
 
         there = [str(column) for column in self.frame.columns]
@@ -221,28 +120,7 @@ class PandasRows:
             ) from None
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
-        return _encoded(name, array, of_objects)
-
-    def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
-        """Compare with a bound from the first column on, as `RowWindow` does in SQL."""
-        import pyarrow.compute as pc
-
-        known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
-        # (a, b) < (1, 2) is: a < 1, or a = 1 and b < 2.
-        choices = []
-        equal_before = None
-        for position, (column, value) in enumerate(known):
-            values = self._values(column.name)[1]
-            is_last = position == len(known) - 1
-            here = _compared(values, sign if is_last else sign[0], column, value)
-            equal_here = _compared(values, "=", column, value)
-            if equal_before is None:
-                choices.append(here)
-                equal_before = equal_here
-            else:
-                choices.append(pc.and_(equal_before, here))
-                equal_before = pc.and_(equal_before, equal_here)
-        return reduce(pc.or_, choices)
+        return array, of_objects
 
 
 def _kind(value: object) -> str:
@@ -252,87 +130,3 @@ def _kind(value: object) -> str:
     if isinstance(value, Integral) and not isinstance(value, bool):
         return "int"
     return type(value).__name__
-
-
-def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Array]:
-    """Return Spark's name of a type, and the values so that they compare exactly."""
-    import pyarrow as pa
-
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return _encoded(name, array.dictionary_decode(), of_objects)
-    if pa.types.is_timestamp(kind):
-        return ("timestamp" if kind.tz else "timestamp_ntz"), _microseconds(name, array)
-    if pa.types.is_date32(kind):
-        return "date", array.cast(pa.int32()).cast(pa.int64())
-    whole = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "uint8": "smallint",
-             "uint16": "int", "uint32": "bigint"}  # fmt: skip
-    if str(kind) in whole:
-        return whole[str(kind)], array.cast(pa.int64())
-    if str(kind) == "uint64":
-        return "decimal(20,0)", array.cast(pa.decimal256(DECIMALS, 0))
-    if pa.types.is_decimal(kind) and kind.scale >= 0:
-        spark = OBJECTS if of_objects else f"decimal({kind.precision},{kind.scale})"
-        precision, scale = decimal_type(spark)
-        if kind.scale > scale or (kind.precision - kind.scale) > precision - scale:
-            raise CursorError(
-                name, f"its values have more digits than a {spark}. Give the column an Arrow decimal type."
-            )
-        return spark, array.cast(pa.decimal256(DECIMALS, scale))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "string", array.cast(pa.large_string())
-    if pa.types.is_null(kind):
-        raise CursorError(
-            name, "it has no value and no type. Give it one, as in df.astype({name: 'datetime64[us, UTC]'})."
-        )
-    raise unordered(name, "double" if pa.types.is_floating(kind) else str(kind))
-
-
-def _microseconds(name: str, array: pa.Array) -> pa.Array:
-    """Return times as whole microseconds since 1970, rounded down; CursorError for what 64 bits cannot hold."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    units = {"s": 1_000_000, "ms": 1_000, "us": 1}
-    values = array.cast(pa.int64())
-    if array.type.unit in units:
-        try:
-            return pc.multiply_checked(values, units[array.type.unit])
-        except pa.ArrowInvalid:
-            raise CursorError(name, UNREADABLE) from None
-    # Rounded down, as the text of a row is cut: Arrow divides towards zero, which is up for times before 1970.
-    towards_zero = pc.divide(values, NS_PER_US)
-    above = pc.greater(pc.multiply(towards_zero, NS_PER_US), values)
-    return pc.subtract(towards_zero, above.cast(pa.int64()))
-
-
-def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    number: Any = value
-    if isinstance(value, datetime):
-        number = (value - EPOCH) // MICROSECOND
-    elif isinstance(value, date):
-        number = (value - FIRST_DAY).days
-    elif column.is_number and pa.types.is_decimal(values.type):
-        number = Decimal(value)
-    # One step outside of 64 bits there is no Arrow number to compare with, and the answer is one for all values.
-    if pa.types.is_int64(values.type) and number in OUTSIDE:
-        always = sign[0] == ("<" if number > 0 else ">")
-        return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))
-    functions = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "=": pc.equal}
-    return functions[sign](values, pa.scalar(number, values.type))
-
-
-def _cursor(column: CursorColumn, value: Any) -> Cursor:
-    """Read a value back; CursorError for what Python cannot hold."""
-    if not column.is_time:
-        found: Cursor = value
-        return found
-    try:
-        return FIRST_DAY + timedelta(days=value) if column.type == "date" else EPOCH + value * MICROSECOND
-    except OverflowError as error:
-        raise CursorError(
-            column.name, "its largest value is outside the years 1 to 9999. Mend or filter that row."
-        ) from error

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
@@ -74,7 +73,7 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
         )
     return FileSink(
         target,
-        spark=None if is_pandas(df) else df.sparkSession,
+        spark=spark_of(df),
         s3_client=s3_client,
         format=layout.format,
         partition_by=layout.partition_by,

@@ -313,8 +313,8 @@ class DriverAccess:
         """Return the columns of rows."""
         if not is_pandas(df):
             raise InvalidValueError(
-                "the rows are a frame of Spark, and the sink reaches its database by a Python driver. Give the sink "
-                "spark= and url= instead of connect=, or write a frame of pandas."
+                "the rows are no frame of pandas, and the sink reaches its database by a Python driver. Give the sink "
+                "spark= and url= instead of connect= for rows of Spark, or write a frame of pandas."
             )
         columns = []
         for position, name in enumerate(df.columns):

@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
+from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.sinks.outputs import batch_folder_of, batch_of
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.staged_rows import arrow_types, spark_of
@@ -150,6 +151,8 @@ def types_of(df: Any) -> dict[str, str]:
         return dict(_of_spark("", df.schema))
     import pyarrow as pa
 
+    if is_arrow(df):
+        return _of_arrow(df.schema)
     return _of_arrow(pa.Schema.from_pandas(df, preserve_index=False))
 
 

@@ -25,6 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.file_types import (
     COLUMNS,
@@ -47,6 +48,7 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.sinks.spark_files import write_spark
+from scripts.helpers.sinks.staged_rows import check_partition_columns, columns_of
 from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
@@ -127,12 +129,9 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
-        """Raise InvalidValueError for a missing column of `partition_by`, or a format that pandas does not write."""
-        missing = [name for name in self._partition_by if name not in df.columns]
-        # A frame without columns is that of a source where nothing is new.
-        if missing and len(df.columns):
-            raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
-        if is_pandas(df):
+        """Raise InvalidValueError for a missing column of `partition_by`, or a format that only Spark writes."""
+        check_partition_columns(self._partition_by, columns_of(df))
+        if is_pandas(df) or is_arrow(df):
             from scripts.helpers.sinks.pandas_files import check_format
 
             check_format(self._format)
@@ -283,13 +282,17 @@ class FileSink:
 
             write_pandas(df, place, folder, self._options, self._partition_by)
             return len(df)
+        if is_arrow(df):
+            from scripts.helpers.sinks.pandas_files import write_arrow
+
+            return write_arrow(df, place, folder, self._options, self._partition_by)
         return write_spark(df, place.uri(folder), self._format, self._options, self._partition_by)
 
     def _compared(self, rows: Any, ours: Mapping[str, int]) -> dict[str, Any]:
         """Compare rows with the bytes of each file that was published; return the columns to remember of a text."""
         kind_of_files = self._format.lower()
         # A frame without columns is that of a source where nothing is new.
-        if rows is None or not len(rows.columns):
+        if rows is None or not columns_of(rows):
             return {}
         check_format(self.target, ours, kind_of_files)
         if kind_of_files in TEXTS:

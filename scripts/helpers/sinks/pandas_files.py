@@ -1,7 +1,8 @@
-"""Write a DataFrame of pandas as Parquet files into a folder."""
+"""Write a DataFrame of pandas, or a table of pyarrow, as Parquet files into a folder."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from scripts.helpers.sinks.places import Place
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 NAME = "part-00000.parquet"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -22,7 +24,9 @@ ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 def check_format(format: str) -> None:
     """Raise InvalidValueError for another format than Parquet."""
     if format.lower() != "parquet":
-        raise InvalidValueError(f"pandas writes format='parquet' here, not {format!r}. Make it a DataFrame of Spark.")
+        raise InvalidValueError(
+            f"pandas and pyarrow write format='parquet' here, not {format!r}. Make it a DataFrame of Spark."
+        )
 
 
 def write_pandas(
@@ -58,6 +62,49 @@ def write_pandas(
         place.write(f"{folder}/{folders}/{NAME}", _packed(rows.drop(columns=columns), options))
 
 
+def write_arrow(
+    table: pa.Table, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
+) -> int:
+    """Write a table of pyarrow as `write_pandas` writes a frame, without one in between; return how many rows.
+
+    Parameters
+    ----------
+    options
+        Of `pyarrow.parquet.write_table`, such as `compression`.
+    """
+    if not table.num_columns:
+        return 0
+    if not partition_by:
+        place.write(f"{folder}/{NAME}", _packed_table(table, options))
+        return int(table.num_rows)
+    columns = list(partition_by)
+    # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
+    number = "_".join(["row", *table.column_names])
+    grouped = table.select(columns).append_column(number, _numbers(table.num_rows)).group_by(columns)
+    for group in grouped.aggregate([(number, "list")]).to_pylist():
+        # A number that is none is equal to nothing, itself included.
+        values = [None if group[column] != group[column] else group[column] for column in columns]
+        folders = "/".join(folder_of(column, value) for column, value in zip(columns, values, strict=True))
+        rows = table.take(group[f"{number}_list"]).drop_columns(columns)
+        place.write(f"{folder}/{folders}/{NAME}", _packed_table(rows, options))
+    return int(table.num_rows)
+
+
+def _numbers(count: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(range(count), pa.int64())
+
+
+def _packed_table(table: pa.Table, options: Mapping[str, Any]) -> bytes:
+    import pyarrow.parquet as pq
+
+    packed = BytesIO()
+    given = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
+    pq.write_table(table, packed, **(given | dict(options)))
+    return packed.getvalue()
+
+
 def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
     packed = BytesIO()
     given = {"index": False, "coerce_timestamps": "us", "allow_truncated_timestamps": True}
@@ -67,13 +114,17 @@ def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
 
 def folder_of(column: str, value: Any) -> str:
     """Return the folder of a partition's rows, as Spark calls it."""
-    import pandas as pd
-
-    if pd.isna(value) or value == "":
+    if value is None or _is_no_value(value) or value == "":
         return f"{column}={NO_VALUE}"
     # Spark writes true, and reads "True" as a text.
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"{column}={''.join(_escaped(character) for character in text)}"
+
+
+def _is_no_value(value: Any) -> bool:
+    # What pyarrow has for no value is None, and needs no pandas.
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and bool(pandas.isna(value))
 
 
 def _escaped(character: str) -> str:
