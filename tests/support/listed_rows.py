@@ -35,6 +35,9 @@ class WholeNumbers(Dialect):
     def text(self, value: str) -> str:
         return f"CAST(X'{value.encode().hex()}' AS TEXT)"
 
+    def uuid(self, value: str, kind: str) -> str:
+        return self.text(value)
+
 
 SQL = WholeNumbers()
 

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType
 
 from scripts.helpers.errors import CursorError, SourceError
-from scripts.helpers.rows.cursors import Cursor, CursorColumn, Tick
+from scripts.helpers.rows.cursors import TEXTS, UUIDS, Cursor, CursorColumn, Tick
 from scripts.helpers.rows.dialect import Dialect, wall_text
 
 FIRST, LAST = "0001-01-01", "9999-12-31"
@@ -108,6 +108,10 @@ class Database(Dialect):
     writers_late = timedelta(0)
     """How long a transaction that has a number may not be on the list of `writers` yet."""
 
+    unfit: Mapping[str, str] = MappingProxyType({})
+    """Types that look as if they had an order, with the reason why none can be resumed from."""
+    sorts_uuids = ""
+    """Condition that the server sorts UUIDs by their bytes, where some versions of it do not."""
     orders_within = True
     """Whether a subquery may have an order, or start with WITH."""
     current_database = ""
@@ -115,7 +119,7 @@ class Database(Dialect):
 
     def cuts_by(self, column: CursorColumn) -> bool:
         """Tell whether a large window may be cut by a column: texts have no middle."""
-        return column.type != "string"
+        return column.type not in TEXTS
 
     def of_table(self, declared: Mapping[str, str]) -> Database:
         """Return the dialect for a table, if how its columns are declared changes what is written."""
@@ -177,6 +181,10 @@ class Database(Dialect):
     def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
         """Return the query for the exact text of the last value (MIN or MAX) in rows: ``FROM`` and what follows it."""
         return f"(SELECT {self.exact(f'{function}({self.cursor(column)})', column.type)} {rows})"
+
+    def uuid_version(self, column: CursorColumn) -> str:
+        """Write the hex digit of a UUID that says its version, as a text."""
+        raise NotImplementedError
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type and the tick of a declared type; None where there is no exact order."""
@@ -273,6 +281,24 @@ class PostgreSQL(Database):
         """Write a text column so that it compares byte by byte."""
         return f'CAST({name} AS text) COLLATE "C"'
 
+    def uuid(self, value: str, kind: str) -> str:
+        """Write a UUID."""
+        return f"CAST('{value}' AS uuid)"
+
+    def uuid_version(self, column: CursorColumn) -> str:
+        """Write the hex digit that says its version."""
+        return f"substr(CAST({self.quote(column.name)} AS text), 15, 1)"
+
+    def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
+        """Return the query for the last value; before PostgreSQL 18 there is no MIN or MAX of a UUID."""
+        if not column.is_uuid:
+            return super().outermost(column, function, rows)
+        name, order = f"found.{self.quote(column.name)}", "DESC" if function == "MAX" else "ASC"
+        return (
+            f"(SELECT {self.exact(name, column.type)} FROM (SELECT {self.quote(column.name)} {rows}) found"
+            f" WHERE {name} IS NOT NULL ORDER BY {name} {order} LIMIT 1)"
+        )
+
     def exact(self, expression: str, kind: str) -> str:
         """Write the exact text of a value; infinity and what is outside the years 1 to 9999 as their ends."""
         # As their ends, not as errors: one row stamped 'infinity' would stop the job, and is left for later as any
@@ -302,7 +328,7 @@ class PostgreSQL(Database):
             return with_tick(found.decimal("decimal(38,18)"))
         if found.base in ("text", "character"):
             return "string", None
-        simple = {"date": "date", "smallint": "int", "integer": "int", "bigint": "bigint"}
+        simple = {"date": "date", "smallint": "int", "integer": "int", "bigint": "bigint", "uuid": "uuid"}
         return with_tick(simple.get(found.text))
 
     def read_as_text(self, declared: str) -> str | None:
@@ -409,6 +435,15 @@ class MySQL(Database):
         """Write the bytes of a text in UTF-8."""
         return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)"
 
+    def uuid(self, value: str, kind: str) -> str:
+        """Write a UUID, or its bytes."""
+        return f"CAST('{value}' AS UUID)" if kind == "uuid" else f"x'{value.replace('-', '')}'"
+
+    def uuid_version(self, column: CursorColumn) -> str:
+        """Write the hex digit that says its version."""
+        name = self.quote(column.name)
+        return f"SUBSTR(CAST({name} AS CHAR), 15, 1)" if column.type == "uuid" else f"SUBSTR(HEX({name}), 13, 1)"
+
     def exact(self, expression: str, kind: str) -> str:
         """Write the exact text of a value; NULL for a zero date."""
         # '0000-00-00' is below every date, so it is the last value only where there is no other one.
@@ -417,7 +452,7 @@ class MySQL(Database):
             return f"CONCAT({text}, '+00:00')" if kind == "timestamp" else text
         if kind == "date":
             return f"NULLIF(DATE_FORMAT({expression}, '%Y-%m-%d'), '0000-00-00')"
-        return f"HEX({expression})" if kind == "string" else f"CAST({expression} AS CHAR)"
+        return f"HEX({expression})" if kind in ("string", "binary(16)") else f"CAST({expression} AS CHAR)"
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
         """Return Spark's type and the tick of a declared type."""
@@ -433,6 +468,8 @@ class MySQL(Database):
             return with_tick("bigint" if "unsigned" in found.text else "int")
         if found.base == "date":
             return with_tick("date")
+        if found.text in UUIDS:
+            return found.text, None
         return ("string", None) if found.base.endswith(TEXT_TYPES) else None
 
     def catalogue(self, parts: Sequence[str]) -> str:
@@ -475,6 +512,9 @@ class MariaDB(MySQL):
     """MariaDB by a ``jdbc:mariadb:`` URL, for which Spark writes names in double quotes."""
 
     name = "MariaDB"
+    sorts_uuids = (
+        "CAST('01900000-0000-7000-8000-000000000000' AS UUID) > CAST('01800000-ffff-7000-8000-000000000000' AS UUID)"
+    )
     driver = "org.mariadb.jdbc.Driver"
     session = "SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"
 
@@ -506,6 +546,9 @@ class SQLServer(Database):
     driver = "com.microsoft.sqlserver.jdbc.SQLServerDriver"
     now = "CONVERT(char(26), SYSUTCDATETIME(), 121) + '+00:00'"
     encoding = "utf-16-le"
+    unfit = MappingProxyType(
+        {"uniqueidentifier": "SQL Server sorts a uniqueidentifier by its last six bytes first, whatever its version"}
+    )
     orders_within = False
     current_database = "DB_NAME()"
 

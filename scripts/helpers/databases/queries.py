@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scripts.helpers.databases.dialects import Database, TableColumn
+from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.window import RowWindow
@@ -77,6 +78,8 @@ class TableQueries:
         if name not in self.catalogue:
             raise missing_column(name, self.catalogue)
         declared = self.catalogue[name].declared
+        if declared in self.dialect.unfit:
+            raise CursorError(name, f"{self.dialect.unfit[declared]}. Use a time column, or an integer that rises.")
         kind, tick = self.dialect.cursor_type(declared) or (None, None)
         if kind is None or (kind == "string" and not strings):
             raise unordered(name, declared, as_text=kind is not None)
@@ -132,6 +135,18 @@ class TableQueries:
             return "0"
         predicate = RowWindow(tuple(lacking), None, None).null_predicate(self.dialect)
         return f"(SELECT COUNT(*) FROM {self.table} t WHERE {predicate})"
+
+    def other_uuids(self, columns: tuple[CursorColumn, ...], past: str | None) -> str:
+        """Write the count of rows whose UUID is of another version than 7; 0 of other columns, -1 where none sorts."""
+        first = columns[0]
+        if not first.is_uuid:
+            return "0"
+        conditions = [f"{self.dialect.uuid_version(first)} <> '7'", *([past] if past else [])]
+        count = f"(SELECT COUNT(*) FROM {self.table} t WHERE {' AND '.join(conditions)})"
+        # Of bytes the order is always theirs.
+        if first.type != "uuid" or not self.dialect.sorts_uuids:
+            return count
+        return f"CASE WHEN {self.dialect.sorts_uuids} THEN {count} ELSE -1 END"
 
     def last(self, columns: tuple[CursorColumn, ...], past: str | None, function: Function) -> list[str]:
         """Write the last cursor there is, column by column; each query is one step into an index.

@@ -30,7 +30,7 @@ from scripts.helpers.databases.dialects import (
 from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
 from scripts.helpers.databases.query_text import QueryText
 from scripts.helpers.display.redaction import redact_logs
-from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
@@ -202,15 +202,22 @@ class JdbcTable:
         row = self._ask(
             now=self.dialect.now,
             nulls=self._queries.nulls(columns),
+            uuids=self._queries.other_uuids(columns, past),
             **{f"last_{position}": expression for position, expression in enumerate(last)},
         )
-        found = self._bound(columns, row[2:])
+        if int(row[2]) < 0:
+            raise CursorError(
+                columns[0].name,
+                "this server does not sort UUIDs by their bytes, as MariaDB does from 10.11.5 on. Use a time column.",
+            )
+        found = self._bound(columns, row[3:])
         return Facts(
             now=isoparse(row[0].replace(" ", "T", 1)).astimezone(self._zone),
             largest=None if descending else found,
             smallest=found if descending else None,
             nulls=int(row[1]),
             zone_is_known=self._zone_is_known,
+            other_uuids=int(row[2]),
         )
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:

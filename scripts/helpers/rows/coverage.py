@@ -22,6 +22,7 @@ from scripts.helpers.rows.cursors import (
     EPOCH,
     EXACT,
     MICROSECOND,
+    TEXTS,
     Bound,
     Cursor,
     CursorColumn,
@@ -336,7 +337,7 @@ def _code(value: Cursor, kind: str) -> int | str:
 
 def _value(code: object, kind: str) -> Cursor:
     value: object = code
-    if kind != "string":
+    if kind not in TEXTS:
         if type(code) is not int:
             raise TypeError("not a whole number")
         if kind in ("timestamp", "timestamp_ntz"):

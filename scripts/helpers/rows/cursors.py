@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from dateutil.parser import isoparse
 
@@ -31,6 +32,9 @@ OUTSIDE = (-(2**63) - 1, 2**63)
 """One below the smallest whole number and one above the largest: the bound just past a row that holds the largest
 one must exist, or that row would never be read."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
+UUIDS = ("uuid", "binary(16)")
+"""Columns whose values are held as UUIDs in their usual form, in small letters: their order is that of the bytes."""
+TEXTS = ("string", *UUIDS)
 MICROSECOND = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -64,7 +68,7 @@ class CursorColumn:
 
     def __post_init__(self) -> None:
         """Take the tick of the type where none is given; CursorError for a type without exact order."""
-        if self.tick is None and self.type != "string":
+        if self.tick is None and self.type not in TEXTS:
             object.__setattr__(self, "tick", self._own_tick())
 
     def _own_tick(self) -> Tick:
@@ -85,10 +89,17 @@ class CursorColumn:
     @property
     def is_number(self) -> bool:
         """Tell whether it holds numbers."""
-        return not self.is_time and self.type != "string"
+        return not self.is_time and self.type not in TEXTS
+
+    @property
+    def is_uuid(self) -> bool:
+        """Tell whether it holds UUIDs."""
+        return self.type in UUIDS
 
     def next_above(self, value: Cursor) -> Cursor:
         """Return the smallest value above this one that the column can hold; for a text, one just above it."""
+        if self.is_uuid and isinstance(value, str):
+            return str(UUID(int=UUID(value).int + 1))
         return value + ABOVE if isinstance(value, str) else self.shifted(value, self.tick, 1)
 
     def next_below(self, value: Cursor) -> Cursor:
@@ -102,6 +113,10 @@ class CursorColumn:
         """
         if isinstance(by, timedelta) and isinstance(value, datetime):
             return value + sign * by
+        if isinstance(by, timedelta) and isinstance(value, str) and self.is_uuid:
+            # The first 48 bits are milliseconds. The others are no time, and the smallest are taken.
+            milliseconds = (UUID(value).int >> 80) + sign * (by // timedelta(milliseconds=1))
+            return str(UUID(int=_in_range(milliseconds, 0, 2**48 - 1) << 80))
         if isinstance(by, timedelta) and isinstance(value, date):
             # Rounded up: a lookback of an hour must read the whole day before, as the row may be of its last hour.
             whole_days = -(-by // DAY)
@@ -165,6 +180,8 @@ class CursorColumn:
             if value.tzinfo is None and self.type == "timestamp":
                 raise CursorError(self.name, f"{what} is a datetime without zone. Give an aware one.")
             value = value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        if self.is_uuid and isinstance(value, UUID):
+            value = str(value)
         # True is an int in Python, and would become the bound 1.
         if isinstance(value, int) and not isinstance(value, bool) and self.type.startswith("decimal"):
             value = Decimal(value)
@@ -189,6 +206,8 @@ class CursorColumn:
     def _read(self, text: str) -> Cursor:
         if self.type == "string":
             return text
+        if self.is_uuid:
+            return str(UUID(text))
         if self.type in WHOLE:
             return int(text)
         if self.type == "date":
@@ -246,6 +265,8 @@ def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
     if kind in WHOLE and type(value) is int and OUTSIDE[0] <= value <= OUTSIDE[1]:
         return value
     if kind == "string" and isinstance(value, str) and _is_unicode(value):
+        return value
+    if kind in UUIDS and isinstance(value, str) and re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value):
         return value
     precision, scale = decimal_type(kind)
     if precision and isinstance(value, Decimal) and _fits(value, precision, scale):

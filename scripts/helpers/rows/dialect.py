@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
-from scripts.helpers.rows.cursors import EPOCH, Cursor, CursorColumn, check_value, decimal_type
+from scripts.helpers.rows.cursors import EPOCH, UUIDS, Cursor, CursorColumn, check_value, decimal_type
 
 
 class Dialect:
@@ -31,6 +31,8 @@ class Dialect:
             return self.timestamp(value) if kind == "timestamp" else self.wall_clock(value)
         if isinstance(value, date):
             return self.date(value)
+        if kind in UUIDS and isinstance(value, str):
+            return self.uuid(value, kind)
         if isinstance(value, str):
             return self.text(value)
         return self.number(value)
@@ -54,6 +56,10 @@ class Dialect:
 
     def text(self, value: str) -> str:
         """Write a text so that nothing in it is read as SQL."""
+        raise NotImplementedError
+
+    def uuid(self, value: str, kind: str) -> str:
+        """Write a UUID, or its bytes, as a column of them is compared."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> str:

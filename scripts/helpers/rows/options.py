@@ -161,7 +161,7 @@ def _fits(first: CursorColumn, lookback: object) -> bool:
     # True is an int in Python, and would read one step back.
     if first.type == "string" or isinstance(lookback, bool):
         return False
-    if first.is_time:
+    if first.is_time or first.is_uuid:
         return isinstance(lookback, timedelta)
     if isinstance(lookback, Decimal):
         return first.type.startswith("decimal") and lookback.is_finite()

@@ -13,12 +13,13 @@ from typing import Any
 
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.batch_size import limited
-from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, Tick, earlier, just_past
+from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source, identity_of
 from scripts.helpers.rows.open_writers import Undecided, decided
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import Facts, RowSource
+from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, check_same_cursor, check_types, precedes, read_bound
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ def plan_window(
     chosen = RowOptions(**options)
     columns = source.columns(names, chosen.strings)
     chosen.check(columns)
+    if len(columns) > 1 and any(column.is_uuid for column in columns):
+        raise CursorError(columns[0].name, "a UUID names one row by itself. Make it the only cursor column.")
     low, start = _ends(columns, state, chosen, context)
     identity = check_same_source(state or {}, identity_of(source), context, job_id)
     asked = None if chosen.high is None else _from_caller(columns, chosen.high, "high")
@@ -96,6 +99,11 @@ def plan_window(
             "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
             context, columns[0].name,
         )  # fmt: skip
+    # Told by their values, as texts may be UUIDs, too.
+    has_uuids = _check_uuids(columns, facts, low)
+    # Just past a text is no UUID.
+    if has_uuids and low is not None and state is not None and is_uuid(low[0]) and moment_of(str(low[0])) > clock:
+        raise SourceBehindError(source.name, context, "clock")
     if columns[0].is_time:
         _check_clock(source, columns[0], clock, low, state is None, asked, context)
     # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller
@@ -108,8 +116,8 @@ def plan_window(
     elif is_vouched_for:
         high = asked
     else:
-        last = _just_past_last_row(columns, facts, clock, chosen, context)
-        if last is not None and not columns[0].is_time:
+        last = _just_past_last_row(columns, facts, clock, chosen, context, has_uuids)
+        if last is not None and not columns[0].is_time and not has_uuids:
             before = Undecided.read((state or {}).get("undecided"), columns)
             last, undecided = decided(source, columns, last, low, before, chosen, clock, context)
         # A watermark never moves back: what the delay leaves for later may end before it.
@@ -136,6 +144,23 @@ def plan_window(
         last=_last_seen(columns, facts, window.high, seen, clock, chosen),
         complete=_complete(window, facts, asked, chosen),
     )
+
+
+def _check_uuids(columns: tuple[CursorColumn, ...], facts: Facts, low: Bound | None) -> bool:
+    """Tell whether the cursors are UUIDs of version 7; CursorError if they are UUIDs of another one."""
+    first = columns[0]
+    last = facts.largest[0] if facts.largest is not None else None
+    if is_uuid(last) and len(columns) == 1:
+        check_uuid(first, str(last))
+    if facts.other_uuids:
+        raise CursorError(
+            first.name,
+            f"{facts.other_uuids:,} rows past the watermark have a UUID of another version than 7, which does not rise "
+            "with time. Use a time column.",
+        )
+    if last is None and low is not None:
+        last = low[0]
+    return len(columns) == 1 and is_uuid(last)
 
 
 def _complete(window: RowWindow, facts: Facts, asked: Bound | None, options: RowOptions) -> Bound | None:
@@ -318,12 +343,15 @@ def _just_past_last_row(
     clock: datetime,
     options: RowOptions,
     context: str,
+    has_uuids: bool,
 ) -> Bound | None:
     """Return what is just past the last value there is, and for times no later than the clock less the delay."""
     first = columns[0]
     last = facts.smallest if options.descending else facts.largest
     if last is None:
         return None
+    if has_uuids:
+        return _just_past_last_uuid(columns, last, clock, options, context)
     if not first.is_time:
         return just_past(columns, last, options.descending)
     stamp: Any = last[0]
@@ -342,6 +370,19 @@ def _just_past_last_row(
     # One step above the last row can be past the cap, where the step of the column is longer than the rest.
     past: Any = just_past(columns, last, False)
     return past if past[0] <= cap else at_cap
+
+
+def _just_past_last_uuid(
+    columns: tuple[CursorColumn, ...], last: Bound, clock: datetime, options: RowOptions, context: str
+) -> Bound:
+    if moment_of(str(last[0])) > clock:
+        logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, columns[0].name)
+    try:
+        cap: Bound = (first_at(earlier(clock, options.delay)),)
+    except OverflowError:
+        cap = (first_at(EPOCH),)
+    past = just_past(columns, last, False)
+    return past if precedes(past, cap) else cap
 
 
 def _up_to(

@@ -37,6 +37,8 @@ class Facts:
     zone_is_known
         Somebody said in which zone the wall clock of columns without zone, and of dates, is. Otherwise it is taken
         for UTC, or for that of the job's clock.
+    other_uuids
+        Rows past the watermark whose UUID is of another version than 7.
     slack
         How far the folder of a row may be from its cursor, where folders are left out by date.
     """
@@ -48,6 +50,7 @@ class Facts:
     ceiling: Cursor | None = None
     zone: tzinfo | None = None
     slack: timedelta | None = None
+    other_uuids: int = 0
     zone_is_known: bool = field(default=True, compare=False)
 
 

@@ -276,7 +276,7 @@ def _lookback_from_store(stored: Any, column: CursorColumn) -> Tick | None:
     """Read a lookback; CursorError for anything but a number of the right kind."""
     if stored is None:
         return None
-    if column.is_time and isinstance(stored, int):
+    if (column.is_time or column.is_uuid) and isinstance(stored, int):
         return stored * MICROSECOND
     if column.is_number and isinstance(stored, int | Decimal):
         return stored

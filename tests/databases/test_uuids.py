@@ -1,0 +1,107 @@
+"""UUIDs as cursors in real databases: compared by bytes, by an index, and refused where they do not rise."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from scripts.helpers.databases.dialects import SQLServer, TableColumn
+from scripts.helpers.databases.queries import TableQueries
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import CursorError
+from scripts.helpers.rows.uuids import first_at
+from tests.support.row_windows import plan, taken
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+KINDS = [("postgres", "uuid"), ("maria", "uuid"), ("maria", "binary(16)"), ("sqlite", "char(36)")]
+
+
+def made(minutes: int, random: int = 0) -> UUID:
+    return UUID(int=UUID(first_at(START + timedelta(minutes=minutes))).int | random)
+
+
+def written(value: UUID, kind: str) -> str:
+    return f"x'{value.hex}'" if kind == "binary(16)" else f"'{value}'"
+
+
+def table_of(server: Any, jdbc: Any, kind: str, values: list[UUID]) -> JdbcTable:
+    name = server.new_table(f"id {kind} PRIMARY KEY, n integer")
+    insert(server, name, kind, values)
+    return JdbcTable(jdbc, server.url, name, properties=server.properties)
+
+
+def insert(server: Any, name: str, kind: str, values: list[UUID], first: int = 1) -> None:
+    rows = [f"({written(value, kind)}, {number})" for number, value in enumerate(values, first)]
+    server.sql(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+
+
+@pytest.mark.parametrize(("database", "kind"), KINDS)
+def test_uuids_are_taken_once_in_the_order_of_their_bytes(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
+) -> None:
+    server = request.getfixturevalue(database)
+    # The last byte falls while the first ones rise.
+    source = table_of(server, jdbc, kind, [made(minute, 0xFF - minute) for minute in range(3)])
+
+    first = plan(source, "id", strings=True)
+    insert(server, source.name.split()[-1], kind, [made(minute, 0xF0 - minute) for minute in range(3, 6)], 4)
+    second = plan(source, "id", first, strings=True)
+
+    assert (taken(source, first, "n"), taken(source, second, "n")) == ([1, 2, 3], [4, 5, 6])
+    assert second.high == (str(UUID(int=made(5, 0xF0 - 5).int + 1)),) or kind == "char(36)"
+    batch = plan(source, "id", strings=True, max_rows=4)
+    assert taken(source, batch, "n") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("database", "kind"), KINDS)
+def test_uuids_are_refused_when_they_are_random(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
+) -> None:
+    server = request.getfixturevalue(database)
+    source = table_of(server, jdbc, kind, [made(0), UUID(int=uuid4().int | (0xF << 124))])
+
+    with pytest.raises(CursorError, match="a UUID of version 4 is random"):
+        plan(source, "id", strings=True)
+
+
+# MariaDB sorts UUIDs of other versions by another order, so that one may be anywhere.
+@pytest.mark.parametrize(("database", "kind"), [KINDS[0], KINDS[2]])
+def test_random_uuids_below_the_last_one_are_counted_when_they_are_past_the_watermark(
+    jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
+) -> None:
+    server = request.getfixturevalue(database)
+    source = table_of(server, jdbc, kind, [made(0), made(9)])
+    first = plan(source, "id", high=str(made(5)), settled=True)
+    random = UUID(int=(made(7).int & ~(0xF << 76)) | (4 << 76))
+    insert(server, source.name.split()[-1], kind, [random], 3)
+
+    with pytest.raises(CursorError, match="1 rows past the watermark have a UUID of another version than 7"):
+        plan(source, "id", first)
+
+
+@pytest.mark.parametrize("database", ["postgres", "maria"])
+def test_uuids_are_found_by_their_index_when_the_window_is_small(
+    jdbc: Any, request: pytest.FixtureRequest, database: str
+) -> None:
+    server = request.getfixturevalue(database)
+    source = table_of(server, jdbc, "uuid", [made(minute) for minute in range(2_000)])
+    name = source.name.split()[-1]
+    server.sql(f"ANALYZE TABLE {name}" if database == "maria" else f"ANALYZE {name}")
+    first = plan(source, "id", high=str(made(1_990)), settled=True)
+    second = plan(source, "id", first)
+
+    query = f"SELECT * FROM {name} WHERE {second.predicate(source.dialect)}".replace('"', "").replace("`", "")
+    explained = str(server.sql(f"EXPLAIN {query}"))
+
+    assert len(taken(source, second, "n")) == 10
+    assert ("range" in explained and "PRIMARY" in explained) if database == "maria" else "Index" in explained
+
+
+def test_uniqueidentifier_is_refused_with_the_order_that_it_has() -> None:
+    queries = TableQueries(SQLServer(), "[t]", {"id": TableColumn("uniqueidentifier", True, False)})
+
+    with pytest.raises(CursorError, match="by its last six bytes first"):
+        queries.column("id", strings=False)
