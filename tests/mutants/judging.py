@@ -100,7 +100,7 @@ def in_fork(work: Callable[[Report], object], tests: Sequence[Recorded]) -> Fail
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.setsid()
+        os.setpgid(0, 0)
         try:
             work(lambda said: void(os.write(write, said)))
         except BaseException:
@@ -122,8 +122,8 @@ def in_fork(work: Callable[[Report], object], tests: Sequence[Recorded]) -> Fail
     return None if said == PASSED else Failure(number, is_stopped)
 
 
-def run(items: Sequence[pytest.Item], after: pytest.Item, tests: Sequence[Recorded], report: Report) -> None:
-    """Run tests until one fails. What they share with `after` is left as it is."""
+def run(items: Sequence[pytest.Item], tests: Sequence[Recorded], report: Report) -> None:
+    """Run tests until one fails."""
     failed: list[pytest.TestReport] = []
 
     class Noted:
@@ -131,18 +131,22 @@ def run(items: Sequence[pytest.Item], after: pytest.Item, tests: Sequence[Record
             if report.failed:
                 failed.append(report)
 
-    config = items[0].config
-    config.pluginmanager.register(Noted())
-    for number, (item, following) in enumerate(zip(items, [*items[1:], after], strict=True)):
+    items[0].config.pluginmanager.register(Noted())
+    for number, (item, following) in enumerate(zip(items, [*items[1:], items[0].session], strict=True)):
         report(f"{number:8}".encode())
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime + patience(tests[number]) / 3)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        run_one(item, following)
         if failed:
             report(FAILED)
             return
     report(PASSED)
+
+
+def run_one(item: pytest.Item, following: pytest.Item | pytest.Session) -> None:
+    """Run a test, and end what it does not share with what follows; before the session that is all but the session."""
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 
 def void(_: Any) -> None:
@@ -199,7 +203,7 @@ class Judge:
             began = time.monotonic()
             same = attempt(None, tests[: failure.number + 1])
             if same is None:
-                self.proven.add(test.name)
+                self.proven.update(test.name for test in tests[: failure.number + 1])
                 # On a busy machine a test may need long without a mutant, too.
                 if not failure.is_stopped or time.monotonic() - began < patience(test) / 4:
                     return test.name
@@ -230,10 +234,6 @@ class Warm:
             self.judge.judge(mutant, self.items.__contains__, self.attempt)
         return True
 
-    def elsewhere(self, item: pytest.Item) -> pytest.Item:
-        """Return a test of another file: before it, whatever is not of the whole session comes to an end."""
-        return next((other for other in self.items.values() if other.path != item.path), item)
-
     def start_shared(self, items: Sequence[pytest.Item]) -> None:
         """Start what the files of tests name, each in the course of a test that may use it."""
         for name in SHARED:
@@ -242,7 +242,7 @@ class Warm:
                 is_seen = item.session._fixturemanager.getfixturedefs(name, item)
                 if is_seen and any(name in path.read_text() for path in helpers) and hasattr(item, "_request"):
                     self.wanted = name
-                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=self.elsewhere(item))
+                    run_one(item, item.session)
                     break
         self.wanted = ""
 
@@ -258,11 +258,11 @@ class Warm:
 
         def work(report: Report) -> None:
             for function in self.functions[mutant.path] if mutant is not None else []:
-                function.__code__ = changed.get(function.__code__, function.__code__)
+                function.__code__ = changed.get(place_of(function.__code__), function.__code__)
             for cache in self.caches:
                 cache.cache_clear()
             count_from(number)
-            run(items, self.elsewhere(items[-1]), tests, report)
+            run(items, tests, report)
 
         failure = in_fork(work, tests)
         if failure is not None and failure.is_stopped and is_on_spark(items[failure.number]):
@@ -288,13 +288,23 @@ def functions_below(folder: Path) -> tuple[dict[str, list[FunctionType]], list[A
     return functions, caches
 
 
-def changed_codes(mutant: Mutant, original: bytes) -> dict[CodeType, CodeType] | None:
-    """Return the codes of functions that take the place of others; none if functions need other cells, or are fewer."""
+def place_of(code: CodeType) -> tuple[str, int, bytes]:
+    """Return what tells code from all other code of its file. Code that has run does not equal what it was before."""
+    return code.co_name, code.co_firstlineno, code.co_linetable
+
+
+def changed_codes(mutant: Mutant, original: bytes) -> dict[tuple[str, int, bytes], CodeType] | None:
+    """Return the codes that take the place of others; none if functions need other cells, or are fewer."""
     both = (original, mutant.applied(original))
     before, after = (codes_in(compile(source, mutant.path, "exec", dont_inherit=True)) for source in both)
     if [code.co_freevars for code in before] != [code.co_freevars for code in after]:
         return None
-    return {old: new for old, new in zip(before, after, strict=True) if old != new}
+    return {place_of(old): new for old, new in zip(before, after, strict=True) if old != new}
+
+
+def has_place(mutant: Mutant) -> bool:
+    """Tell whether the functions that are there can take the changed code. Only a name less means other cells."""
+    return mutant.after not in ("pass", "return None") or bool(changed_codes(mutant, (ROOT / mutant.path).read_bytes()))
 
 
 def codes_in(code: CodeType) -> list[CodeType]:
@@ -319,7 +329,7 @@ class Fresh:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        run([items[test.name] for test in self.tests], session.items[-1], self.tests, self.report)
+        run([items[test.name] for test in self.tests], self.tests, self.report)
         return True
 
 
@@ -346,16 +356,17 @@ def main(order: Order) -> None:
         with suppress(ImportError):
             importlib.import_module(name)
     judge = Judge(order, Records(Path(order.records), order.test_files))
-    imported = [
-        mutant
-        for mutant in order.mutants
-        if judge.records.is_imported(mutant) or changed_codes(mutant, (ROOT / mutant.path).read_bytes()) is None
-    ]
-    for mutant in imported:
-        judge.judge(mutant, lambda name: True, fresh_attempt)
-    others = [mutant for mutant in order.mutants if mutant not in imported]
+    imported = {mutant.name for mutant in order.mutants if judge.records.is_imported(mutant) or not has_place(mutant)}
+    others = [mutant for mutant in order.mutants if mutant.name not in imported]
     tests = {test.name: test for mutant in others for test in judge.records.tests_of(mutant)}
-    start(list(tests.values()), Warm(judge, others))
+    # In a fork, so that this process has imported nothing when it is the turn of code that runs then.
+    pid = os.fork()
+    if pid == 0:
+        os._exit(start(list(tests.values()), Warm(judge, others)))
+    if os.waitpid(pid, 0)[1] == 0:
+        for mutant in order.mutants:
+            if mutant.name in imported:
+                judge.judge(mutant, lambda name: True, fresh_attempt)
 
 
 if __name__ == "__main__":

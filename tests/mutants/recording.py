@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +28,8 @@ from tests.mutants.changes import Mutant
 
 ROOT = Path(__file__).parents[2]
 RECORDS = "MUTANTS_RECORDS"
+AROUND = 25
+"""So many lines before and after a mutant tell tests apart."""
 IMPORT = "import"
 """What stands for a test where lines are noted that run before the first one."""
 
@@ -137,6 +139,14 @@ class Recorded:
         first, last = mutant.lines
         return (lines >> first) & ((1 << (last - first + 1)) - 1) != 0
 
+    def around(self, mutant: Mutant) -> int | None:
+        """Return which of the lines around a mutant the test runs."""
+        lines = self.lines[mutant.path]
+        if lines is None or mutant.lines is None:
+            return lines
+        first, last = mutant.lines
+        return (lines >> max(first - AROUND, 0)) & ((1 << (last - first + 2 * AROUND)) - 1)
+
 
 class Records:
     """What is recorded of test files."""
@@ -162,10 +172,20 @@ class Records:
                 self._tests.append(recorded)
 
     def tests_of(self, mutant: Mutant) -> list[Recorded]:
-        """Return the tests that run a mutant, the cheapest first, and where each of a module counts those beside it."""
-        beside = f"/test_{Path(mutant.path).stem}.py::"
-        found = [test for test in self._tests if test.runs(mutant)]
-        return sorted(found, key=lambda test: (mutant.lines is None and beside not in test.name, test.seconds))
+        """Return the tests that run a mutant, those first that are likely to notice it.
+
+        Tests that run the same lines around it notice much the same: the cheapest of each such group come first, then
+        the second of each. Where each test of a module counts, those of its own file come before all others.
+        """
+        own = f"/test_{Path(mutant.path).stem}.py::"
+        found = []
+        before = Counter[int | None]()
+        for test in sorted(self._tests, key=lambda test: test.seconds):
+            if test.runs(mutant):
+                around = test.around(mutant)
+                found.append((mutant.lines is None and own not in test.name, before[around], test))
+                before[around] += 1
+        return [test for *_, test in sorted(found, key=lambda each: (*each[:2], each[2].seconds))]
 
     def is_imported(self, mutant: Mutant) -> bool:
         """Tell whether code runs when modules are imported, so that a change comes too late for a process that has."""

@@ -37,8 +37,14 @@ def unused(number: int) -> bool:
 TESTS = """\
 import itertools
 import os
+import pytest
 from scripts import small
 numbers = itertools.count(1)
+
+@pytest.fixture(scope="session")
+def endpoint():
+    # Code that has run often is not equal to what it was.
+    return [small.twice(number) for number in range(100)]
 
 def test_large():
     assert small.is_large(4) and not small.is_large(3)
