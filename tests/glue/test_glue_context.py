@@ -677,3 +677,19 @@ def test_bad_target_is_refused_when_writing(
         glue_context.write_dynamic_frame.from_options(frame, "s3", options, "json")
 
     assert text in str(caught.value)
+
+
+def test_context_and_job_take_a_session_when_a_script_has_no_spark_context(
+    spark: Any, put: Put, landing: str, watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    put("a")
+
+    job = Job(spark, watermarks)
+    job.init("parking", ENABLE)
+    landed = read(GlueContext(spark), landing)
+    job.commit()
+
+    assert ids(landed) == ["a"]
+    assert GlueContext().spark_session is not None
+    assert watermarks.latest("parking").version == 1

@@ -148,3 +148,35 @@ def test_import_makes_no_client_and_no_connection_when_watermarks_is_imported(tm
     found = run(IMPORT_AND_WATCH, tmp_path, REPOSITORY)
 
     assert (found["clients"], found["sockets"], found["session"]) == ([], [], False)
+
+
+OWN_CODE = """
+import json
+from scripts.helpers.watermarks import Watermarks
+from scripts.helpers.own import OWN
+from scripts.own_job import JOB
+print(json.dumps([OWN, JOB, Watermarks.__module__]))
+"""
+
+
+@pytest.mark.parametrize("order", ["theirs first", "ours first"])
+@pytest.mark.parametrize("init", ["none", "extends"])
+def test_own_package_of_the_same_name_is_found_beside_the_wheel(
+    order: str, init: str, wheel: Path, tmp_path: Path
+) -> None:
+    helpers = tmp_path / "repository" / "scripts" / "helpers"
+    helpers.mkdir(parents=True)
+    (helpers / "own.py").write_text("OWN = 'own'\n")
+    (helpers.parent / "own_job.py").write_text("JOB = 'job'\n")
+    if init == "extends":
+        for folder in (helpers, helpers.parent):
+            line = "from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n"
+            (folder / "__init__.py").write_text(line)
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    paths = [str(tmp_path / "repository"), str(installed)]
+    if order == "ours first":
+        paths.reverse()
+
+    assert run(OWN_CODE, tmp_path, Path(os.pathsep.join(paths))) == ["own", "job", "scripts.helpers.watermarks"]

@@ -39,7 +39,7 @@ class GlueContext:
     Parameters
     ----------
     sparkContext
-        The running one.
+        The running SparkContext, a SparkSession, or None for the session that runs.
 
     Attributes
     ----------
@@ -55,8 +55,9 @@ class GlueContext:
     2
     """
 
-    def __init__(self, sparkContext: SparkContext, **options: Any) -> None:
-        self.spark_session = _session(sparkContext)
+    def __init__(self, sparkContext: SparkContext | SparkSession | None = None, **options: Any) -> None:
+        _passed_over("GlueContext", options)
+        self.spark_session = session_of(sparkContext)
         self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic, finds_choices=True)
         self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df, finds_choices=False)
         self.write_dynamic_frame = Writer()
@@ -328,12 +329,13 @@ class Writer:
         raise NotOffGlueError(f"write_dynamic_frame.{name}", "Use from_options or toDF().write.")
 
 
-def _session(spark_context: SparkContext) -> SparkSession:
-    if on_glue():
-        return glue_session(spark_context)
+def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
+    """Return the session of what a script has at hand: a context, a session or nothing."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.getOrCreate()
+    if isinstance(spark, SparkSession):
+        return spark
+    return glue_session(spark) if on_glue() else SparkSession.builder.getOrCreate()
 
 
 def _of_partitions(

@@ -18,6 +18,8 @@ from scripts.helpers.metrics.report import Reporter
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from scripts.helpers.glue.context import GlueContext
 
 logger = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ class Job:
     Parameters
     ----------
     glue_context
-        The context of the script.
+        The context of the script, or its SparkSession.
     watermarks
         The table; by default ``glue-watermarks`` in the default region. Glue's class has no argument but the first.
     reporters
@@ -66,7 +68,7 @@ class Job:
 
     def __init__(
         self,
-        glue_context: GlueContext,
+        glue_context: GlueContext | SparkSession,
         watermarks: Watermarks | None = None,
         *,
         reporters: Sequence[Reporter] | None = None,
@@ -101,7 +103,8 @@ class Job:
         Job._table = self._watermarks or Watermarks()
         try:
             reporters = _asked_for() if self._reporters is None else self._reporters
-            spark = self._glue_context.spark_session
+            # A context has the session, and a session is one.
+            spark = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
