@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import marshal
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -86,14 +86,14 @@ class TableOfJobs(FakeDynamoDB):
     def __init__(self, jobs: Mapping[str, Mapping[str, Item]]) -> None:
         super().__init__()
         self._jobs = {
-            job: {(job, key): pickle.dumps(item | items.key(job, key)) for key, item in found.items()}
+            job: {(job, key): marshal.dumps(item | items.key(job, key)) for key, item in found.items()}
             for job, found in jobs.items()
         }
 
     def scan(self, **given: Any) -> dict[str, Any]:
         segment, total = given.get("Segment", 0), given.get("TotalSegments", 1)
         jobs = sorted(self._jobs)[segment::total]
-        found = [pickle.loads(item) for job in jobs for _, item in sorted(self._jobs[job].items())]
+        found = [marshal.loads(item) for job in jobs for _, item in sorted(self._jobs[job].items())]
         return {"Items": found, "Count": len(found), "ScannedCount": len(found)}
 
     def _seen(self, given: dict[str, Any]) -> dict[tuple[str, str], bytes]:
