@@ -143,7 +143,9 @@ def test_search_fails_when_the_code_is_mutated(mutant: Patch, monkeypatch: pytes
         run_state_machine_as_test(Protocol, settings=SEARCH)
 
 
+@pytest.mark.long
 def test_search_passes_when_the_code_is_as_it_is() -> None:
+    """That a search finds nothing where nothing is, test_state_machine shows each time."""
     run_state_machine_as_test(Protocol, settings=SEARCH)
 
 

@@ -6,13 +6,19 @@ import os
 import subprocess
 import sys
 
+from tests.support.patience import LONG
 from tests.support.places import REPOSITORY, TEST_ENDPOINT, TEST_TABLE
 
 SUITE = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 WHOLE = ("tests/watermarks", "tests/decisions", "-k", "not spill and not doctor and not crash and not faults")
 """What the table has a part in; the rest would be the same on any."""
-ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("playbook", "runs", "fence", "retention"))
-"""Every kind of request; all of the suite runs on MiniStack's table, whose keys are the same."""
+EVERY_REQUEST = (
+    *(f"tests/watermarks/test_{part}.py" for part in ("playbook", "runs", "fence", "retention", "history")),
+    "tests/decisions/test_administration.py",
+)
+"""Each kind of request, and writes that lose against another's. `make test-long` runs the whole."""
+ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("fence", "retention"))
+"""That it works on a table: whose keys and settings are those of `create_table`, which another test compares."""
 
 
 def run_watermarks_suite(endpoint: str, table_name: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -24,6 +30,6 @@ def run_watermarks_suite(endpoint: str, table_name: str, *options: str) -> subpr
         env=kept | {TEST_TABLE: table_name, TEST_ENDPOINT: endpoint},
         capture_output=True,
         text=True,
-        timeout=540,
+        timeout=LONG,
         check=False,
     )
