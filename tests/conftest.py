@@ -30,6 +30,7 @@ from tests.support import maven_jars, table_formats
 from tests.support.clock import Clock
 from tests.support.components import find_jdbc_jars, missing_component
 from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_this_process
+from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
 from tests.support.servers import is_long
 
@@ -295,7 +296,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from scripts.helpers.databases.snapshot import NEXT, PostgresSnapshot
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceBehindError, SourceError
 from scripts.helpers.rows.window import RowWindow
+from tests.support.patience import PATIENCE
 from tests.support.row_windows import plan, taken
 
 Maker = Callable[..., JdbcTable]
@@ -260,7 +261,7 @@ def test_nothing_is_lost_when_writers_commit_in_any_order_while_runs_go_on(
                 assert any(thread.is_alive() for thread in writers)
             stop.set()
             for thread in writers:
-                thread.join(30)
+                thread.join(PATIENCE)
         window = plan(source, "changed", window)
         found += taken(source, window)
 

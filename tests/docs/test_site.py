@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -19,7 +20,7 @@ def test_site_builds_without_a_warning_when_it_is_made(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=PATIENCE,
         check=False,
     )
 

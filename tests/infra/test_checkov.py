@@ -14,6 +14,7 @@ import pytest
 
 from tests.infra.terraform import copy_of_module
 from tests.support.components import missing_component
+from tests.support.patience import PATIENCE
 
 RECOVERY = "  point_in_time_recovery {\n    enabled = true\n  }\n"
 """What a copy of the module lacks, so that it is seen that findings show up."""
@@ -44,7 +45,7 @@ def report(checkov: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST_"))},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.stdout.startswith("{"), done.stderr

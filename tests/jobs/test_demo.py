@@ -22,7 +22,7 @@ def test_demo_loses_and_doubles_nothing_when_run_as_a_whole() -> None:
         env=dict(os.environ),
         capture_output=True,
         text=True,
-        timeout=850,
+        timeout=LONG,
         check=False,
     )
 

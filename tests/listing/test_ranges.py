@@ -13,6 +13,7 @@ from scripts.helpers.listing.cuts import CutFinder, find_cuts
 from scripts.helpers.listing.objects import Interval
 from scripts.helpers.listing.ranges import WAITING_PAGES, Page, RangeListing
 from tests.support.listed_pages import ListedPages
+from tests.support.patience import PATIENCE
 
 FLAT = [f"part-{number:06d}.csv" for number in range(3_000)]
 HEX = [f"{(number * 2_654_435_761) % 2**32:08x}.csv" for number in range(3_000)]
@@ -112,7 +113,7 @@ class HeldBack(ListedPages):
 
     def page(self, after: str | None, token: str | None) -> Page:
         if token == str(self.size):
-            assert self._looked.wait(20), "nobody looked for cuts"
+            assert self._looked.wait(PATIENCE), "nobody looked for cuts"
         return super().page(after, token)
 
     def folders(self, folder: str, after: str) -> list[str] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.support.patience import PATIENCE
+
 TOOK = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 """What a page took until it was loaded, in milliseconds, as a script."""
 
@@ -37,7 +39,7 @@ class Page:
         """Wait until a script returns something true."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, 20, poll_frequency=0.02).until(lambda _: self.run(script))
+        return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.02).until(lambda _: self.run(script))
 
     def open_job(self, name: str) -> Page:
         """Click on a job and wait for its details."""

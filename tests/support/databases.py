@@ -141,7 +141,7 @@ class PostgresServer(Server):
         """End the server, with the connections there are; its data stays."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
 
     def resume(self) -> None:
         self.start(self.command, self._is_up)
