@@ -260,6 +260,22 @@ class IncrementalJob:
         """The id to key a sink by. Freezes the plan: a batch has an id once its content is fixed."""
         return self._begun.batch.batch_id
 
+    @property
+    def planned_at(self) -> datetime:
+        """When the plan of this batch was frozen: the time for columns such as ``import_date``, in UTC.
+
+        Freezes the plan. Every attempt at the batch has the same time, so a replay writes the same columns, also a day
+        later; the time of now would put its rows into another partition. For another zone:
+        ``job.planned_at.astimezone(ZoneInfo("Europe/London"))``. A run that is paused or disabled has no plan that a
+        retry would inherit, and so a time of its own.
+
+        Raises
+        ------
+        PlanConflictError
+            No source is planned; or the open plan is of a version of this package that kept no time.
+        """
+        return self._begun.batch.planned_at
+
     def freeze(self) -> None:
         """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
         self._begun.batch.freeze()

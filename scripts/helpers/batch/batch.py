@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
@@ -71,6 +72,7 @@ class Batch:
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[Reader] = []
         self._outcome: str | None = None
+        self._planned_at: datetime | None = None
 
     # --- planning -------------------------------------------------------------------------------
 
@@ -177,14 +179,29 @@ class Batch:
         self.freeze()
         return self.run.batch_id
 
+    @property
+    def planned_at(self) -> datetime:
+        """When the plan was frozen, in UTC. Freezes it; see `IncrementalJob.planned_at`."""
+        if self._planned_at is None:
+            self.freeze()
+        if self._planned_at is None:
+            raise PlanConflictError(
+                self.run.job_id,
+                "the open plan was frozen by a version of this package that kept no time with it, and a time of now "
+                "would differ from what an earlier attempt wrote. Discard the plan.",
+            )
+        return self._planned_at
+
     def freeze(self) -> None:
         """Store the plan of all sources planned so far. Later sources are refused; again is no change."""
-        if self.run.plan is not None:
-            return
-        if not self.contexts and not self.may_be_empty:
-            raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
-        # What other contexts remember goes on, also that of sources which this run did not ask for.
-        self.run.freeze(self.contexts, {**self.run.watermarks, **self._states})
+        if self.run.plan is None:
+            if not self.contexts and not self.may_be_empty:
+                raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
+            # What other contexts remember goes on, also that of sources which this run did not ask for.
+            self.run.freeze(self.contexts, {**self.run.watermarks, **self._states})
+        # Kept here, as the head has no plan any more once it is committed.
+        if self.run.plan is not None and self.run.plan.at is not None:
+            self._planned_at = self.run.plan.at.astimezone(timezone.utc)
 
     def check_open(self, verb: str) -> None:
         """Raise RunClosedError if the run was committed or aborted."""

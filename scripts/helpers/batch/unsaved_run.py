@@ -107,7 +107,7 @@ class UnsavedRun:
         if self._closed:
             raise RunClosedError(self.job_id, self.run_id, self._closed, "freeze")
         if self.plan is None:
-            self.plan = Plan("unsaved", dict(contexts), {})
+            self.plan = Plan("unsaved", dict(contexts), {}, self._watermarks.clock())
         return self.plan
 
     def check(self) -> None:

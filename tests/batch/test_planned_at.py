@@ -1,0 +1,106 @@
+"""The time of the plan, which every attempt at a batch has, for columns such as import_date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.batch.modes import ModeName
+from scripts.helpers.errors import PlanConflictError, RunClosedError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.head import Plan
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.watermarks import Watermarks
+from tests.support.clock import Clock
+from tests.support.steps import KilledError
+
+ROWS = pd.DataFrame({"id": [1, 2]})
+
+
+def plan_and_die(watermarks: Watermarks) -> datetime:
+    """Plan a batch, ask for its time, and leave it open."""
+    times: list[datetime] = []
+    with pytest.raises(KilledError), IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        times.append(job.planned_at)
+        raise KilledError
+    return times[0]
+
+
+def test_time_is_that_of_the_first_attempt_when_the_plan_is_replayed_a_day_later(
+    watermarks: Watermarks, clock: Clock
+) -> None:
+    clock.now = datetime(2026, 3, 16, 23, 59, 59, 123456, timezone(timedelta(hours=1)))
+    first = plan_and_die(watermarks)
+    clock.move(days=1)
+
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        replayed = job.planned_at
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        after = job.planned_at
+
+    assert first == replayed == datetime(2026, 3, 16, 22, 59, 59, 123456, timezone.utc)
+    assert first.tzinfo == replayed.tzinfo == timezone.utc
+    assert after == first + timedelta(days=1)
+
+
+@pytest.mark.parametrize("mode", ["pause", "disable"])
+def test_time_is_that_of_the_run_when_nothing_is_saved(watermarks: Watermarks, clock: Clock, mode: ModeName) -> None:
+    with IncrementalJob(watermarks, "repairs", mode=mode) as job:
+        job.rows_since(ROWS, "id")
+        first = job.planned_at
+        clock.move(hours=1)
+
+        assert (first, job.planned_at) == (clock.now - timedelta(hours=1),) * 2
+
+
+def test_time_can_be_asked_for_when_the_batch_is_committed(watermarks: Watermarks, clock: Clock) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        planned = clock.now
+        job.freeze()
+        clock.move(hours=1)
+        job.commit()
+
+        assert job.planned_at == planned
+
+
+def test_no_source_is_planned_any_more_when_the_time_was_asked_for(watermarks: Watermarks) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        with pytest.raises(PlanConflictError, match="no source is planned"):
+            _ = job.planned_at
+        job.rows_since(ROWS, "id")
+        _ = job.planned_at
+
+        with pytest.raises(PlanConflictError, match="after the plan is frozen"):
+            job.rows_since(ROWS, "id", transformation_ctx="more")
+
+
+def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> None:
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        job.abort()
+
+        with pytest.raises(RunClosedError):
+            _ = job.planned_at
+
+
+def test_time_is_refused_when_the_open_plan_was_stored_without_one(
+    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spill: Callable[..., tuple[Plan, Any]] = Run._spill
+    with monkeypatch.context() as earlier_release:
+        earlier_release.setattr(Run, "_spill", lambda *given: (replace(spill(*given)[0], at=None), {}))
+        with pytest.raises(PlanConflictError, match="Discard the plan"):
+            plan_and_die(watermarks)
+
+    with pytest.raises(PlanConflictError, match="kept no time"), IncrementalJob(watermarks, "repairs") as job:
+        job.rows_since(ROWS, "id")
+        _ = job.planned_at
