@@ -79,6 +79,7 @@ def plan_window(
     chosen.check(columns)
     if len(columns) > 1 and any(column.is_uuid for column in columns):
         raise CursorError(columns[0].name, "a UUID names one row by itself. Make it the only cursor column.")
+    _check_partition(source, columns[0], chosen, context)
     low, start = _ends(columns, state, chosen, context)
     identity = check_same_source(state or {}, identity_of(source), context, job_id)
     asked = None if chosen.high is None else _from_caller(columns, chosen.high, "high")
@@ -161,6 +162,28 @@ def _check_uuids(columns: tuple[CursorColumn, ...], facts: Facts, low: Bound | N
     if last is None and low is not None:
         last = low[0]
     return len(columns) == 1 and is_uuid(last)
+
+
+def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
+    """Refuse a cursor that is the same for all files of a partition, where later files of it would be lost."""
+    is_partition = getattr(source, "is_partition", None)
+    if options.lookback or options.settled or is_partition is None or not is_partition(column):
+        return
+    if column.is_time:
+        # The delay is kept from the end of a day, so a partition grows until then. Later files are late as rows are.
+        logger.warning(
+            "event=partition_cursor context=%s column=%s: it is a partition column of files. A partition is taken once "
+            "delay=%s is over after it, and files that land in it later are lost. job.new_partitions goes by files",
+            context, column.name, options.delay,
+        )  # fmt: skip
+        return
+    raise CursorError(
+        column.name,
+        "it is a partition column of files, and what lands in a partition after its first file was read would never "
+        f"be taken. Use job.new_partitions(path, {column.name!r}), which goes by files. Or read again what may still "
+        "grow, with lookback= and sink='merge'; or say settled=True, if nothing is ever added to a partition that was "
+        "read.",
+    )
 
 
 def _complete(window: RowWindow, facts: Facts, asked: Bound | None, options: RowOptions) -> Bound | None:

@@ -77,6 +77,8 @@ class RowSource(Protocol):
     A source that finds its last rows in one step has ``newest(window, most)``: the last rows of a window as `SeenRow`,
     the last one first, at most so many; None if it would have to look at all of its rows. See `rows.edge`.
 
+    A source of files has ``is_partition(column)``: whether a cursor has one value for all files of a partition.
+
     A source whose rows are committed has ``writers(longest)``: the transactions, by name, that were open and may commit
     a lower number than the last one, and are still open after a wait of at most `longest`; None if it cannot tell.
     """

@@ -12,6 +12,7 @@ from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.folder_columns import is_of_folders
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 
@@ -79,6 +80,10 @@ class DataFrameRows:
         if kind == "string" and not strings:
             raise unordered(name, kind, as_text=True)
         return CursorColumn(name, kind)
+
+    def is_partition(self, column: CursorColumn) -> bool:
+        """Tell whether the cursor is made of partition columns of files alone; False where Spark does not show it."""
+        return is_of_folders(self.df, column.name)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it, as exact text, in one aggregate."""

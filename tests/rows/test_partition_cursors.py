@@ -1,0 +1,101 @@
+"""Partition columns of files as cursors: refused, since what lands later in a partition would be lost in silence."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import CursorError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.folder_columns import is_of_folders
+from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.watermarks import Watermarks
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a folder with one row in each of three partitions."""
+    place = str(tmp_path_factory.mktemp("lake") / "raw")
+    rows = [(1, 20261122), (2, 20261123), (3, 20261124)]
+    spark.createDataFrame(rows, "id int, import_date int").coalesce(1).write.partitionBy("import_date").parquet(place)
+    return place
+
+
+def take(watermarks: Watermarks, source: Any, column: Any = "import_date", **options: Any) -> list[int]:
+    with IncrementalJob(watermarks, "copy", clock=lambda: NOW) as job:
+        return sorted(row.id for row in job.rows_since(source, column, **options).collect())
+
+
+def test_cursor_is_refused_when_more_would_land_in_its_partition(
+    watermarks: Watermarks, spark: Any, lake: str, tmp_path: Path
+) -> None:
+    texts = spark.read.schema("id int, import_date string").parquet(lake)
+
+    for source, options in ((spark.read.parquet(lake), {}), (texts, {"strings": True})):
+        with pytest.raises(CursorError, match=r"job\.new_partitions\(path, 'import_date'\)"):
+            take(watermarks, source, **options)
+    with pytest.raises(CursorError, match="lookback="):
+        take(watermarks, spark.read.parquet(lake), ["import_date", "id"])
+    assert take(watermarks, spark.read.parquet(lake), "id") == [1, 2, 3]
+
+
+def test_cursor_is_taken_when_the_user_said_how_late_files_are_met(
+    watermarks: Watermarks, spark: Any, lake: str
+) -> None:
+    numbers = spark.read.parquet(lake)
+
+    merged = take(watermarks, numbers, transformation_ctx="a", lookback=1, sink="merge")
+    settled = take(watermarks, numbers, transformation_ctx="b", settled=True)
+
+    assert (merged, settled) == ([1, 2, 3], [1, 2, 3])
+
+
+def test_partition_of_a_date_is_warned_of_and_taken_when_its_day_is_over(
+    watermarks: Watermarks, spark: Any, lake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    days = spark.read.parquet(lake).selectExpr("id", "to_date(cast(import_date AS string), 'yyyyMMdd') AS import_date")
+
+    assert take(watermarks, days) == [1, 2]
+    assert "event=partition_cursor context=rows column=import_date" in caplog.text
+    caplog.clear()
+    assert take(watermarks, days, lookback=timedelta(days=1), sink="merge") == [2]
+    assert "event=partition_cursor" not in caplog.text
+
+
+def test_everything_is_read_when_no_watermark_follows(watermarks: Watermarks, spark: Any, lake: str) -> None:
+    assert take(watermarks, spark.read.parquet(lake), transformation_ctx=None) == [1, 2, 3]
+
+
+def test_column_is_of_folders_when_it_is_made_of_partition_columns_alone(spark: Any, lake: str) -> None:
+    df = spark.read.parquet(lake)
+    df.createOrReplaceTempView("partitioned_rows")
+    other = spark.range(3).selectExpr("cast(id + 1 AS int) AS id", "id AS x")
+    cases = {
+        "renamed": df.withColumnRenamed("import_date", "c"),
+        "computed twice": df.selectExpr("id", "import_date + 1 AS b").selectExpr("id", "cast(b AS string) AS c"),
+        "of a view": spark.sql("SELECT id, import_date AS c FROM partitioned_rows WHERE id > 1"),
+        "joined": df.join(other, "id").selectExpr("id", "x", "import_date AS c"),
+        "grouped": df.groupBy("import_date").count().withColumnRenamed("import_date", "c"),
+        "no: with a column of the files": df.selectExpr("import_date + id AS c"),
+        "no: of the files": df.selectExpr("id AS c"),
+        "no: of the other side": df.join(other, "id").selectExpr("x AS c"),
+        "no: a constant": df.selectExpr("1 AS c"),
+        "no: not of files": spark.range(1).selectExpr("id AS c"),
+    }
+
+    found = {name: is_of_folders(frame, "C") for name, frame in cases.items()}
+
+    assert found == {name: not name.startswith("no: ") for name in cases}
+
+
+def test_nothing_is_told_when_the_frame_has_no_plan_here() -> None:
+    class Remote:
+        columns = ("import_date",)
+
+    assert not is_of_folders(Remote(), "import_date")  # type: ignore[arg-type]
+    assert DataFrameRows(Remote()).df is not None
