@@ -139,6 +139,10 @@ def _ahead(
         elif _kind(state) == "rows":
             with progress(around, f"asking the source of {printable(name)}"):
                 parts[name] = _rows(around, name, state, source)
+        elif _kind(state) == "partition":
+            columns = ", ".join(map(str, as_list(state.get("columns"))))
+            text = f"the largest partition by {columns} that {state.get('source')} has then"
+            parts[name] = {"kind": "partition", "source": state.get("source"), "text": text}
         else:
             parts[name] = {"kind": "value", "text": "a value of the job's own; what it means is in its code"}
     return parts

@@ -21,6 +21,7 @@ from scripts.helpers.metrics.freshness import silence
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.values import Spilled
+from scripts.helpers.rows.cursors import as_list
 
 NONE = "-"
 GAP = 2
@@ -98,6 +99,12 @@ def state_text(state: Any) -> str:
     if isinstance(state, Mapping) and state.get("kind") == "files":
         listed = state.get("listed")
         return f"{count_of(known_files(state), 'file')} known, listed {moment(listed) if listed else 'never'}"
+    if isinstance(state, Mapping) and state.get("kind") == "partition":
+        pairs = zip(as_list(state.get("columns")), as_list(state.get("value")), strict=False)
+        named = ", ".join(f"{name} {value_text(one)}" for name, one in pairs)
+        # A state may be damaged, and an error would help nobody.
+        files = state.get("files")
+        return f"{named}, {count_of(files, 'file')}" if isinstance(files, int) else named
     return value_text(state)
 
 

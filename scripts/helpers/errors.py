@@ -636,6 +636,31 @@ class SourceBehindError(SourceError):
         )
 
 
+class SnapshotBehindError(SourceError):
+    """The largest partition of a source is smaller than the one that was taken before, or it has none any more."""
+
+    def __init__(self, source: str, context: str, job_id: str) -> None:
+        self.context, self.job_id = context, job_id
+        super().__init__(
+            source,
+            f"its largest partition is before the one that context {context!r} of job {job_id!r} has taken: that one "
+            "was deleted, or is not ready any more. Nothing is read, as an older snapshot would replace a newer one. "
+            f"Restore it, or start over with `watermarks reset {quote(job_id)} --context {quote(context)} --why TEXT`.",
+        )
+
+
+class SnapshotUnchangedError(SourceError):
+    """The largest partition of a source is the one that was taken before, with the same files: nothing came since."""
+
+    def __init__(self, source: str, context: str) -> None:
+        self.context = context
+        super().__init__(
+            source,
+            f"its largest partition is the one that context {context!r} has taken, with the same files. Run again when "
+            "the next one is there. on_same='read' reads it once more, on_same='skip' returns nothing.",
+        )
+
+
 class ChangedObjectError(SourceError):
     """Planned objects that are not what they were: overwritten or deleted since the plan."""
 

@@ -13,6 +13,7 @@ from scripts.helpers.batch.counts import add_written
 from scripts.helpers.batch.end_of_run import EndOfRun, check_clock, utc_now
 from scripts.helpers.batch.files import FilePlanning
 from scripts.helpers.batch.modes import Mode, ModeName
+from scripts.helpers.batch.partitions import PartitionPlanning, PartitionRequest
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.rows import RowPlanning
 from scripts.helpers.batch.strategies import Beginning, begin
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from scripts.helpers.batch.unsaved_run import UnsavedRun
     from scripts.helpers.files.delta import FileDelta
+    from scripts.helpers.files.latest import OnSame
+    from scripts.helpers.files.partition_delta import PartitionDelta
     from scripts.helpers.files.sources import EventSource, ListingSource
     from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.metrics.report import Reporter
@@ -49,6 +52,7 @@ class _Parts:
     batch: Batch
     rows: RowPlanning
     files: FilePlanning
+    partitions: PartitionPlanning
     writer: BatchWriter
 
 
@@ -235,7 +239,8 @@ class IncrementalJob:
             raise
         batch = Batch(strategy, end, publication, may_be_empty=may_be_empty)
         files = FilePlanning(batch, self._clock, self._s3_client)
-        return _Parts(batch, RowPlanning(batch, self._clock), files, BatchWriter(batch))
+        partitions = PartitionPlanning(batch, files, self.spark)
+        return _Parts(batch, RowPlanning(batch, self._clock), files, partitions, BatchWriter(batch))
 
     @property
     def _begun(self) -> _Parts:
@@ -383,6 +388,103 @@ class IncrementalJob:
             before the commit, and first of all in a replay.
         """
         return self._begun.files.new_files_on_spark(self.spark, source, transformation_ctx, on_changed, options)
+
+    def new_partitions(
+        self,
+        source: str,
+        columns: str | Sequence[str],
+        *,
+        whole: bool = False,
+        types: Mapping[str, str] | None = None,
+        nulls: Literal["raise", "include", "exclude"] = "raise",
+        start_from: Any = None,
+        max_partitions: int | None = None,
+        transformation_ctx: str | None = "partitions",
+        on_changed: OnChanged | None = "error",
+        **options: Any,
+    ) -> PartitionDelta:
+        """Return the partitions in which something is new, late files in old partitions included.
+
+        Files are known by identity, as those of `new_files`, and grouped by their ``name=value`` folders. The state is
+        that of `new_files`: a job may change from one to the other.
+
+        Parameters
+        ----------
+        source
+            A prefix or directory, or the name of a table in Spark's catalogue, which has no slash in it; see
+            `catalogue.located`.
+        columns
+            The partition columns that name a partition, one or several, outermost first.
+        whole
+            False reads the new files. True reads all files of each partition in which a file is new, changed or gone,
+            for targets that replace a partition at a time.
+        types
+            Of columns that are no texts: ``int``, ``bigint`` or ``date``. They order partitions, and are the types of
+            the columns in what is read.
+        nulls
+            A partition of NULL: ``raise`` a SourceError, ``include`` it, or ``exclude`` it with a WARNING.
+        start_from
+            The partition that a first run begins with, as a value or a list of them. What lies in smaller ones then is
+            remembered and not taken; what comes there later is. ``"now"`` and an aware datetime as in `new_files`.
+        max_partitions
+            Most partitions of one batch, smallest first; `PartitionDelta.has_more` tells that some are left.
+        on_changed
+            As in `new_files`; ``skip`` only without `whole`.
+        **options
+            See `FileOptions`. A partition that is read whole waits while `settle` or `ready_marker` keeps a file of it
+            back. ``max_files`` and ``max_bytes`` are refused, with `whole` also what would leave a part of it out.
+
+        Raises
+        ------
+        SourceError
+            A file is in no such folder, or a folder holds no value of its type.
+        InvalidValueError
+            Options that do not go together; texts whose order nobody can tell; a range of runs with `whole`.
+        PlanConflictError
+            The open plan was made by another call.
+        """
+        asked = PartitionRequest(source, columns, types, transformation_ctx, on_changed, options)
+        return self._begun.partitions.new_partitions(asked, whole, nulls, start_from, max_partitions)
+
+    def latest_partition(
+        self,
+        source: str,
+        columns: str | Sequence[str],
+        *,
+        types: Mapping[str, str] | None = None,
+        on_same: OnSame = "read",
+        transformation_ctx: str | None = "partition",
+        on_changed: Literal["error"] | None = "error",
+        **options: Any,
+    ) -> PartitionDelta:
+        """Return the largest partition, for tables whose partitions are snapshots of everything.
+
+        Its files are in the plan, so a replay reads the same ones, also when a larger partition is there by then. One
+        of NULL is never the largest. What was read is remembered by its value and a hash of its files.
+
+        Parameters
+        ----------
+        source, columns, types
+            As in `new_partitions`.
+        on_same
+            The largest partition was taken before, and has the same files: ``read`` it again, ``skip`` it and return an
+            empty delta, or raise an ``error``. One that has other files by now is read in any case.
+        **options
+            Of `FileOptions`: ``include``, ``exclude``, ``min_size``, ``settle``, ``ready_marker``, ``versioned``,
+            ``request_payer``, ``workers`` and ``on_archived``. A partition of which `settle` or `ready_marker` keeps a
+            file back is passed over, with a WARNING.
+
+        Raises
+        ------
+        SnapshotUnchangedError
+            See `on_same`.
+        SnapshotBehindError
+            The largest partition is smaller than the one that was taken before, or there is none any more.
+        SourceError, InvalidValueError, PlanConflictError
+            As `new_partitions`.
+        """
+        asked = PartitionRequest(source, columns, types, transformation_ctx, on_changed, options)
+        return self._begun.partitions.latest_partition(asked, on_same)
 
     def relationalize(
         self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str | None = "relationalize"

@@ -135,7 +135,7 @@ class JobFacts:
         return [
             self._context(self.head, name, state)
             for name, state in sorted(self.head.watermarks.items())
-            if isinstance(state, Mapping) and state.get("kind") in ("rows", "files")
+            if isinstance(state, Mapping) and state.get("kind") in ("rows", "files", "partition")
         ]
 
     @cached_property
@@ -152,7 +152,8 @@ class JobFacts:
 
     def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:
         alone = replace(head, watermarks={name: state})
-        columns = ", ".join(map(str, as_list(state.get("cursor_column"))))
-        value = ", ".join(map(str, as_list(state.get("value")))) if is_rows(state) else ""
+        has_value = is_rows(state) or state.get("kind") == "partition"
+        columns = ", ".join(map(str, as_list(state.get("cursor_column", state.get("columns", [])))))
+        value = ", ".join(map(str, as_list(state.get("value")))) if has_value else ""
         lag = freshness.lag(alone, self.now)
         return Context(name, str(state["kind"]), columns, lag, value, self.gaps.get(name, ()))

@@ -32,7 +32,7 @@ MOST_VERSIONS = 1_000
 MOST_JOB_RUNS = 100
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
 """Errors that say nothing about other jobs."""
-SHOWN_FIELDS = ("kind", "cursor_column", "value", "descending")
+SHOWN_FIELDS = ("kind", "cursor_column", "columns", "value", "descending")
 """Of a state that lies in chunks, what the page shows; the rest may be a hundred megabytes for each source."""
 
 

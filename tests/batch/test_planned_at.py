@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -13,8 +11,7 @@ import pytest
 from scripts.helpers.batch.modes import ModeName
 from scripts.helpers.errors import PlanConflictError, RunClosedError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.protocol.head import Plan
-from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.steps import KilledError
@@ -92,14 +89,14 @@ def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> Non
             _ = job.planned_at
 
 
-def test_time_is_refused_when_the_open_plan_was_stored_without_one(
-    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spill: Callable[..., tuple[Plan, Any]] = Run._spill
-    with monkeypatch.context() as earlier_release:
-        earlier_release.setattr(Run, "_spill", lambda *given: (replace(spill(*given)[0], at=None), {}))
-        with pytest.raises(PlanConflictError, match="Discard the plan"):
-            plan_and_die(watermarks)
+def test_time_is_refused_when_the_open_plan_was_stored_without_one(watermarks: Watermarks, dynamodb: Any) -> None:
+    plan_and_die(watermarks)
+    dynamodb.update_item(
+        TableName=watermarks.table_name,
+        Key=items.key("repairs", "~latest"),
+        UpdateExpression="REMOVE #plan.#at",
+        ExpressionAttributeNames={"#plan": "plan", "#at": "at"},
+    )
 
     with pytest.raises(PlanConflictError, match="kept no time"), IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")

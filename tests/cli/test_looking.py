@@ -191,6 +191,17 @@ def test_show_has_watermarks_plan_and_owner_when_asked_for_json(run: Command, wo
     assert found["open_plan"]["contexts"] == ["repairs"]
 
 
+def test_partition_is_told_in_words_when_a_job_takes_the_latest(run: Command, watermarks: Watermarks) -> None:
+    columns = {"columns": ["year", "day"], "types": ["int", "string"], "value": [2026, "24"], "files": 2}
+    state = {"kind": "partition", "source": "s3://raw/repairs/", "format": 1, **columns, "sha256": "00"}
+    commit(watermarks, "snapshots", "jr_1", {"repairs": state})
+
+    shown, planned = run(watermarks, "show", "snapshots"), run(watermarks, "plan", "snapshots")
+
+    assert "year 2026, day 24, 2 files" in shown.output
+    assert "the largest partition by year, day that s3://raw/repairs/ has then" in planned.output
+
+
 def test_history_names_who_and_why_when_a_person_decided(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, "rents", "jr_1", {"seen": 1}, rows_collected=10)
     watermarks.reset("rents", why="a column was missing", who="sam")

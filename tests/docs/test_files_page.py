@@ -18,11 +18,20 @@ PAGE = (REPOSITORY / "docs" / "files.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+def put_row(path: Path, **row: Any) -> None:
+    """Write a file of JSON with one row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(row))
+
+
 def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spark: Any, tmp_path: Path) -> None:
     for number, name in ((1, "a/1.json"), (2, "b/2.json"), (3, "_tmp/3.json")):
-        path = tmp_path / "landing" / name
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"id": number, "bay": "A"}))
+        put_row(tmp_path / "landing" / name, id=number, bay="A")
+    for folder in ("import_day=23/import_date=20261123", "import_day=24/import_date=20261124"):
+        put_row(tmp_path / f"repairs/import_year=2026/import_month=11/{folder}/1.json", id=1)
+    put_row(tmp_path / "repairs/import_year=2026/import_month=11/import_day=24/import_date=20261124/2.json", id=2)
+    for day in (23, 24):
+        put_row(tmp_path / f"streets/snapshot_date=202611{day}/all.json", name="Mare Street")
     names: dict[str, Any] = {
         "spark": spark, "watermarks": watermarks, "lake": str(tmp_path), "FileBookmark": FileBookmark,
     }  # fmt: skip
@@ -33,9 +42,12 @@ def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spa
             exec(compile(block, "files.md", "exec"), names)
     report = run_doctest("".join(looked_up), names)
 
-    assert (len(BLOCKS), report.attempted, report.failed) == (3, 3, 0)
+    assert (len(BLOCKS), report.attempted, report.failed) == (8, 5, 0)
     assert spark.read.parquet(f"{tmp_path}/raw/parking").count() == 2
     assert spark.read.parquet(f"{tmp_path}/raw/small").count() == 2
+    assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 3
+    assert spark.read.parquet(f"{tmp_path}/trusted/repairs").count() == 3
+    assert spark.read.parquet(f"{tmp_path}/raw/streets").count() == 1
 
 
 def test_page_names_every_option_when_there_are_some() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from scripts.helpers.errors import GlueOptionError, SourceError
 from scripts.helpers.glue import GlueContext, Job
-from scripts.helpers.glue.catalog import INFERENCE, Partitions, _csv_options
+from scripts.helpers.glue.catalog import Partitions, _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest
 from scripts.helpers.glue.context import _of_partitions
+from scripts.helpers.reading.spark import INFERENCE
 from tests.glue.options import Put
 
 Begin = Callable[..., Job]

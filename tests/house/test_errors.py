@@ -127,6 +127,14 @@ BUILT = [
         ["'public.repairs'", "clock is behind the watermark of context 'repairs'", "Read from the primary", "rewind"],
     ),
     (
+        errors.SnapshotBehindError("s3://b/", "repairs", "parking"),
+        ["'s3://b/'", "'repairs'", "'parking'", "Nothing is read", "watermarks reset parking --context repairs"],
+    ),
+    (
+        errors.SnapshotUnchangedError("s3://b/", "repairs"),
+        ["'s3://b/'", "'repairs'", "the same files", "on_same='skip'"],
+    ),
+    (
         errors.ChangedObjectError("s3://b/", ["a.csv"], ["b.csv"]),
         ["'s3://b/'", "overwritten: 'a.csv'", "deleted: 'b.csv'", "Discard the plan", "on_changed='skip'"],
     ),
@@ -175,6 +183,7 @@ FAMILIES = [
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
             "SourceReplacedError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
+            "SnapshotBehindError", "SnapshotUnchangedError",
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",

@@ -272,9 +272,14 @@ def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, sai
 
 def test_sources_are_contexts_of_rows_and_files_when_other_maps_are_stored() -> None:
     stored = {"ids": {"kind": "ids", "next_id": 4}, "own": {"seen": 1}, "plain": 5}
-    head = replace(job("fine").head or Head.first("fine"), watermarks={**stored, "scans": {"kind": "files"}})
+    snapshot = {"kind": "partition", "columns": ["year", "day"], "value": [2026, "24"]}
+    sources = {"scans": {"kind": "files"}, "snapshot": snapshot}
+    head = replace(job("fine").head or Head.first("fine"), watermarks={**stored, **sources})
 
-    assert [context.name for context in JobFacts("fine", NOW, head).contexts] == ["scans"]
+    scans, latest = JobFacts("fine", NOW, head).contexts
+
+    assert (scans.name, scans.columns, scans.value) == ("scans", "", "")
+    assert (latest.name, latest.columns, latest.value) == ("snapshot", "year, day", "2026, 24")
 
 
 # --- over time ----------------------------------------------------------------------------------

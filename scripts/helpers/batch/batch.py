@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+KINDS = ("rows", "files", "partition")
+"""Kinds of states that are those of a source."""
 NOTHING: Mapping[str, Any] = {"kind": "nothing"}
 """The plan of a context that the inherited plan does not know, or a range of runs."""
 
@@ -139,7 +141,7 @@ class Batch:
         known = [
             name
             for name, state in sorted(self.run.watermarks.items())
-            if isinstance(state, Spilled) or (isinstance(state, Mapping) and state.get("kind") in ("rows", "files"))
+            if isinstance(state, Spilled) or (isinstance(state, Mapping) and state.get("kind") in KINDS)
         ]
         if not known:
             return

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import SparkSession
 
+    from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
+    from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, ListingSource
     from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.reading.small_files import OnChanged
@@ -64,27 +66,15 @@ class FilePlanning:
             raise InvalidValueError(
                 f"relist is {relist!r}. Give it with events only, and as a timedelta that is not negative."
             )
-        settled, reach = self._begin(source, context)
-        from scripts.helpers.files.bookmark import FileBookmark
+        settled, reach = self.begin(source, context)
         from scripts.helpers.files.delta import FileDelta
-        from scripts.helpers.files.unchanged import check_on_changed
         from scripts.helpers.listing.listing import Location
 
         if settled == NOTHING:
             return FileDelta(Location.parse(source))
-        batch, client = self._batch, self._client(Location.parse(source))
-        options = _without_start(options, reach)
-        bookmark = FileBookmark(
-            source,
-            state=reach.state,
-            transformation_ctx=context or "files",
-            s3_client=client,
-            taken_by=(batch.run.version + 1, batch.run.run_id),
-            until=reach.until,
-            saves=reach.saves,
-            **options,
-        )
-        check_on_changed(on_changed, bookmark.location, bookmark.options)
+        batch = self._batch
+        bookmark = self.bookmark(source, context or "files", reach, _without_start(options, reach), on_changed)
+        client = self.s3_client
         planned: Mapping[str, Any]
         state: Mapping[str, Any] | None
         if settled is None:
@@ -92,6 +82,7 @@ class FilePlanning:
             delta = strategy.new_files(FileRequest(bookmark, listing, events, relist, self._clock, batch.end))
             planned, state = bookmark.to_plan(delta), strategy.files_state(bookmark)
         else:
+            check_same_call(settled, None, batch.run.job_id, context)
             delta = bookmark.from_plan(settled, context or "files")
             planned, state = settled, None
             if on_changed is not None:
@@ -99,7 +90,7 @@ class FilePlanning:
                 delta = delta.unchanged(on_changed, client)
         # Never "skip": it would leave files out of a batch that is written with them by now.
         check = partial(delta.unchanged, "error", client) if on_changed is not None else None
-        self._add(context, planned, state, delta, f"has_more={delta.has_more}", check)
+        self.add(context, planned, state, delta, f"has_more={delta.has_more}", check)
         return delta
 
     def new_files_on_spark(
@@ -114,7 +105,7 @@ class FilePlanning:
         batch = self._batch
         if spark is None:
             raise PlanConflictError(batch.run.job_id, "there is no Spark session. Give the job spark=.")
-        settled, reach = self._begin(source, context)
+        settled, reach = self.begin(source, context)
         from scripts.helpers.files.spark import SparkFileBookmark
 
         options = _without_start(options, reach)
@@ -140,14 +131,12 @@ class FilePlanning:
             if on_changed is not None:
                 bookmark.check_unchanged(taken)
         check = partial(bookmark.check_unchanged, taken) if on_changed is not None else None
-        self._add(context, NOTHING if taken is None else taken, state, delta, "on_spark=True", check)
+        self.add(context, NOTHING if taken is None else taken, state, delta, "on_spark=True", check)
         return delta
 
-    def _begin(self, source: str, context: str | None) -> tuple[Mapping[str, Any] | None, Reach]:
+    def begin(self, source: str, context: str | None) -> tuple[Mapping[str, Any] | None, Reach]:
         """Return what is settled of a source, as `Batch.settled` does, and how far its bookmark reaches."""
-        # Before any module of files is imported, which would end with an ImportError.
-        if find_spec("pyarrow") is None:
-            raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
+        need_pyarrow(source)
         from scripts.helpers.listing.listing import Location
 
         self._batch.reads_files = True
@@ -159,7 +148,40 @@ class FilePlanning:
         self._batch.warn_if_new(context)
         return None, self._batch.strategy_for(context).reach(context or "")
 
-    def _add(
+    def bookmark(
+        self,
+        source: str,
+        context: str,
+        reach: Reach,
+        options: Mapping[str, Any],
+        on_changed: OnChanged | None,
+        partitions: PartitionRule | None = None,
+    ) -> FileBookmark:
+        """Return the bookmark of a source, as far as it reaches. What `on_changed` cannot keep is refused."""
+        from scripts.helpers.files.bookmark import FileBookmark
+        from scripts.helpers.files.unchanged import check_on_changed
+        from scripts.helpers.listing.listing import Location
+
+        run = self._batch.run
+        made = FileBookmark(
+            source,
+            state=reach.state,
+            transformation_ctx=context,
+            s3_client=self._client(Location.parse(source)),
+            taken_by=(run.version + 1, run.run_id),
+            until=reach.until,
+            saves=reach.saves,
+            partitions=partitions,
+            **options,
+        )
+        check_on_changed(on_changed, made.location, made.options)
+        return made
+
+    def request(self, bookmark: FileBookmark) -> FileRequest:
+        """Return how the objects of a bookmark are seen where nothing but a listing shows them."""
+        return FileRequest(bookmark, None, None, None, self._clock, self._batch.end)
+
+    def add(
         self,
         context: str | None,
         planned: Mapping[str, Any],
@@ -190,3 +212,31 @@ class FilePlanning:
 
 def _without_start(options: Mapping[str, Any], reach: Reach) -> Mapping[str, Any]:
     return {**options, "start_from": None} if reach.everything else options
+
+
+def need_pyarrow(source: str) -> None:
+    """Raise SourceError before any module of files is imported, which would end with an ImportError."""
+    if find_spec("pyarrow") is None:
+        raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")
+
+
+def check_same_call(
+    settled: Mapping[str, Any], asked: Mapping[str, Any] | None, job_id: str, context: str | None
+) -> None:
+    """Refuse to replay a plan of partitions by another call than made it: other files would be read.
+
+    Parameters
+    ----------
+    asked
+        What `PartitionRule.to_plan` says; None for files. New files are the same, grouped by partition or not.
+    """
+    planned = settled.get("partitions")
+    if planned == asked:
+        return
+    is_whole = [call is not None and bool(call["whole"]) for call in (planned, asked)]
+    if any(is_whole):
+        raise PlanConflictError(
+            job_id,
+            f"the open plan of context {context!r} has other files than this call would read: one of the two is of "
+            "whole partitions, or of other partition columns. Run the code that made the plan, or discard the plan.",
+        )

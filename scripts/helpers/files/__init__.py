@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.explanation import Explanation
+    from scripts.helpers.files.partition_delta import Partition, PartitionDelta
     from scripts.helpers.files.rules import FileOptions
     from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 
@@ -20,6 +21,8 @@ __all__ = [
     "FileBookmark",
     "FileDelta",
     "FileOptions",
+    "Partition",
+    "PartitionDelta",
     "SparkFileBookmark",
     "SparkFileDelta",
 ]
@@ -29,6 +32,7 @@ __getattr__, __dir__ = lazy(
         "bookmark": ["FileBookmark"],
         "delta": ["FileDelta"],
         "explanation": ["Explanation"],
+        "partition_delta": ["Partition", "PartitionDelta"],
         "rules": ["FileOptions"],
         "spark": ["SparkFileBookmark", "SparkFileDelta"],
     },

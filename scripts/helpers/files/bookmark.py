@@ -11,17 +11,25 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.errors import InvalidValueError, LedgerError, SourceChangedError, SourceError
+from scripts.helpers.errors import (
+    ArchivedObjectError,
+    InvalidValueError,
+    LedgerError,
+    SourceChangedError,
+    SourceError,
+)
 from scripts.helpers.files.choice import BatchChooser
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FORMAT, FileLedger
 from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
+from scripts.helpers.files.partition_delta import PartitionDelta
+from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
-from scripts.helpers.listing.objects import LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
+from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
 from scripts.helpers.protocol.names import optional_context
 
 if TYPE_CHECKING:
@@ -55,6 +63,8 @@ class FileBookmark:
         batch, `settle` and `ready_marker` do not count then.
     saves
         Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
+    partitions
+        Takes partitions rather than files; see `partitions.PartitionRule`. The state is the same.
     **options
         See `FileOptions`.
 
@@ -79,6 +89,7 @@ class FileBookmark:
         taken_by: tuple[int, str] = (0, ""),
         until: Mapping[str, Any] | None = None,
         saves: bool = True,
+        partitions: PartitionRule | None = None,
         **options: Any,
     ) -> None:
         name = optional_context(transformation_ctx, context) or "files"
@@ -108,11 +119,16 @@ class FileBookmark:
             chosen = replace(
                 chosen, on_modified="process", settle=timedelta(0), ready_marker=None, max_files=None, max_bytes=None
             )
+            partitions = partitions.unlimited() if partitions else None
         self.begins = state is None and until is None
-        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by, self.begins)
+        self.partitions = partitions
+        self.gone = LEDGER.empty_table()
+        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by, self.begins, partitions)
         self._batch: dict[str, Any] | None = None
+        self._rest: dict[str, Any] | None = None
         self._after: dict[str, Any] | None = None
         self._left: list[str] = []
+        self.waiting = 0
 
     def __repr__(self) -> str:
         return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
@@ -187,7 +203,12 @@ class FileBookmark:
 
     def to_plan(self, delta: FileDelta) -> dict[str, Any]:
         """Return what the frozen plan stores of the delta of `new_files`."""
-        return plan_of(self.location, self._batch, delta.count, delta.bytes, delta.has_more, delta.gone)
+        plan = plan_of(self.location, self._batch, delta.count, delta.bytes, delta.has_more, delta.gone)
+        if self.partitions is not None:
+            plan["partitions"] = self.partitions.to_plan()
+        if self._rest is not None:
+            plan["rest"] = self._rest
+        return plan
 
     def from_plan(self, plan: Mapping[str, Any], context: str) -> FileDelta:
         """Return the delta of a frozen plan, with the caller's spelling of the source."""
@@ -195,8 +216,16 @@ class FileBookmark:
         segment = plan.get("files")
         rows = self.ledger.read(segment) if segment else LEDGER.empty_table()
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
+        if plan.get("rest"):
+            taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
         payer = self.options.request_payer
         return FileDelta(self.location, taken, bool(plan.get("has_more")), int(plan.get("gone", 0)), payer)
+
+    def delta_of_partitions(self, files: FileDelta) -> PartitionDelta:
+        """Return the delta of `new_files` or `from_plan` by partitions; of a bookmark that has `partitions`."""
+        assert self.partitions is not None
+        return PartitionDelta(files, self.partitions, self.gone)
 
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
@@ -222,9 +251,13 @@ class FileBookmark:
         look: Callable[[Collection[str]], pa.Table] | None = None,
     ) -> FileDelta:
         """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`."""
-        rows, left, gone, has_more = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
-        self._left = left.column("key").to_pylist()
+        choice = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
+        rows, left, gone, has_more = choice.rows, choice.left, choice.gone, choice.has_more
+        self._left, self.waiting = left.column("key").to_pylist(), choice.waiting
+        self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
+        rest = self._rest_of_partitions(rows, choice.archived)
         if self._saves:
+            self._rest = self.ledger.stored(rest) if rest.num_rows else None
             self._batch = self.ledger.stored(rows) if rows.num_rows else None
             complete = deleted is None
             memory = self._memory.after(rows, self._batch, left, started if complete else None)
@@ -234,7 +267,23 @@ class FileBookmark:
             self._after = self.following(listed, **memory)
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         self._warn_of_versions(taken)
+        if rest.num_rows:
+            taken = pa.concat_tables([taken, rest]).sort_by("key")
         return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
+
+    def _rest_of_partitions(self, rows: pa.Table, archived: Sequence[str]) -> pa.Table:
+        """Return the known files of partitions that are read whole, beside those that the batch has itself."""
+        if self.partitions is None or not self.partitions.whole:
+            return LEDGER.empty_table()
+        known = self._memory.known().between(None, None)
+        rest = self.partitions.rest(known, rows, self.options.chosen)
+        # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
+        refused = pc.is_in(rest.column("key"), value_set=pa.array(archived, pa.string()))
+        refused = pc.or_(refused, pc.equal(rest.column("status"), ARCHIVED))
+        keys = rest.column("key").filter(refused).to_pylist()
+        if keys and self.options.on_archived != "take":
+            raise ArchivedObjectError(str(self.location), keys[:5], len(keys))
+        return rest
 
     def _warn_of_versions(self, taken: pa.Table) -> None:
         """Say that `versioned` has no effect on objects that their bucket keeps no versions of."""

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
 from scripts.helpers.files.diff import Difference, Known, compare, without_stale
 from scripts.helpers.files.memory import ExactMemory, WindowMemory
+from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, IGNORED, LEDGER, LISTED, TAKEN, Interval, ledger_rows
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 _UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
 """Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
+
+_ARCHIVES = pa.array(ARCHIVES, pa.string())
+_DELTA_LOG = "_delta_log/"
 
 MAX_KEY_BYTES = 2**31 - 1
 """Bytes of all keys of a batch. Arrow's arrays of text hold no more, and the ledger has one array of a batch's keys."""
@@ -35,6 +39,10 @@ class Choice(NamedTuple):
     left: pa.Table
     gone: int
     has_more: bool
+    waiting: int = 0
+    """Partitions that are left whole, see `partitions.Chosen`."""
+    archived: Sequence[str] = ()
+    """Of whole partitions, all archived objects that are listed, also known ones."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class BatchChooser:
     taken_by: tuple[int, str]
     begins: bool = False
     """Nothing is remembered yet, so that `start_from` counts."""
+    partitions: PartitionRule | None = None
+    """Takes partitions, in place of the limits of files."""
 
     def choose(
         self,
@@ -73,46 +83,62 @@ class BatchChooser:
         ModifiedObjectError, ArchivedObjectError, SourceError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
-        parts, ready = self._compared(intervals, known, deleted, started if look else None)
+        parts, ready, archived = self._compared(intervals, known, deleted, started if look else None)
         new = pa.concat_tables([LISTED.empty_table(), *(part.new for part in parts)])
         modified = pa.concat_tables([LISTED.empty_table(), *(part.modified for part in parts)])
         gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
         if look and gone.num_rows:
             gone = self._really_gone(gone, look)
-        remembered = [ledger_rows(gone, GONE, *self.taken_by)]
+        remembered = []
         if modified.num_rows and self.options.on_modified == "error":
             raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
         if self.options.on_modified == "ignore":
             remembered.append(ledger_rows(modified, IGNORED, *self.taken_by))
         else:
             new = pa.concat_tables([new, modified])
-        if self.begins and self.options.start_from is not None:
+        of_partition = self.partitions is not None and self.partitions.start_from is not None
+        if self.begins and (of_partition or self.options.start_from is not None):
             new, passed = self._begun(new, started)
             remembered.append(ledger_rows(passed, IGNORED, *self.taken_by))
         # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
         self._check_keys(new)
-        readable, archived = self._without_archived(self._settled(new, started, ready))
+        readable, skipped = self._without_archived(self._settled(new, started, ready))
         if self.options.on_archived == "skip_and_remember":
-            remembered.append(ledger_rows(archived, ARCHIVED, *self.taken_by))
+            remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))
         # Limits come last: what is left out for another reason must not use up the room of a batch.
         admitted = self.memory.admitted(readable, started)
-        taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes)
+        waiting = 0
+        if self.partitions is None:
+            taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes)
+        else:
+            taken, gone, has_more, waiting = self.partitions.chosen(admitted, new, gone)
+        remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
         self._check_size(rows)
         rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
-        return Choice(rows, left, gone.num_rows, has_more)
+        return Choice(rows, left, gone.num_rows, has_more, waiting, archived)
 
     def _compared(
         self, intervals: Iterable[Interval], known: Known, deleted: Sequence[str] | None, created: datetime | None
-    ) -> tuple[list[Difference], set[str]]:
-        """Compare all intervals with what is known; find the folders that are ready on the way."""
+    ) -> tuple[list[Difference], set[str], list[str]]:
+        """Compare all intervals with what is known; find on the way what folders are ready and what is archived."""
         parts: list[Difference] = []
+        archived: list[str] = []
         ready: set[str] = set()
+        of_null = 0
         for interval in intervals:
             if self.options.ready_marker is not None:
                 ready |= self.options.ready_folders(interval.rows)
-            chosen = self.memory.candidates(self.options.chosen(interval.rows))
+            chosen = self.options.chosen(interval.rows)
+            if self.partitions is not None:
+                check_no_delta_table(self.location, interval.rows)
+                chosen, left_out = self.partitions.admitted(chosen)
+                of_null += left_out
+                if self.partitions.whole:
+                    mask = pc.is_in(chosen.column("storage_class"), value_set=_ARCHIVES)
+                    archived += chosen.column("key").filter(mask).to_pylist()
+            chosen = self.memory.candidates(chosen)
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
             if created:
@@ -122,19 +148,29 @@ class BatchChooser:
                 found = found._replace(gone=LEDGER.empty_table())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
+        if of_null:
+            logger.warning(
+                "event=nulls_excluded source=%s files=%d: they lie in a partition of NULL, which nulls='exclude' never "
+                "takes", self.location, of_null,
+            )  # fmt: skip
         if deleted and self.memory.keeps_gone:
             rows = known.between(None, None)
             gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
             parts.append(Difference(LISTED.empty_table(), LISTED.empty_table(), gone))
-        return parts, ready
+        return parts, ready, archived
 
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
         """Part what a first run sees into what it begins with, and what was there before."""
-        before = self.options.before_start(new, started)
+        of_partition = self.partitions is not None and self.partitions.start_from is not None
+        start_from: object
+        if self.partitions is not None and of_partition:
+            start_from, before = self.partitions.start_from, self.partitions.before_start(new)
+        else:
+            start_from, before = self.options.start_from, self.options.before_start(new, started)
         passed = new.filter(before)
         logger.warning(
             "event=start-from source=%s start_from=%s ignored=%d of=%d: what was there before is not taken",
-            self.location, self.options.start_from, passed.num_rows, new.num_rows,
+            self.location, start_from, passed.num_rows, new.num_rows,
         )  # fmt: skip
         return new.filter(pc.invert(before)), passed
 
@@ -156,13 +192,17 @@ class BatchChooser:
             limit = pa.scalar(started - self.options.settle, LISTED.field("modified").type)
             new = new.filter(pc.less_equal(new.column("modified"), limit))
         if self.options.ready_marker is not None:
-            new = new.filter(pc.is_in(folders_of(new.column("key")), value_set=pa.array(sorted(ready), pa.string())))
+            folders = folders_of(new.column("key"))
+            if self.partitions is not None:
+                new = new.filter(self.partitions.ready(folders, ready))
+            else:
+                new = new.filter(pc.is_in(folders, value_set=pa.array(sorted(ready), pa.string())))
         return new
 
     def _without_archived(self, new: pa.Table) -> tuple[pa.Table, pa.Table]:
         if self.options.on_archived == "take":
             return new, LISTED.empty_table()
-        mask = pc.is_in(new.column("storage_class"), value_set=pa.array(ARCHIVES))
+        mask = pc.is_in(new.column("storage_class"), value_set=_ARCHIVES)
         archived = new.filter(mask)
         if archived.num_rows and self.options.on_archived == "error":
             raise ArchivedObjectError(str(self.location), archived.column("key")[:5].to_pylist(), archived.num_rows)
@@ -188,3 +228,12 @@ class BatchChooser:
                 raise SourceError(
                     str(self.location), f"key {key!r} has a colon, which Hadoop cannot read locally. Rename it."
                 )
+
+
+def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:
+    """Refuse the folder of a Delta Lake table: its files hold rows that were deleted or written anew as well."""
+    if pc.any(pc.starts_with(rows.column("key"), _DELTA_LOG), min_count=0).as_py():
+        raise SourceError(
+            str(location),
+            "it is a Delta Lake table, whose files hold also rows that were deleted or replaced. Read it as a table.",
+        )

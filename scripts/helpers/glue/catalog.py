@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -12,6 +11,7 @@ from urllib.parse import unquote
 from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
 from scripts.helpers.glue.formats import FORMATS
+from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ HIVE_SEPARATOR = "\x01"
 """Between the fields of a table whose properties name nothing else."""
 PARTITIONS_AT_ONCE = 100
 """As many as BatchCreatePartition takes."""
-INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
-NULL = "__HIVE_DEFAULT_PARTITION__"
 _SERDES = {
     "ParquetHiveSerDe": "parquet", "OrcSerde": "orc", "JsonSerDe": "json", "AvroSerDe": "avro",
     "LazySimpleSerDe": "csv", "OpenCSVSerde": "csv",
@@ -303,20 +301,6 @@ class Partitions:
             if values is None:
                 value = functions.col(f"`{name}`")
             else:
-                value = functions.lit(None if values[index] == NULL else values[index])
+                value = functions.lit(None if values[index] == NULL_FOLDER else values[index])
             df = df.withColumn(name, value.cast(kind))
         return df
-
-
-@contextmanager
-def texts_of_folders(spark: SparkSession) -> Iterator[None]:
-    """Let Spark read the values of ``name=value`` folders as texts, and give the user's setting back."""
-    before = spark.conf.get(INFERENCE, None)
-    spark.conf.set(INFERENCE, "false")
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(INFERENCE)
-        else:
-            spark.conf.set(INFERENCE, before)

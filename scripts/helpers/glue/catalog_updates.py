@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
-from scripts.helpers.glue.catalog import NULL, Catalog
+from scripts.helpers.glue.catalog import Catalog
+from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.pandas_files import folder_of
 
 if TYPE_CHECKING:
@@ -161,5 +162,5 @@ def _partitions(df: DataFrame, keys: Sequence[str]) -> Iterator[tuple[list[str],
         return
     texts = [functions.col(f"`{key}`").cast("string").alias(key) for key in keys]
     for row in df.select(texts).distinct().collect():
-        values = [NULL if value is None or value == "" else value for value in row]
+        values = [NULL_FOLDER if value is None or value == "" else value for value in row]
         yield values, "/".join(folder_of(key, value) for key, value in zip(keys, row, strict=True))

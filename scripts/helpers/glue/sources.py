@@ -16,7 +16,7 @@ from scripts.helpers.databases.connection import jdbc_connection, typed_errors
 from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import GlueOptionError
-from scripts.helpers.glue.catalog import Partitions, texts_of_folders
+from scripts.helpers.glue.catalog import Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FileRequest, TableRequest
 from scripts.helpers.glue.formats import spark_format, spark_options
@@ -24,6 +24,7 @@ from scripts.helpers.glue.inference import csv_with_choices, json_with_choices
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import folder_contexts
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.reading.spark import texts_of_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

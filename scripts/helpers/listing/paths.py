@@ -50,6 +50,10 @@ def folder_columns(key: str) -> tuple[str, ...]:
 
     As in Spark's PartitioningUtils, only the lowest unbroken chain of such folders counts.
     """
+    return tuple(folder.partition("=")[0] for folder in named_folders(key))
+
+
+def named_folders(key: str) -> list[str]:
+    """Return the ``name=value`` folders that Spark reads columns from, outermost first, as they are written."""
     upwards = dropwhile(lambda folder: "=" not in folder, reversed(key.split("/")[:-1]))
-    names = [folder.partition("=")[0] for folder in takewhile(lambda folder: "=" in folder, upwards)]
-    return tuple(reversed(names))
+    return list(takewhile(lambda folder: "=" in folder, upwards))[::-1]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 TASKS_PER_SLOT = 4
 """Enough to even out slow tasks. Spark's own choice is one task a path, up to 10,000: 19 times slower for as many."""
 
@@ -185,3 +186,17 @@ def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(LISTING_TASKS)
         else:
             spark.conf.set(LISTING_TASKS, before)
+
+
+@contextmanager
+def texts_of_folders(spark: SparkSession) -> Iterator[None]:
+    """Let Spark read the values of ``name=value`` folders as texts, and give the user's setting back."""
+    before = spark.conf.get(INFERENCE, None)
+    spark.conf.set(INFERENCE, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(INFERENCE)
+        else:
+            spark.conf.set(INFERENCE, before)

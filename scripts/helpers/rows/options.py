@@ -44,7 +44,8 @@ class RowOptions:
         kept from it. A tuple for compound cursors. Refused past the clock, past the ceiling, and
         for numbers and texts more than one step past the last: rows that come later would be lost.
     settled
-        No row below `high` can come any more, although none of the last ones is near it.
+        No row below `high` can come any more, although none of the last ones is near it. For a partition column of
+        files: nothing is added to a partition once it was read.
     initial_value
         Where a first run starts, itself taken; None for everything. No lookback goes further.
     nulls

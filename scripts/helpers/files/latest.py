@@ -1,0 +1,129 @@
+"""What a job remembers of the largest partition that it read: its value, and which files it had."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from scripts.helpers.errors import (
+    InvalidValueError,
+    LedgerError,
+    SnapshotBehindError,
+    SnapshotUnchangedError,
+    SourceChangedError,
+)
+from scripts.helpers.files.partition_delta import Partition, PartitionDelta
+from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
+from scripts.helpers.listing.listing import Location
+
+OnSame = Literal["read", "skip", "error"]
+FORMAT = 1
+KIND = "partition"
+
+
+class Decision(NamedTuple):
+    """What a run reads, the state that follows, and whether the partition is what was taken before."""
+
+    delta: PartitionDelta
+    state: Mapping[str, Any] | None
+    is_same: bool = False
+
+
+class LatestPartition:
+    """The largest partition of a source, beside the one that a run before took.
+
+    Parameters
+    ----------
+    location, rule
+        The source and its columns.
+    state
+        What an earlier `state_after` returned; None on a first run.
+    context, job_id
+        For messages.
+
+    Raises
+    ------
+    SourceChangedError
+        The state is of another source, or of other columns or types.
+    """
+
+    def __init__(
+        self, location: Location, rule: PartitionRule, state: Mapping[str, Any] | None, context: str, job_id: str
+    ) -> None:
+        self._location, self._rule, self._state = location, rule, state
+        self._context, self._job_id = context, job_id
+        if state is not None:
+            _check_state(state, location, rule, context)
+
+    def decided(self, delta: PartitionDelta, on_same: OnSame) -> Decision:
+        """Decide what is read of the largest partition that there is; `delta` has it, or is empty.
+
+        Raises
+        ------
+        SnapshotBehindError
+            It is smaller than the one that was taken before, or there is none any more.
+        SnapshotUnchangedError
+            It has the same files as before, and `on_same` says ``error``.
+        """
+        found = delta.partitions
+        if self._state is None:
+            return Decision(delta, self._following(found[0]) if found else None)
+        before = tuple(self._state["value"])
+        if not found or sort_key(_values(found[0])) < sort_key(before):
+            raise SnapshotBehindError(str(self._location), self._context, self._job_id)
+        following = self._following(found[0])
+        if following != self._state:
+            return Decision(delta, following)
+        if on_same == "error":
+            raise SnapshotUnchangedError(str(self._location), self._context)
+        if on_same == "skip":
+            return Decision(delta.without_files(), following, is_same=True)
+        return Decision(delta, following, is_same=True)
+
+    def _following(self, partition: Partition) -> dict[str, Any]:
+        columns = self._rule.columns
+        return {
+            "kind": KIND, "source": self._location.name, "format": FORMAT, "columns": list(columns.names),
+            "types": list(columns.types), "value": list(_values(partition)), "files": partition.files.count,
+            "sha256": _digest(partition),
+        }  # fmt: skip
+
+
+def check_on_same(on_same: str) -> None:
+    """Refuse an `on_same` that is unknown; InvalidValueError."""
+    if on_same not in get_args(OnSame):
+        raise InvalidValueError(f"on_same is {on_same!r}. Use one of {', '.join(get_args(OnSame))}.")
+
+
+def _values(partition: Partition) -> Values:
+    return tuple(partition.values.values())
+
+
+def _digest(partition: Partition) -> str:
+    """Return a hash of all files' identities: a file that is added, overwritten or deleted makes another one."""
+    return hashlib.sha256(json.dumps(partition.files.files).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check_state(stored: Mapping[str, Any], location: Location, rule: PartitionRule, context: str) -> None:
+    fields = stored if isinstance(stored, Mapping) else {}
+    if fields.get("kind") != KIND or fields.get("source") != location.name:
+        source = str(fields.get("source", f"a source of kind {fields.get('kind')}"))
+        if fields.get("kind") == "files":
+            source = f"all files of {source}"
+        raise SourceChangedError(context, source, f"the latest partition of {location.name}")
+    if fields.get("format") != FORMAT:
+        raise LedgerError(
+            location.name,
+            f"its stored partition has format {fields.get('format')!r}, not {FORMAT}. Update the package.",
+        )
+    columns = rule.columns
+    before = _shown(fields.get("columns", ()), fields.get("types", ()))
+    now = _shown(columns.names, columns.types)
+    if before != now:
+        raise SourceChangedError(context, before, now)
+
+
+def _shown(names: Sequence[str], types: Sequence[str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))

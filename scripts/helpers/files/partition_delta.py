@@ -1,0 +1,145 @@
+"""`PartitionDelta`: the partitions of one batch, and the files to read of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, sort_key
+from scripts.helpers.listing.folders import Value
+from scripts.helpers.listing.objects import LEDGER
+from scripts.helpers.reading.small_files import OnChanged
+from scripts.helpers.reading.spark_partitions import read_partitions
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a batch.
+
+    Attributes
+    ----------
+    values : dict
+        Its values by column: text, int or date, None for NULL.
+    files : FileDelta
+        What is read of it. Empty where all its files are gone.
+    """
+
+    values: dict[str, Value]
+    files: FileDelta
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"<Partition {shown}: {self.files.count:,} files, {self.files.bytes:,} bytes>"
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionDelta:
+    """The partitions of one batch. An empty one is a good answer: nothing is new.
+
+    Attributes
+    ----------
+    files : FileDelta
+        All files to read: the new ones, or with ``whole=True`` all of each changed partition.
+    rule : PartitionRule
+        Columns, types, and what was asked for.
+    gone : pyarrow.Table
+        Known files that are not there any more, of partitions of this batch.
+    """
+
+    files: FileDelta
+    rule: PartitionRule
+    gone: pa.Table = field(default_factory=LEDGER.empty_table)
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionDelta {str(self.files.location)!r}: {len(self.partitions):,} partitions, {self.count:,} files>"
+        )
+
+    @property
+    def columns(self) -> PartitionColumns:
+        """The partition columns and their types."""
+        return self.rule.columns
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The partitions of the batch, smallest first and NULL before all values.
+
+        With ``whole=True`` also those whose files are all gone, with no files: the target's partition is to be emptied.
+        """
+        numbers = self.rule.numbers(self.files.table.column("key"))
+        found = set(numbers.unique().to_pylist())
+        if self.rule.whole:
+            found |= set(self.rule.numbers(self.gone.column("key"), known=True).unique().drop_null().to_pylist())
+        partitions = []
+        for number, values in zip(found, self.rule.partitions(found), strict=True):
+            mask = pc.equal(numbers, pa.scalar(number, pa.int64()))
+            # They share what was read whatever its version, as `unchanged` of the whole must know.
+            part = replace(self.files, table=self.files.table.filter(mask), has_more=False, gone=0)
+            partitions.append((sort_key(values), Partition(self.columns.named(values), part)))
+        return [partition for _, partition in sorted(partitions, key=lambda pair: pair[0])]
+
+    @property
+    def emptied(self) -> list[dict[str, Value]]:
+        """Values of the partitions whose files are all gone. Only ``whole=True`` has some: empty them at the target."""
+        return [partition.values for partition in self.partitions if not partition.files.count]
+
+    @property
+    def count(self) -> int:
+        """Number of files to read."""
+        return self.files.count
+
+    @property
+    def bytes(self) -> int:
+        """Sum of their sizes in bytes."""
+        return self.files.bytes
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `max_partitions` left something for the next batch."""
+        return self.files.has_more
+
+    def read(
+        self,
+        spark: SparkSession,
+        format: str,
+        *,
+        schema: StructType | str | None = None,
+        path_column: str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Read exactly these files with Spark's reader of a format; see `reading.read_files`.
+
+        All ``name=value`` folders are columns. Their types are those of `schema` where it names them, else those of
+        `types`, else string: the text of the folder as it is. Spark by itself would guess them anew in each batch.
+
+        Raises
+        ------
+        SourceError
+            As `read_files`; or a folder holds no value of the type that `schema` asks for.
+        InvalidValueError
+            `schema` has a partition column of another type than string, int, bigint or date.
+        """
+        self.files.unpinned.add("read")
+        types = dict(zip(self.columns.names, self.columns.types, strict=True))
+        return read_partitions(
+            spark, self.files.location, self.files.table, format, types,
+            schema=schema, path_column=path_column, options=options,
+        )  # fmt: skip
+
+    def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> PartitionDelta:
+        """Look at the source again, whether the files to read are what was planned; see `FileDelta.unchanged`."""
+        return replace(self, files=self.files.unchanged(on_changed, s3_client))
+
+    def without_files(self) -> PartitionDelta:
+        """Return a delta of no partitions."""
+        empty = LEDGER.empty_table()
+        return PartitionDelta(replace(self.files, table=empty), self.rule, empty)

@@ -1,0 +1,165 @@
+"""Partitions read by Spark: types of folder columns, schemas, empty batches, and tables of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.files.partition_delta import PartitionDelta
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.reading.spark import INFERENCE
+from scripts.helpers.watermarks import Watermarks
+
+DATES = ["import_year", "import_month", "import_day", "import_date"]
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def put(folder: Path, key: str, text: str = '{"id": 1}\n') -> None:
+    path = folder / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def take(watermarks: Watermarks, spark: Any, source: Any, columns: Any = "day", **options: Any) -> PartitionDelta:
+    with IncrementalJob(watermarks, "copy", spark=spark) as job:
+        return job.new_partitions(str(source), columns, **options)
+
+
+def test_columns_keep_their_types_when_batches_have_other_folders(
+    watermarks: Watermarks, spark: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, "year=2026/month=01/area=7/day=20260105/a.json")
+    types = {"year": "int", "day": "date"}
+    both = {"types": types, "nulls": "include"}
+    first = take(watermarks, spark, tmp_path, ["year", "day"], types=types).read(spark, "json", schema="id int")
+    put(tmp_path, f"year=2026/month=1x/area=caf\u00e9%2F/day={NULL}/b.json", '{"id": 2}\n')
+    delta = take(watermarks, spark, tmp_path, ["year", "day"], **both)
+    second = delta.read(spark, "json", schema="id int, YEAR bigint", path_column="file")
+    nothing = take(watermarks, spark, tmp_path, ["year", "day"], **both).read(spark, "json", schema="id int")
+
+    assert first.dtypes == [("id", "int"), ("year", "int"), ("month", "string"), ("area", "string"), ("day", "date")]
+    assert [tuple(row) for row in first.collect()] == [(1, 2026, "01", "7", date(2026, 1, 5))]
+    (row,) = second.collect()
+    assert (row.id, row.year, row.month, row.area, row.day) == (2, 2026, "1x", "caf\u00e9/", None)
+    assert dict(second.dtypes)["year"] == "bigint"
+    assert row.file.endswith("/b.json")
+    assert nothing.dtypes == [("id", "int"), ("year", "int"), ("day", "date")]
+    assert spark.conf.get(INFERENCE) == "true"
+
+
+def test_read_is_refused_when_the_schema_has_a_type_that_folders_do_not_hold(
+    watermarks: Watermarks, spark: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, "day=20261124x/a.json")
+    delta = take(watermarks, spark, tmp_path)
+
+    with pytest.raises(SourceError, match="holds no date"):
+        delta.read(spark, "json", schema="id int, day date")
+    with pytest.raises(InvalidValueError, match="day' as timestamp"):
+        delta.read(spark, "json", schema="id int, day timestamp")
+    assert delta.read(spark, "json").dtypes == [("id", "bigint"), ("day", "string")]
+
+
+def test_whole_partitions_replace_those_of_the_target_when_they_are_overwritten(
+    watermarks: Watermarks, spark: Any, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", str(tmp_path / "target")
+
+    def copy() -> None:
+        with IncrementalJob(watermarks, "copy", spark=spark) as job:
+            delta = job.new_partitions(str(source), "day", whole=True)
+            job.freeze()
+            rows = delta.read(spark, "json", schema="id int").coalesce(1)
+            rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy("day").parquet(target)
+
+    put(source, "day=1/a.json")
+    put(source, "day=2/a.json", '{"id": 2}\n')
+    copy()
+    put(source, "day=1/late.json", '{"id": 3}\n')
+    (source / "day=2/a.json").write_text('{"id": 20}\n')
+    copy()
+
+    assert sorted(tuple(row) for row in spark.read.parquet(target).collect()) == [(1, 1), (3, 1), (20, 2)]
+
+
+# --- tables of the catalogue ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Return a table with two typed partition columns, and its folder, whose name a URI escapes."""
+    folder = tmp_path / "the table"
+    spark.sql("CREATE DATABASE IF NOT EXISTS landing")
+    spark.sql(
+        "CREATE TABLE landing.repairs (id INT, year INT, day DATE) USING json PARTITIONED BY (year, day) "
+        f"LOCATION '{folder}'"
+    )
+    yield "landing.repairs", folder
+    spark.sql("DROP TABLE landing.repairs")
+
+
+def test_table_is_read_with_its_types_when_it_is_named(
+    watermarks: Watermarks, spark: Any, table: tuple[str, Path]
+) -> None:
+    name, folder = table
+    put(folder, "year=2026/day=2026-11-24/a.json")
+    spark.sql(f"ALTER TABLE {name} ADD PARTITION (year=2026, day=DATE'2026-11-24')")
+    put(folder, "year=2026/day=2026-11-25/not-registered.json")
+
+    delta = take(watermarks, spark, name, ["year", "day"], max_partitions=1)
+    rest = take(watermarks, spark, name, "DAY", types={"day": "string"})
+
+    assert [partition.values for partition in delta.partitions] == [{"year": 2026, "day": date(2026, 11, 24)}]
+    assert [partition.values for partition in rest.partitions] == [{"DAY": "2026-11-25"}]
+    assert delta.read(spark, "json", schema="id int").dtypes == [("id", "int"), ("year", "int"), ("day", "date")]
+
+
+def test_table_is_refused_when_a_partition_of_it_lies_elsewhere(
+    watermarks: Watermarks, spark: Any, table: tuple[str, Path], tmp_path: Path
+) -> None:
+    name, folder = table
+    put(folder, "year=2026/day=2026-11-24/a.json")
+    places = (tmp_path / "elsewhere", folder / "year=2026" / "day=2026-11-24")
+    for number, place in enumerate(places):
+        spark.sql(f"ALTER TABLE {name} ADD PARTITION (year=2026, day=DATE'2026-11-0{number + 1}') LOCATION '{place}'")
+
+    with pytest.raises(SourceError, match="2 partitions are registered"):
+        take(watermarks, spark, name, ["year", "day"])
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "error"),
+    [
+        ("landing.nothing", "day", "no such table"),
+        ("lan ding", "day", "no such table"),
+        ("landing.repairs", "month", "no partition column 'month'"),
+        ("landing.repairs", "id", "It has: year, day"),
+    ],
+)
+def test_table_is_refused_when_it_has_no_such_partitions(
+    watermarks: Watermarks, spark: Any, table: tuple[str, Path], name: str, columns: str, error: str
+) -> None:
+    with pytest.raises((SourceError, InvalidValueError), match=error):
+        take(watermarks, spark, name, columns)
+
+
+def test_table_is_refused_when_no_listing_shows_its_rows(
+    watermarks: Watermarks, spark: Any, table: tuple[str, Path], tmp_path: Path
+) -> None:
+    spark.sql("CREATE OR REPLACE VIEW landing.seen AS SELECT * FROM landing.repairs")
+    spark.sql(
+        f"CREATE TABLE landing.odd (id INT, at TIMESTAMP) USING json PARTITIONED BY (at) LOCATION '{tmp_path}/odd'"
+    )
+    try:
+        with pytest.raises(SourceError, match="it is a view"):
+            take(watermarks, spark, "landing.seen", "day")
+        with pytest.raises(InvalidValueError, match=r"types={'at': 'string'}"):
+            take(watermarks, spark, "landing.odd", "at")
+    finally:
+        spark.sql("DROP VIEW landing.seen")
+        spark.sql("DROP TABLE landing.odd")
