@@ -20,6 +20,7 @@ RUN = {
     ("glue.md", "python"): "glue/test_glue_page.py::test_example_takes_each_file_once",
     ("job-runs.md", "python"): "job_runs/test_job_runs_page.py::test_examples_of_the_page_work",
     ("job-runs.md", "mermaid"): "job_runs/test_job_runs_page.py::test_page_is_short_and_draws_legal_moves_only",
+    ("lake-jobs.md", "python"): "docs/test_lake_jobs_page.py::test_tables_are_loaded_beside_one_that_fails",
     ("merge.md", "python"): "docs/test_merge_page.py::test_table_is_that_of_the_page",
     ("metrics.md", "console"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",
     ("metrics.md", "python"): "docs/test_metrics_page.py::test_page_shows_what_is_printed",

@@ -70,10 +70,11 @@ class PartitionColumns:
         for name, kind in zip(self.names, self.types, strict=True):
             texts = found.get(name.lower(), [])
             if len(texts) != 1:
+                shown = f"folder {folder!r}" if folder else "the top, which holds files,"
                 how = "has no folder" if not texts else f"has {len(texts)} folders"
                 raise SourceError(
                     source,
-                    f"{folder or 'the top'!r} {how} {name}=…, so nobody can tell its partition. Name the partition "
+                    f"{shown} {how} {name}=…, so nobody can tell its partition. Name the partition "
                     "columns as the folders have them, or leave such files out with exclude=.",
                 )
             values.append(typed_value(source, name, kind, texts[0]))
