@@ -31,8 +31,13 @@ def folder_values(key: str) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
     for folder in named_folders(key):
         name, _, value = folder.partition("=")
-        found.append((_unescaped(name), None if value == NULL_FOLDER else _unescaped(value)))
+        found.append((_unescaped(name), folder_value(value)))
     return found
+
+
+def folder_value(written: str) -> str | None:
+    """Return the value that Spark reads from the name of a folder, behind its ``=``; None for NULL."""
+    return None if written == NULL_FOLDER else _unescaped(written)
 
 
 def _unescaped(text: str) -> str:

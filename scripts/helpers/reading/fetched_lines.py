@@ -27,6 +27,7 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
     WatermarkError,
 )
+from scripts.helpers.listing.folders import folder_value
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
@@ -221,11 +222,8 @@ def folder_values(key: str) -> list[str | None]:
     values: list[str | None] = []
     for folder in key.split("/")[:-1]:
         _, equals, value = folder.partition("=")
-        if equals and value == "__HIVE_DEFAULT_PARTITION__":
-            values.append(None)
-        elif equals:
-            # Each escape is a character by itself, as Spark writes them: no UTF-8 of several.
-            values.append(re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), value))
+        if equals:
+            values.append(folder_value(value))
     return values
 
 

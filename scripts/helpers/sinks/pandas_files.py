@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.places import Place
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "part-00000.parquet"
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive, Spark and Athena call the folder of rows without a value."""
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 """The characters of Spark's `ExternalCatalogUtils.escapePathName`, beside those below the space."""
 
@@ -115,7 +114,7 @@ def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
 def folder_of(column: str, value: Any) -> str:
     """Return the folder of a partition's rows, as Spark calls it."""
     if value is None or _is_no_value(value) or value == "":
-        return f"{column}={NO_VALUE}"
+        return f"{column}={NULL_FOLDER}"
     # Spark writes true, and reads "True" as a text.
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"{column}={''.join(_escaped(character) for character in text)}"
