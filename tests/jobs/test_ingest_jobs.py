@@ -87,14 +87,31 @@ def run_here(
     return finish
 
 
+@pytest.fixture
+def refused_here(
+    environment: dict[str, str],
+    arguments: list[str],
+    spark: Any,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[Any, str]]:
+    """Return what runs `ingest_files` to its bad end in this process, and returns its exit code and what it said."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", environment["AWS_ENDPOINT_URL"])
+
+    def finish(*options: str) -> tuple[Any, str]:
+        try:
+            code: Any = ingest_files.main([*arguments, *options])
+        except SystemExit as ended:
+            code = ended.code
+        return code, capsys.readouterr().err + caplog.text
+
+    return finish
+
+
 def land(s3: Any, bucket: str, name: str, *rows: dict[str, Any]) -> None:
     body = "\n".join(json.dumps(row) for row in rows)
     s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=body.encode())
-
-
-def reports(done: Any) -> list[dict[str, Any]]:
-    """Return what a job said of its batches; Spark 3.3 logs to standard output as well."""
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def started_without_end(watermarks: Watermarks, job: str) -> str:
@@ -119,9 +136,8 @@ def test_help_names_arguments_and_exit_codes_when_asked(module: str, run: Callab
 
 
 def test_ingest_files_takes_each_file_once_when_run_again(
-    run: Callable[..., Any],
     run_here: Callable[..., list[dict[str, Any]]],
-    arguments: list[str],
+    caplog: pytest.LogCaptureFixture,
     s3: Any,
     bucket: str,
     live: Watermarks,
@@ -129,12 +145,11 @@ def test_ingest_files_takes_each_file_once_when_run_again(
     land(s3, bucket, "1.json", {"id": 1, "name": "one"})
     s3.put_object(Bucket=bucket, Key="landing/2.csv", Body=b"id,name\n2,two\n3,three\n")
 
-    first = run("ingest_files", *arguments, "--schema", SCHEMA, "--reader-options", '{"header": "true"}')
+    first = run_here(ingest_files.main, "--schema", SCHEMA, "--reader-options", '{"header": "true"}')
     second = run_here(ingest_files.main, "--schema", SCHEMA)
 
-    assert first.returncode == 0, first.stderr
-    assert [report["rows_written"] for report in reports(first)] == [3]
-    assert "event=plan_frozen job=parking" in first.stderr
+    assert [report["rows_written"] for report in first] == [3]
+    assert "event=plan_frozen job=parking" in caplog.text
     assert [report["files_read"] for report in second] == [0]
     assert [entry.change.metrics.get("rows_written") for entry in live.history("parking")] == [None, 3]
 
@@ -163,12 +178,12 @@ def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commi
                 process.send_signal(signal.SIGKILL)
                 break
     land(s3, bucket, "2.json", {"id": 2, "name": "two"})
-    retried = run("ingest_files", *arguments, *options, "--JOB_RUN_ID", "jr_dead")
+    retried = run_here(ingest_files.main, *options, "--JOB_RUN_ID", "jr_dead")
     after = run_here(ingest_files.main, *options)
 
     assert refused.returncode == exit_codes.TRY_LATER
     assert "jr_dead" in refused.stderr
-    (report,) = reports(retried)
+    (report,) = retried
     assert report | {"replay": True, "rows_written": 1, "attempt": 2} == report
     assert [report["rows_written"] for report in after] == [1]
     assert live.latest("parking").version == 2
@@ -177,20 +192,16 @@ def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commi
 
 
 def test_ingest_table_takes_each_row_once_when_rows_are_added(
-    run: Callable[..., Any],
-    run_here: Callable[..., list[dict[str, Any]]],
-    arguments: list[str],
-    bucket: str,
-    spark: Any,
+    run_here: Callable[..., list[dict[str, Any]]], bucket: str, spark: Any
 ) -> None:
     table = f"s3a://{bucket}/landing/"
     spark.range(5).write.parquet(table)
 
-    first = run("ingest_table", *arguments, "--cursor-column", "id")
+    first = run_here(ingest_table.main, "--cursor-column", "id")
     spark.range(5, 7).write.mode("append").parquet(table)
     second = run_here(ingest_table.main, "--cursor-column", "id", "--delay-seconds", "0")
 
-    assert [report["rows_written"] for report in reports(first) + second] == [5, 2]
+    assert [report["rows_written"] for report in first + second] == [5, 2]
     assert sorted(row["id"] for row in spark.read.parquet(f"s3a://{bucket}/raw/").collect()) == list(range(7))
 
 
@@ -279,30 +290,25 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
     ],
 )
 def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
-    changed: list[str],
-    code: int,
-    text: str,
-    run: Callable[..., Any],
-    arguments: list[str],
-    live: Watermarks,
+    changed: list[str], code: int, text: str, refused_here: Callable[..., tuple[Any, str]], live: Watermarks
 ) -> None:
-    done = run("ingest_files", *arguments, *changed)
+    ended, said = refused_here(*changed)
 
-    assert done.returncode == code, done.stderr
-    assert text in done.stderr
+    assert ended == code, said
+    assert text in said
     items = all_items(live).values()
     assert not any(item.get("version", {"N": "0"})["N"] != "0" or "planId" in item for item in items)
 
 
 def test_ingest_files_is_told_the_formats_when_an_extension_says_none(
-    run: Callable[..., Any], arguments: list[str], s3: Any, bucket: str, live: Watermarks
+    refused_here: Callable[..., tuple[Any, str]], s3: Any, bucket: str, live: Watermarks
 ) -> None:
     land(s3, bucket, "1.dat", {"id": 1})
 
-    done = run("ingest_files", *arguments, "--schema", SCHEMA)
+    ended, said = refused_here("--schema", SCHEMA)
 
-    assert done.returncode == exit_codes.BAD_DATA
-    assert "'dat' tells no format. Pass --format" in done.stderr
+    assert ended == exit_codes.BAD_DATA
+    assert "'dat' tells no format. Pass --format" in said
     assert live.latest("parking").plan is None
 
 
@@ -340,13 +346,13 @@ def test_job_uses_glues_session_and_passes_over_its_arguments_when_awsglue_is_pr
 
 
 def test_lease_option_decides_how_long_others_stay_away_when_given(
-    run: Callable[..., Any], arguments: list[str], live: Watermarks
+    refused_here: Callable[..., tuple[Any, str]], live: Watermarks
 ) -> None:
     with live.begin("parking", "jr_other", lease=timedelta(seconds=300)):
-        refused = run("ingest_files", *arguments)
+        ended, said = refused_here()
 
-    assert refused.returncode == exit_codes.TRY_LATER
-    assert "jr_other" in refused.stderr
+    assert ended == exit_codes.TRY_LATER
+    assert "jr_other" in said
 
 
 def test_plan_of_a_dead_run_is_finished_when_the_command_takes_its_job_over(

@@ -40,6 +40,13 @@ STRANGE_KEYS = [
 ]
 
 formats = pytest.mark.parametrize("file_format", FORMATS)
+FIELDS = [("size", "Size"), ("e_tag", "ETag"), ("last_modified_date", "LastModifiedDate")]
+"""Columns that no row may lack, by their names in Parquet and in CSV."""
+
+
+def cheaply(cases: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return each case in CSV and in Parquet, and one in ORC: it has a process of its own, and the rules are one."""
+    return [(*case, kind) for kind in ("CSV", "Parquet") for case in cases] + [(*cases[0], "ORC")]
 
 
 @pytest.fixture
@@ -89,11 +96,10 @@ def test_fields_are_null_when_the_report_has_no_such_columns(s3: Any, reports: R
 
 
 @formats
-@pytest.mark.parametrize("key", STRANGE_KEYS)
-def test_key_is_raw_when_strange(reports: Reports, keys_of: Any, file_format: str, key: str) -> None:
-    uri = reports.write(file_format, [inventory_row(f"in/{key}")])
+def test_keys_are_raw_when_strange(reports: Reports, keys_of: Any, file_format: str) -> None:
+    uri = reports.write(file_format, [inventory_row(f"in/{key}") for key in STRANGE_KEYS])
 
-    assert keys_of(uri, Location.parse("s3://landing/in/")) == [key]
+    assert keys_of(uri, Location.parse("s3://landing/in/")) == sorted(STRANGE_KEYS, key=str.encode)
 
 
 @formats
@@ -194,7 +200,8 @@ def test_created_is_the_start_of_the_scan_when_asked(s3: Any, reports: Reports) 
         ),
         max_size=12,
     ),
-    file_format=st.sampled_from(FORMATS),
+    # ORC has a process for each report, and the keys as they are, as Parquet has them.
+    file_format=st.sampled_from(["CSV", "Parquet"]),
 )
 def test_keys_are_those_of_the_bucket_when_random(s3: Any, bucket: str, keys: set[str], file_format: str) -> None:
     reports = Reports(s3, bucket)
@@ -279,13 +286,9 @@ def test_report_is_refused_when_it_is_of_another_bucket(s3: Any, reports: Report
     assert source in text
 
 
-@formats
-@pytest.mark.parametrize(
-    ("column", "shown"),
-    [("key", "Key"), ("size", "Size"), ("e_tag", "ETag"), ("last_modified_date", "LastModifiedDate")],
-)
+@pytest.mark.parametrize(("column", "shown", "file_format"), cheaply([("key", "Key"), *FIELDS]))
 def test_report_is_refused_when_a_column_is_missing(
-    s3: Any, reports: Reports, file_format: str, column: str, shown: str
+    s3: Any, reports: Reports, column: str, shown: str, file_format: str
 ) -> None:
     uri = reports.write(file_format, [inventory_row("a")], columns=[name for name in PLAIN if name != column])
 
@@ -306,12 +309,9 @@ def test_report_is_refused_when_its_versions_cannot_be_told_apart(s3: Any, repor
     assert "no IsLatest." in text
 
 
-@formats
-@pytest.mark.parametrize(
-    ("column", "shown"), [("size", "Size"), ("e_tag", "ETag"), ("last_modified_date", "LastModifiedDate")]
-)
+@pytest.mark.parametrize(("column", "shown", "file_format"), cheaply(FIELDS))
 def test_report_is_refused_when_a_row_lacks_a_value(
-    s3: Any, reports: Reports, file_format: str, column: str, shown: str
+    s3: Any, reports: Reports, column: str, shown: str, file_format: str
 ) -> None:
     uri = reports.write(file_format, [inventory_row("a"), inventory_row("b", **{column: None})])
 
