@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scripts.helpers.errors import (
     InvalidValueError,
-    MissingConnectorError,
     NotATableError,
     StagedFilesLostError,
     TargetError,
@@ -31,6 +30,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.connectors import check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.delta_merge import DeltaMerge
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
@@ -65,11 +65,6 @@ logger = logging.getLogger(__name__)
 LOG = "_delta_log"
 TRIES = 10
 """Transactions of others may come between look and append so often. Each try appends anew, so more would only cost."""
-SPARK_REMEDY = (
-    "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; see Delta's releases for others) and "
-    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension; on Glue with --datalake-formats delta."
-)
-ARROW_REMEDY = "Install it: pip install deltalake pyarrow; or write a DataFrame of Spark."
 
 
 class DeltaSink:
@@ -470,9 +465,7 @@ class _SparkEngine:
         self._uri, self._spark = target.uri(""), spark
 
     def check(self) -> None:
-        # The rule of Spark itself would be an error of its own in the middle of the publication.
-        if "io.delta.sql.DeltaSparkSessionExtension" not in str(self._spark.conf.get("spark.sql.extensions", "")):
-            raise MissingConnectorError("delta", SPARK_REMEDY)
+        check_delta_on_spark(self._spark)
 
     def rows(self, df: DataFrame) -> DataFrame:
         return df
@@ -541,10 +534,7 @@ class _ArrowEngine:
         self._options = _storage_options(target)
 
     def check(self) -> None:
-        try:
-            import deltalake  # noqa: F401
-        except ImportError as error:
-            raise MissingConnectorError("delta", ARROW_REMEDY) from error
+        check_delta_on_arrow()
 
     def rows(self, df: Any) -> pa.Table:
         return arrow_rows(df, self._uri)

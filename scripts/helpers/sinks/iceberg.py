@@ -33,7 +33,15 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
-from scripts.helpers.sinks.iceberg_merge import ArrowMerge, MovedError, SparkMerge, is_missing, made_if_missing, quoted
+from scripts.helpers.sinks.connectors import (
+    ICEBERG_EXTENSIONS,
+    arrow_catalog,
+    check_iceberg_on_spark,
+    check_name,
+    quoted,
+    spark_table,
+)
+from scripts.helpers.sinks.iceberg_merge import ArrowMerge, MovedError, SparkMerge, is_missing, made_if_missing
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -66,16 +74,10 @@ TRIES = 10
 """Commits of others may come between look and commit so often. Iceberg itself tries 4 times more in each."""
 PROPERTY = "glue-watermarks"
 BRANCH = "staged-"
-SPARK_REMEDY = (
-    "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
-    "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
-)
 FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
 CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
 """What Iceberg says of a merge into a table that others have written to meanwhile."""
-EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-ARROW_REMEDY = "Install it: pip install pyiceberg pyarrow; or write a DataFrame of Spark."
 
 
 class IcebergSink:
@@ -130,16 +132,9 @@ class IcebergSink:
         merge: Merge | None = None,
         batch_column: str | None = None,
     ) -> None:
-        parts = target.split(".")
-        if len(parts) < 3 or not all(parts) or "/" in target:
-            raise InvalidValueError(f"{target!r} is no name of an Iceberg table. Write catalog.namespace.table.")
+        check_name(target, catalog)
         if isinstance(partition_by, str):
             raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
-        if catalog is not None and catalog.name != parts[0]:
-            raise InvalidValueError(
-                f"The catalog given is {catalog.name!r}, and {target!r} begins with {parts[0]!r}. Write "
-                f"{catalog.name}.{'.'.join(parts[1:])}."
-            )
         self.name = target
         self._partition_by, self._batch_column = list(partition_by), batch_column
         self.rules = merge
@@ -428,23 +423,9 @@ class _SparkEngine:
 
     def check(self, *, merges: bool = False) -> None:
         # Spark's own error would be one in the middle of the publication.
-        if merges and EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
-            raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={EXTENSIONS}.")
-        name = self._target.partition(".")[0]
-        if self._spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
-            raise InvalidValueError(
-                f"{self._target!r} begins with {name!r}, and Spark has no catalog of that name. Set "
-                f"spark.sql.catalog.{name}=org.apache.iceberg.spark.SparkCatalog with its type and warehouse."
-            )
-        try:
-            java: Any = self._spark._jvm
-            java.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, self._loader(java))
-        except Exception as error:
-            if is_of_java(error, "ClassNotFoundException"):
-                raise MissingConnectorError("iceberg", SPARK_REMEDY) from error
-            raise MissingConnectorError(
-                "iceberg", f"It needs a Spark session with a JVM, not Spark Connect ({reason_of(error)})"
-            ) from error
+        if merges and ICEBERG_EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
+            raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
+        check_iceberg_on_spark(self._target, self._spark)
 
     def rows(self, df: DataFrame) -> DataFrame:
         return df
@@ -700,13 +681,7 @@ class _SparkEngine:
 
     def _table(self, name: str = "") -> Any:
         """Return the table, or another one, as it is now: Spark's catalog keeps what it has read for half a minute."""
-        java: Any = self._spark._jvm
-        # A catalog is looked up in the settings of the thread's own session.
-        session = self._spark._jsparkSession
-        java.org.apache.spark.sql.SparkSession.setActiveSession(session)
-        table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted(name or self._target))
-        table.refresh()
-        return table
+        return spark_table(name or self._target, self._spark)
 
     def _imagined(self, df: DataFrame) -> Any:
         """Return the table that would be made, from a transaction that is never committed."""
@@ -718,9 +693,6 @@ class _SparkEngine:
         schema = iceberg.spark.SparkSchemaUtil.convert(self._spark.createDataFrame([], "name string")._jdf.schema())
         loaded = iceberg.spark.Spark3Util.loadIcebergCatalog(session, catalog)
         return loaded.buildTable(identifier, schema).createTransaction().table()
-
-    def _loader(self, java: Any) -> Any:
-        return java.java.lang.Thread.currentThread().getContextClassLoader()
 
 
 def _branch(folder: str) -> str:
@@ -771,7 +743,7 @@ class _ArrowEngine:
 
     def __init__(self, target: str, catalog: Any, s3_client: S3Client | None, staging: str | None) -> None:
         self._target, self._given, self._s3_client, self._chosen = target, catalog, s3_client, staging
-        self._catalog_name, _, self._identifier = target.partition(".")
+        self._identifier = target.partition(".")[2]
 
     def is_configured(self) -> bool:
         try:
@@ -936,20 +908,7 @@ class _ArrowEngine:
 
     def _catalog(self) -> Any:
         if self._given is None:
-            try:
-                from pyiceberg.catalog import load_catalog
-            except ImportError as error:
-                raise MissingConnectorError("iceberg", ARROW_REMEDY) from error
-            try:
-                self._given = load_catalog(self._catalog_name)
-            except ValueError as error:
-                raise InvalidValueError(
-                    f"{self._target!r} begins with {self._catalog_name!r}, and pyiceberg has no catalog of that name. "
-                    "Describe it in ~/.pyiceberg.yaml, or make the sink with IcebergSink(…, catalog=…)."
-                ) from error
-            except Exception as error:
-                # What a catalog says when it is asked for its settings: of its HTTP client, its driver, its login.
-                raise TargetError(self._target, f"its catalog cannot be reached: {reason_of(error)}") from error
+            self._given = arrow_catalog(self._target, TargetError, "IcebergSink")
         return self._given
 
 

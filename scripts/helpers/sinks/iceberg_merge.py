@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
+from scripts.helpers.sinks.connectors import quoted
 from scripts.helpers.sinks.java_errors import is_of_java
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.table_merge import (
@@ -210,11 +211,6 @@ class _SparkTables:
                 rows.limit(0) if pin is None else self._spark.sql(f"SELECT * FROM {quoted(table)} VERSION AS OF {pin}")
             )
         return of_keys(rows, events, merge)
-
-
-def quoted(name: str) -> str:
-    """Return a table's name as Spark's SQL reads it."""
-    return ".".join(map(quote, name.split(".")))
 
 
 def is_missing(error: Exception) -> bool:

@@ -1,0 +1,114 @@
+"""Connectors of Delta and Iceberg: how they find a table, and what is said where one is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
+from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.table_merge import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_ON_SPARK = (
+    "Start Spark with --packages io.delta:delta-spark_2.12:3.3.2 (for Spark 3.5; see Delta's releases for others) and "
+    f"spark.sql.extensions={DELTA_EXTENSION}; on Glue with --datalake-formats delta."
+)
+DELTA_ON_ARROW = "Install it: pip install deltalake pyarrow; or work with Spark."
+ICEBERG_ON_SPARK = (
+    "Start Spark with --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0 (for Spark 3.5; see "
+    "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
+)
+ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+ICEBERG_ON_ARROW = "Install it: pip install pyiceberg pyarrow; or work with Spark."
+
+
+def check_delta_on_spark(spark: SparkSession) -> None:
+    """Raise MissingConnectorError if a session has no connector of Delta; else its rule is missing late in a query."""
+    if DELTA_EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
+        raise MissingConnectorError("delta", DELTA_ON_SPARK)
+
+
+def check_delta_on_arrow() -> None:
+    """Raise MissingConnectorError if `deltalake` is not installed."""
+    try:
+        import deltalake  # noqa: F401
+    except ImportError as error:
+        raise MissingConnectorError("delta", DELTA_ON_ARROW) from error
+
+
+def check_name(name: str, catalog: Any = None) -> None:
+    """Raise InvalidValueError for a name that is none of a table in a catalog, or not in this one of `pyiceberg`."""
+    parts = name.split(".")
+    if len(parts) < 3 or not all(parts) or "/" in name:
+        raise InvalidValueError(f"{name!r} is no name of an Iceberg table. Write catalog.namespace.table.")
+    if catalog is not None and catalog.name != parts[0]:
+        raise InvalidValueError(
+            f"The catalog given is {catalog.name!r}, and {name!r} begins with {parts[0]!r}. Write "
+            f"{catalog.name}.{'.'.join(parts[1:])}."
+        )
+
+
+def quoted(name: str) -> str:
+    """Return a table's name as Spark's SQL reads it."""
+    return ".".join(map(quote, name.split(".")))
+
+
+def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
+    """Raise MissingConnectorError, or InvalidValueError for a catalog that Spark does not have."""
+    catalog = name.partition(".")[0]
+    if spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+        raise InvalidValueError(
+            f"{name!r} begins with {catalog!r}, and Spark has no catalog of that name. Set "
+            f"spark.sql.catalog.{catalog}=org.apache.iceberg.spark.SparkCatalog with its type and warehouse."
+        )
+    try:
+        java: Any = spark._jvm
+        loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+        java.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, loader)
+    except Exception as error:
+        if is_of_java(error, "ClassNotFoundException"):
+            raise MissingConnectorError("iceberg", ICEBERG_ON_SPARK) from error
+        raise MissingConnectorError(
+            "iceberg", f"It needs a Spark session with a JVM, not Spark Connect ({reason_of(error)})"
+        ) from error
+
+
+def spark_table(name: str, spark: SparkSession) -> Any:
+    """Return a table of Iceberg's Java API as it is now: Spark's catalog keeps what it has read for half a minute."""
+    java: Any = spark._jvm
+    # A catalog is looked up in the settings of the thread's own session.
+    session = spark._jsparkSession
+    java.org.apache.spark.sql.SparkSession.setActiveSession(session)
+    table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted(name))
+    table.refresh()
+    return table
+
+
+def arrow_catalog(name: str, of: type[SourceError | TargetError], maker: str) -> Any:
+    """Return the catalog of `pyiceberg` that the name of a table begins with.
+
+    Parameters
+    ----------
+    of
+        The error where it cannot be reached.
+    maker
+        The class to which a script gives a catalog that it configures itself.
+    """
+    catalog = name.partition(".")[0]
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError as error:
+        raise MissingConnectorError("iceberg", ICEBERG_ON_ARROW) from error
+    try:
+        return load_catalog(catalog)
+    except ValueError as error:
+        raise InvalidValueError(
+            f"{name!r} begins with {catalog!r}, and pyiceberg has no catalog of that name. Describe it in "
+            f"~/.pyiceberg.yaml, or use {maker}(…, catalog=…)."
+        ) from error
+    except Exception as error:
+        # What a catalog says when it is asked for its settings: of its HTTP client, its driver, its login.
+        raise of(name, f"its catalog cannot be reached: {reason_of(error)}") from error
