@@ -15,13 +15,14 @@ from scripts.cli.commands import Duration, command, context_option, job_argument
 from scripts.cli.contexts import file_bookmark, file_options
 from scripts.cli.documents import emit, state_of
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, count_of, planned_text, show_rows, window_text
+from scripts.cli.screen import Cell, bound_text, commit_text, count_of, planned_text, show_rows, window_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.options import DEFAULT_DELAY
+from scripts.helpers.tables.spans import is_table_state
 
 LISTED = 10
 
@@ -83,7 +84,8 @@ def plan(
     Nothing is written anywhere.
 
     An open plan is what it takes, exactly. Otherwise sources of files are listed, as the state names
-    them; of rows is told from where they are read. With --source Spark counts them.
+    them; of rows, and of tables that are read by their versions, is told from where they are read. With --source Spark
+    counts rows.
     """
     head = read_job(around, job)
     # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
@@ -117,6 +119,11 @@ def _frozen(part: Any) -> dict[str, Any]:
             "kind": "rows", "cursor_column": part.get("cursor_column"), "low": part.get("low"),
             "high": part.get("high"), "text": planned_text(part),
         }  # fmt: skip
+    if is_table_state(part):
+        return {
+            "kind": "table", "format": part.get("format"), "after": part.get("after"), "until": part.get("until"),
+            "whole": part.get("whole") is True, "changes": part.get("changes"), "text": planned_text(part),
+        }  # fmt: skip
     return {"kind": "other", "text": planned_text(part)}
 
 
@@ -143,6 +150,9 @@ def _ahead(
             columns = ", ".join(map(str, as_list(state.get("columns"))))
             text = f"the largest partition by {columns} that {state.get('source')} has then"
             parts[name] = {"kind": "partition", "source": state.get("source"), "text": text}
+        elif is_table_state(state):
+            text = f"what was committed after {commit_text(state, 'value', 'the beginning')}; the job asks its table"
+            parts[name] = {"kind": "table", "format": state.get("format"), "after": state.get("value"), "text": text}
         else:
             parts[name] = {"kind": "value", "text": "a value of the job's own; what it means is in its code"}
     return parts

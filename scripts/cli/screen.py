@@ -22,6 +22,7 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.tables.spans import is_table_state
 
 NONE = "-"
 GAP = 2
@@ -105,7 +106,18 @@ def state_text(state: Any) -> str:
         # A state may be damaged, and an error would help nobody.
         files = state.get("files")
         return f"{named}, {count_of(files, 'file')}" if isinstance(files, int) else named
+    if is_table_state(state):
+        at = state.get("at")
+        made = f", made {moment(at)}" if isinstance(at, datetime) else ""
+        return f"{commit_text(state, 'value', 'no snapshot yet')}{made}"
     return value_text(state)
+
+
+def commit_text(state: Mapping[str, Any], name: str, none: str) -> str:
+    """Write a commit of a table as its format calls it; `none` where there is none."""
+    value = state.get(name)
+    noun = "snapshot" if state.get("format") == "iceberg" else "version"
+    return none if value is None else f"{noun} {value_text(value)}"
 
 
 def known_files(state: Mapping[str, Any]) -> int:
@@ -120,6 +132,12 @@ def planned_text(planned: Any) -> str:
         return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}"
     if isinstance(planned, Mapping) and planned.get("kind") == "rows":
         return f"{planned.get('cursor_column')} {window_text(planned.get('low'), planned.get('high'))}"
+    if is_table_state(planned):
+        what = "changes" if planned.get("changes") == "feed" else "appended rows"
+        until = commit_text(planned, "until", "a table without a snapshot")
+        if planned.get("whole"):
+            return f"all rows at {until}"
+        return f"{what} after {commit_text(planned, 'after', 'the beginning')} up to {until}"
     return value_text(planned)
 
 

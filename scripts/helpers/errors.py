@@ -93,10 +93,16 @@ class UnknownVersionError(NothingThereError):
 
 
 class UnknownContextError(NothingThereError):
-    """The job is known, but it reads no rows under this context."""
+    """The job is known, but it reads no rows by a cursor under this context."""
 
-    def __init__(self, job_id: str, context: str, known: Sequence[str]) -> None:
-        self.job_id, self.context, self.known = job_id, context, tuple(known)
+    def __init__(self, job_id: str, context: str, known: Sequence[str], kind: str | None = None) -> None:
+        self.job_id, self.context, self.known, self.kind = job_id, context, tuple(known), kind
+        if kind is not None:
+            super().__init__(
+                f"Context {context!r} of job {job_id!r} is of kind {kind!r}, which has no cursor, so it has no ranges. "
+                f"Contexts that have one: {', '.join(known) or 'none'}."
+            )
+            return
         super().__init__(
             f"Job {job_id!r} has no watermark of rows under context {context!r}. "
             f"It has: {', '.join(known) or 'none'}. Check the name, run the job once, or call set_watermark."
@@ -296,6 +302,14 @@ class GlueOptionError(InvalidValueError):
         super().__init__(f"Option {option!r} {detail}")
 
 
+class SourceOptionError(InvalidValueError):
+    """An option of a source with a value that cannot be meant, or that has no effect there."""
+
+    def __init__(self, option: str, detail: str) -> None:
+        self.option = option
+        super().__init__(f"Option {option!r}: {detail}")
+
+
 class ExportFileError(InvalidValueError):
     """A file that is no whole, unchanged export of a table."""
 
@@ -478,7 +492,7 @@ class MissingConnectorError(ConfigurationError):
 
     def __init__(self, format: str, remedy: str) -> None:
         self.format = format
-        super().__init__(f"What writes format={format!r} is not there. {remedy}")
+        super().__init__(f"The connector for format={format!r} is not there. {remedy}")
 
 
 class UnpublishedError(WatermarkError):
@@ -659,6 +673,71 @@ class SnapshotUnchangedError(SourceError):
             f"its largest partition is the one that context {context!r} has taken, with the same files. Run again when "
             "the next one is there. on_same='read' reads it once more, on_same='skip' returns nothing.",
         )
+
+
+class SourceRewrittenError(SourceError):
+    """Commits to a table that delete or overwrite rows, between the watermark and now, where only appends are read."""
+
+    def __init__(self, source: str, context: str, operations: Sequence[str], count: int) -> None:
+        self.context, self.operations, self.count = context, tuple(operations), count
+        commits = "1 commit since the watermark deletes or overwrites" if count == 1 else (
+            f"{count:,} commits since the watermark delete or overwrite"
+        )  # fmt: skip
+        super().__init__(
+            source,
+            f"{commits} rows ({', '.join(operations)}), and context {context!r} reads appended rows only. To read them "
+            "as changes, give changes='feed'; to leave them out, on_overwrite='skip'; to read the whole table again, "
+            "on_overwrite='reread' with sink='merge'.",
+        )
+
+
+class SourceRolledBackError(SourceError):
+    """A table that was set back to a version before the watermark, or to another history than the one that was read."""
+
+    def __init__(self, source: str, context: str, job_id: str, common: int | None = None) -> None:
+        self.context, self.job_id, self.common = context, job_id, common
+        named = f"{quote(job_id)} --context {quote(context)}"
+        go_on = (
+            "" if common is None else
+            f" To go on from the last commit that both have, delete from the target what came after it, then run "
+            f"`watermarks set {named} value:int={common} --why TEXT`."
+        )  # fmt: skip
+        super().__init__(
+            source,
+            f"it was set back, and what context {context!r} of job {job_id!r} read last is no longer part of it. To "
+            "read the whole table again, give on_rollback='reread' with sink='merge', or run `watermarks reset "
+            f"{named} --why TEXT`.{go_on}",
+        )
+
+
+class SourceExpiredError(SourceError):
+    """Versions of a table, or files of them, that are gone before they were read: expired, vacuumed or cleaned up."""
+
+    def __init__(self, source: str, context: str, job_id: str, *, is_planned: bool = False) -> None:
+        self.context, self.job_id, self.is_planned = context, job_id, is_planned
+        named = f"{quote(job_id)} --context {quote(context)}"
+        reread = (
+            "read the whole table again: give on_expired='reread' with sink='merge', or run `watermarks reset "
+            f"{named} --why TEXT`"
+        )
+        if is_planned:
+            text = (
+                f"what the open plan of job {job_id!r} takes in context {context!r} is not all there any more: "
+                "snapshots expired, or files were vacuumed. If nothing of it can be restored, run "
+                f"`watermarks discard-plan {quote(job_id)} --why TEXT`, and {reread}. Let the table keep its history "
+                "for longer than a run may wait."
+            )
+        else:
+            text = (
+                f"not all commits since the watermark of context {context!r} of job {job_id!r} can be read any more: "
+                f"snapshots expired, or files were vacuumed. To miss no row, {reread}. Run the job more often than the "
+                "table's history is cleaned up."
+            )
+        super().__init__(source, text)
+
+
+class ChangeFeedError(SourceError):
+    """A table whose changes cannot be read as rows: it keeps none, or what reads it cannot make them."""
 
 
 class ChangedObjectError(SourceError):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from scripts.helpers.reading.small_files import OnChanged
     from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.sinks.sink import Mergeable, Sink
+    from scripts.helpers.tables.sources import TableSource
 
 
 @dataclass(frozen=True)
@@ -308,8 +309,8 @@ class IncrementalJob:
 
     def rows_since(
         self,
-        source: DataFrame | RowSource | Any,
-        cursor_column: str | Sequence[str],
+        source: DataFrame | RowSource | TableSource | Any,
+        cursor_column: str | Sequence[str] | None = None,
         *,
         transformation_ctx: str | None = "rows",
         **options: Any,
@@ -321,9 +322,11 @@ class IncrementalJob:
         source
             A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`. Of a DataFrame of
             pandas, or of `PandasRows`, the rows are returned as pandas, and of a table of pyarrow as such a table.
-            Spark is not needed for these.
+            Spark is not needed for these. A `DeltaTable` or an `IcebergTable` is read by its versions: see
+            `TableOptions` for its options, and `plan_span` for its errors.
         cursor_column
-            One column, or several that compare from the first on, such as ``["last_modified", "id"]``.
+            One column, or several that compare from the first on, such as ``["last_modified", "id"]``. Only a table
+            that is read by its versions has none.
         **options
             `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
             `sink`, `behind`, `max_rows`: see `RowOptions`. `plan_window` lists the errors. A replay takes the

@@ -16,6 +16,7 @@ from scripts.helpers.protocol.head import Claim, Head, LogEntry
 from scripts.helpers.rows.coverage import is_rows
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.tables.spans import is_table_state
 
 State = Literal["idle", "running", "waiting", "abandoned", "new", "unreadable"]
 
@@ -135,7 +136,7 @@ class JobFacts:
         return [
             self._context(self.head, name, state)
             for name, state in sorted(self.head.watermarks.items())
-            if isinstance(state, Mapping) and state.get("kind") in ("rows", "files", "partition")
+            if isinstance(state, Mapping) and state.get("kind") in ("rows", "files", "partition", "table")
         ]
 
     @cached_property
@@ -152,8 +153,10 @@ class JobFacts:
 
     def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:
         alone = replace(head, watermarks={name: state})
-        has_value = is_rows(state) or state.get("kind") == "partition"
+        has_value = is_rows(state) or state.get("kind") in ("partition", "table")
         columns = ", ".join(map(str, as_list(state.get("cursor_column", state.get("columns", [])))))
+        if is_table_state(state):
+            columns = "snapshot" if state.get("format") == "iceberg" else "version"
         value = ", ".join(map(str, as_list(state.get("value")))) if has_value else ""
         lag = freshness.lag(alone, self.now)
         return Context(name, str(state["kind"]), columns, lag, value, self.gaps.get(name, ()))

@@ -37,6 +37,7 @@ RUN = {
     ("sinks.md", "python"): "docs/test_sinks_page.py::test_batch_is_there_once",
     ("start.md", "console"): "docs/test_start_page.py::test_first_five_minutes_go_as_told",
     ("start.md", "python"): "docs/test_start_page.py::test_first_five_minutes_go_as_told",
+    ("table-formats.md", "python"): "docs/test_table_formats_page.py::test_copies_are_those_of_the_page",
     ("terraform.md", "terraform"): "infra/test_pages.py::test_configurations_of_the_pages_are_valid",
 }
 """Which test runs the blocks of a page in a language."""

@@ -146,6 +146,20 @@ BUILT = [
         errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),
         ["'s3://b/'", "3 new objects", "'a.csv'", "Restore them", 'on_archived="skip"'],
     ),
+    (errors.SourceOptionError("changes", "'x' is unknown."), ["'changes'", "'x' is unknown."]),
+    (
+        errors.SourceRewrittenError("lake.db.t", "sales", ["delete", "overwrite"], 3),
+        ["'lake.db.t'", "3 commits", "(delete, overwrite)", "'sales'", "'feed'", "on_overwrite='skip'", "'reread'"],
+    ),
+    (
+        errors.SourceRolledBackError("lake.db.t", "sales", "a job", 7),
+        ["'lake.db.t'", "set back", "on_rollback='reread'", "reset 'a job' --context sales", "value:int=7"],
+    ),
+    (
+        errors.SourceExpiredError("lake.db.t", "sales", "job"),
+        ["'lake.db.t'", "since the watermark", "on_expired='reread'", "reset job --context sales"],
+    ),
+    (errors.ChangeFeedError("lake.db.t", "it keeps none."), ["'lake.db.t'", "it keeps none."]),
     (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
     (
         errors.BookmarkImportError("parking", "landed", "its shape is not known."),
@@ -171,7 +185,7 @@ FAMILIES = [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
             "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
             "JobsExistError", "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
-            "ArgumentNotAllowedError",
+            "ArgumentNotAllowedError", "SourceOptionError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
@@ -181,7 +195,8 @@ FAMILIES = [
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
-            "SourceReplacedError",
+            "SourceReplacedError", "SourceRewrittenError", "SourceRolledBackError", "SourceExpiredError",
+            "ChangeFeedError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "SnapshotBehindError", "SnapshotUnchangedError",
             "BookmarkImportError",

@@ -42,11 +42,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reading": {"listing"},
     "files": {"reading", "protocol.chunks", "protocol.names"},
     "sinks": {"listing", "databases", "protocol.names"},
+    "tables": {"rows", "sinks.connectors", "sinks.java_errors", "sinks.places", "protocol.names"},
     "relational": {"protocol"},
     "metrics": {"protocol"},
     "decisions": {"protocol"},
     "watermarks": {"decisions", "rows"},
-    "batch": {"watermarks", "files", "sinks", "metrics", "relational"},
+    "batch": {"watermarks", "files", "sinks", "tables", "metrics", "relational"},
     "job": {"batch", "glue_api"},
     "backfill": {"job"},
     "file_bookmark": {"files"},
@@ -68,8 +69,11 @@ S3_CALLERS = {
     "files/segment_files.py",
     "sinks/places.py",
 }  # fmt: skip
-NAMESAKES = {"sinks/iceberg_merge.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"}}
-"""Methods of others that are called as one of DynamoDB is: of tables of pyiceberg, and of Glue's catalogue."""
+NAMESAKES = {
+    "sinks/iceberg_merge.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
+    "glue/catalog.py": {"create_table", "update_table"},
+}  # fmt: skip
+"""Methods of others that are called as one of DynamoDB is: of tables of pyiceberg and deltalake, and of Glue."""
 
 HELPER_FILES = files_below(HELPERS)
 JOB_FILES = files_below(SCRIPTS / "jobs")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("rows", "files", "partition")
+KINDS = ("rows", "files", "partition", "table")
 """Kinds of states that are those of a source."""
 NOTHING: Mapping[str, Any] = {"kind": "nothing"}
 """The plan of a context that the inherited plan does not know, or a range of runs."""
@@ -57,8 +57,8 @@ class Batch:
         Of the rows that are read.
     reads_files
         Whether files are among the sources.
-    file_sources
-        Their prefixes.
+    folders
+        Prefixes of sources of files, and folders of tables that are read.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Batch:
         self.counts = RowCounts()
         self.reads_files = False
         self.has_more = False
-        self.file_sources: list[str] = []
+        self.folders: list[str] = []
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[Reader] = []
         self._outcome: str | None = None

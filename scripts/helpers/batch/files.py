@@ -140,7 +140,7 @@ class FilePlanning:
         from scripts.helpers.listing.listing import Location
 
         self._batch.reads_files = True
-        self._batch.file_sources.append(str(Location.parse(source)))
+        self._batch.folders.append(str(Location.parse(source)))
         settled = self._batch.settled(context)
         if settled is not None:
             # A plan needs no state, only where its files lie.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import NOTHING, Batch
-from scripts.helpers.batch.strategies import RowRequest
-from scripts.helpers.errors import PlanConflictError
+from scripts.helpers.batch.strategies import RowRequest, TableRequest
+from scripts.helpers.errors import PlanConflictError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import KIND, IdBlock
 from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
@@ -18,11 +20,16 @@ from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.tables.options import TableOptions
+from scripts.helpers.tables.planning import check_replay
+from scripts.helpers.tables.sources import is_table
+from scripts.helpers.tables.spans import TableSpan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.tables.sources import TableSource
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +49,21 @@ class RowPlanning:
         self._batch, self._clock = batch, clock
 
     def rows_since(
-        self, source: Any, cursor_column: str | Sequence[str], context: str | None, options: Mapping[str, Any]
+        self, source: Any, cursor_column: str | Sequence[str] | None, context: str | None, options: Mapping[str, Any]
     ) -> Any:
         """Return the rows of a source that are new; see `IncrementalJob.rows_since`."""
+        if is_table(source):
+            if cursor_column is not None:
+                raise SourceOptionError(
+                    "cursor_column",
+                    f"{source.name!r} is read by its versions, which need no column. Leave it out; to read by a "
+                    "column, give a DataFrame of the table.",
+                )
+            return self._commits_since(source, context, options)
+        if cursor_column is None:
+            raise SourceOptionError(
+                "cursor_column", f"a {type(source).__name__} is read by a column that says what is new. Name it."
+            )
         batch, chosen = self._batch, RowOptions(**options)
         names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         rows = as_rows(source, context or "rows")
@@ -85,6 +104,45 @@ class RowPlanning:
             return found
         return batch.counts.watch(context, found, window)
 
+    def _commits_since(self, table: TableSource, context: str | None, options: Mapping[str, Any]) -> Any:
+        """Return the rows of what was committed to a table since the watermark."""
+        batch, chosen, name = self._batch, TableOptions.of(options), context or "rows"
+        settled = batch.settled(context)
+        batch.read_through(_TableReader(table, name, batch.run.job_id))
+        before = batch.run.state(context) if context else None
+        strategy = batch.strategy_for(context)
+        if settled is None:
+            batch.warn_if_new(context)
+            span = strategy.span(TableRequest(table, name, chosen, before))
+        elif settled == NOTHING:
+            return table.rows(TableSpan(table.format, None, None, changes=chosen.changes))
+        else:
+            span = TableSpan.from_plan(settled, table.format, name, table.name)
+            check_same_plan(settled, table, batch.run.job_id)
+            check_replay(table, span, name, batch.run.job_id)
+        # What is written into the table itself, each run would read again.
+        batch.folders.append(table.folder())
+        batch.has_more |= span.has_more
+        if context:
+            # The watermark that follows a plan was frozen with it.
+            planned, state = (span.to_plan(), strategy.table_state(span)) if settled is None else (settled, None)
+            batch.add(context, planned, state)
+        logger.info(
+            "event=planned job=%s context=%s kind=table format=%s first_run=%s empty=%s whole=%s commits=%s "
+            "has_more=%s replay=%s reads=%s %s",
+            batch.run.job_id, context, table.format, before is None, span.is_empty, span.whole, span.commits,
+            span.has_more, batch.run.replay, span.changes, chosen,
+        )  # fmt: skip
+        # Without Spark rows are read here, and before a plan is frozen there is none to discard.
+        with table.typed_errors(name, batch.run.job_id, is_planned=batch.run.replay):
+            found = table.rows(span)
+        if not context:
+            return found
+        if hasattr(found, "sparkSession"):
+            return batch.counts.watch_all(context, found, is_empty=span.is_empty)
+        batch.counts.add(context, {"rows": len(found)})
+        return found
+
     def relationalize(self, df: DataFrame | Any, root: str, context: str | None) -> dict[str, DataFrame]:
         """Return nested rows as related tables; see `IncrementalJob.relationalize`."""
         # Here, as it needs pyspark.
@@ -123,8 +181,33 @@ class RowPlanning:
         return batch.strategy.id_block(context, slot)
 
 
+@dataclass(frozen=True)
+class _TableReader:
+    """Lets what is raised while rows of a table are read name the context and the job."""
+
+    table: TableSource
+    context: str
+    job_id: str
+
+    def typed_errors(self) -> AbstractContextManager[None]:
+        """Return what lets a file that is gone come out as a SourceExpiredError."""
+        return self.table.typed_errors(self.context, self.job_id)
+
+
 def as_rows(source: Any, name: str) -> RowSource:
-    """Return a source of rows as it is; a frame of Spark, pandas or pyarrow, or a DynamicFrame, as one."""
+    """Return a source of rows as it is; a frame of Spark, pandas or pyarrow, or a DynamicFrame, as one.
+
+    Raises
+    ------
+    SourceOptionError
+        It is a table that is read by its versions.
+    """
+    if is_table(source):
+        raise SourceOptionError(
+            "source",
+            f"{source.name!r} is read by its versions, which have no ranges of a cursor. For an old state of it give a "
+            "DataFrame, or read runs again with mode='pause', from_run and to_run.",
+        )
     if is_arrow(source):
         return ArrowRows(source, name=name)
     return PandasRows(source, name=name) if is_pandas(source) else as_source(source, name)

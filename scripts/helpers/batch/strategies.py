@@ -32,6 +32,9 @@ from scripts.helpers.rows import coverage
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.plan import plan_window, whole_window, window_between
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.tables.options import TableOptions
+from scripts.helpers.tables.planning import plan_span, span_between, whole_span
+from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.sources import EventSource, ListingSource
     from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.tables.sources import TableSource
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +71,16 @@ class RowRequest:
     chosen: RowOptions
     before: Any
     clock: Callable[[], datetime]
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """A table that is read by its versions, and how what is new is chosen. `before` is the watermark."""
+
+    table: TableSource
+    context: str
+    options: TableOptions
+    before: Any
 
 
 @dataclass(frozen=True)
@@ -131,6 +145,14 @@ class Strategy(ABC):
         """Return the watermark of rows to store at the commit; None for none."""
         return None
 
+    @abstractmethod
+    def span(self, request: TableRequest) -> TableSpan:
+        """Return the commits of a table to take."""
+
+    def table_state(self, span: TableSpan) -> Mapping[str, Any] | None:
+        """Return the watermark of a table to store at the commit; None for none."""
+        return None
+
     def id_block(self, context: str, slot: int) -> IdBlock:
         """Return the ids of the batch's related tables; `slot` counts the contexts that have some already."""
         return IdBlock.unsaved(f"{self.run.job_id}/{self.run.run_id}", slot, context, self.run.state(context))
@@ -167,6 +189,14 @@ class Saving(Strategy):
         """Return the watermark that follows, with what is covered."""
         read = coverage.ranges_read(window.columns, window.read_low, window.high, window.descending)
         return coverage.with_coverage(window.state_after, request.before, read, new_token())
+
+    def span(self, request: TableRequest) -> TableSpan:
+        """Return the commits past the watermark."""
+        return _new_commits(request, self.run.job_id)
+
+    def table_state(self, span: TableSpan) -> Mapping[str, Any]:
+        """Return the watermark that follows."""
+        return span.state_after
 
     def id_block(self, context: str, slot: int) -> IdBlock:
         """Return a block that no other version of the job has."""
@@ -213,6 +243,10 @@ class Paused(Strategy):
     def window(self, request: RowRequest) -> RowWindow:
         """Return the window past the watermark."""
         return _new_rows(request, self.run.job_id)
+
+    def span(self, request: TableRequest) -> TableSpan:
+        """Return the commits past the watermark."""
+        return _new_commits(request, self.run.job_id)
 
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return what is new. Messages are let go at the end, for a run that saves."""
@@ -270,6 +304,14 @@ class RangeAgain(Strategy):
             request.rows, request.names, request.before, until, request.chosen, request.context, self.run.job_id
         )
 
+    def span(self, request: TableRequest) -> TableSpan:
+        """Return the commits between the watermarks of both ends."""
+        until = self.run.until(request.context)
+        return span_between(
+            request.table, request.before, until, context=request.context, job_id=self.run.job_id,
+            options=request.options,
+        )  # fmt: skip
+
     def reach(self, context: str) -> Reach:
         """Return both ends of the range."""
         return Reach(self.run.state(context), self.run.until(context))
@@ -303,6 +345,16 @@ class Disabled(Strategy):
                 self.run.job_id, request.rows.name,
             )  # fmt: skip
         return whole_window(request.rows, request.names, request.chosen.strings)
+
+    def span(self, request: TableRequest) -> TableSpan:
+        """Return the whole table. Warn if it was to be less."""
+        if request.options.max_versions is not None:
+            logger.warning(
+                "event=limit_without_effect job=%s source=%s: max_versions has none where everything is read and "
+                "nothing is saved that the next run could go on from",
+                self.run.job_id, request.table.name,
+            )  # fmt: skip
+        return whole_span(request.table, request.options)
 
     def reach(self, context: str) -> Reach:
         """Return that nothing is known."""
@@ -340,6 +392,12 @@ def _new_rows(request: RowRequest, job_id: str) -> RowWindow:
         context=request.context,
         job_id=job_id,
         **request.options,
+    )
+
+
+def _new_commits(request: TableRequest, job_id: str) -> TableSpan:
+    return plan_span(
+        request.table, state=request.before, context=request.context, job_id=job_id, options=request.options
     )
 
 

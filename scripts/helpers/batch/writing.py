@@ -59,8 +59,8 @@ class BatchWriter:
         return output
 
     def _check_apart_from_sources(self, sink: Sink, df: Any) -> None:
-        """Raise TargetError where the folders of a target and those of a source of files lie within each other."""
-        sources = self._batch.file_sources
+        """Raise TargetError where the folders of a target and those of a source lie within each other."""
+        sources = self._batch.folders
         # A catalog is asked where its table lies: not for a job without such sources.
         for place in _places_of(sink, df) if sources else ():
             for source in sources:

@@ -34,7 +34,7 @@ class RowCounts:
     """
 
     def __init__(self) -> None:
-        self._watched: dict[str, tuple[CursorColumn, SparkSession, Observation] | None] = {}
+        self._watched: dict[str, tuple[CursorColumn | None, SparkSession, Observation] | None] = {}
         self._empty: set[str] = set()
         self._counted: dict[str, dict[str, Any]] = {}
 
@@ -43,23 +43,34 @@ class RowCounts:
         self._counted[context] = dict(counts)
 
     def watch(self, context: str, rows: DataFrame, window: RowWindow) -> DataFrame:
-        """Return the same rows, which count themselves."""
+        """Return the rows of a window, which count themselves."""
+        return self.watch_all(context, rows, window.columns[0], is_empty=window.is_empty)
+
+    def watch_all(
+        self, context: str, rows: DataFrame, column: CursorColumn | None = None, *, is_empty: bool = False
+    ) -> DataFrame:
+        """Return the same rows, which count themselves, with the ends of a column if there is one."""
         # No action is needed to know that there are none, and a job that sees none often takes none.
-        if window.is_empty:
+        if is_empty:
             self._empty.add(context)
             return rows
         # Entered before it is observed: if that fails, the sum of all contexts must not be told without this one.
         self._watched[context] = None
         try:
-            return self._observed(context, rows, window.columns[0])
+            return self._observed(context, rows, column)
         except Exception as error:
             return _uncounted(rows, context, error)
 
-    def _observed(self, context: str, rows: DataFrame, column: CursorColumn) -> DataFrame:
+    def _observed(self, context: str, rows: DataFrame, column: CursorColumn | None) -> DataFrame:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        observation, name = Observation(), SPARK.quote(column.name)
+        observation = Observation()
+        if column is None:
+            observed = rows.observe(observation, F.expr("count(1) AS rows"))
+            self._watched[context] = (None, rows.sparkSession, observation)
+            return observed
+        name = SPARK.quote(column.name)
         smallest, largest = f"min({name})", f"max({name})"
         # As text, an instant would be written in the zone of the session.
         if column.type == "timestamp":
@@ -96,9 +107,11 @@ def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
     return rows
 
 
-def _ends(column: CursorColumn, found: dict[str, Any]) -> dict[str, Any]:
+def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
     """Read the smallest and the largest cursor; leave out what Python cannot hold."""
-    ends = {}
+    ends: dict[str, Any] = {}
+    if column is None:
+        return ends
     for name in ("minimum", "maximum"):
         text = found[name]
         if text is None or len(text) > MAX_TEXT:

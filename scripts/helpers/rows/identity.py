@@ -3,18 +3,16 @@
 An identity is a map of names to texts and whole numbers. A database says ``server``, ``database``,
 ``schema`` and ``table``, as far as it has them. PostgreSQL adds ``oid``, which a table that is made anew
 does not keep, and ``cluster``, the system identifier, which only replicas and physical backups share.
+Delta and Iceberg say ``uuid``, which a table that is made anew does not keep, and ``folder`` or ``table``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scripts.helpers.errors import PlanConflictError, SourceReplacedError
-
-if TYPE_CHECKING:
-    from scripts.helpers.rows.sources import RowSource
 
 SOURCE = "source"
 """Where states and plans keep it."""
@@ -24,7 +22,7 @@ MAX_SHOWN = 300
 """Most letters of an identity in an error: others can write to the table of watermarks."""
 
 
-def identity_of(source: RowSource) -> Mapping[str, Any] | None:
+def identity_of(source: object) -> Mapping[str, Any] | None:
     """Return what a source says of itself; None for one that can say nothing, such as a DataFrame."""
     ask = getattr(source, "identity", None)
     return (ask() or None) if callable(ask) else None
@@ -66,7 +64,7 @@ def check_same_source(
     return now
 
 
-def check_same_plan(plan: Mapping[str, Any], source: RowSource, job_id: str) -> None:
+def check_same_plan(plan: Mapping[str, Any], source: object, job_id: str) -> None:
     """Refuse to replay a plan on another table than it was made on; PlanConflictError."""
     before = remembered(plan)
     # Not asked in vain: a plan of an earlier version has nothing to compare with.
@@ -95,5 +93,8 @@ def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     # A replica that was promoted, a pooler, or another name for the host: it is the cluster that counts.
     if "cluster" in both:
         both -= {"server"}
+    # An Iceberg table that was renamed, or is found through another catalog. A folder of Delta may be a copy.
+    if "uuid" in both:
+        both -= {"table"}
     # Without a condition, rows that it kept out are below the watermark: it counts as well where one side has none.
     return before.get(WHERE) != now.get(WHERE) or any(before[name] != now[name] for name in both)

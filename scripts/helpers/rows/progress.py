@@ -95,7 +95,8 @@ class RowsProgress:
         found = self._lookups.state_at(version, context)
         if not is_rows(found):
             known = sorted(name for name, state in version.watermarks.items() if is_rows(state))
-            raise UnknownContextError(job_id, context, known)
+            kind = found.get("kind") if isinstance(found, Mapping) else None
+            raise UnknownContextError(job_id, context, known, None if kind is None else str(kind))
         return dict(found)
 
     def backfills(self, job_id: str, context: str, state: Mapping[str, Any]) -> BackfillRecord:

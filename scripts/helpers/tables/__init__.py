@@ -1,0 +1,27 @@
+"""Tables of Delta Lake and Iceberg as sources: which commits are new, and the rows that they appended or changed.
+
+May not know: the table of watermarks, and how a batch is kept. States come in as maps and go out as maps.
+"""
+
+from typing import TYPE_CHECKING
+
+from scripts.helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    from scripts.helpers.tables.delta import DeltaTable
+    from scripts.helpers.tables.iceberg import IcebergTable
+    from scripts.helpers.tables.options import TableOptions
+    from scripts.helpers.tables.sources import TableSource
+    from scripts.helpers.tables.spans import TableSpan
+
+__all__ = ["DeltaTable", "IcebergTable", "TableOptions", "TableSource", "TableSpan"]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "delta": ["DeltaTable"],
+        "iceberg": ["IcebergTable"],
+        "options": ["TableOptions"],
+        "sources": ["TableSource"],
+        "spans": ["TableSpan"],
+    },
+)

@@ -1,0 +1,484 @@
+"""`DeltaTable`: what was committed to a Delta table since a version, with Spark or without.
+
+Spark has no read of what was appended between two versions, other than a stream. So the files that the commits of a
+span have added are taken from the log, and read as Delta reads the files of a version. A feed is read by the connector.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from scripts.helpers.errors import (
+    ChangeFeedError,
+    InvalidValueError,
+    MissingConnectorError,
+    SourceError,
+    WatermarkError,
+)
+from scripts.helpers.sinks.connectors import DELTA_ON_SPARK, check_delta_on_arrow, check_delta_on_spark
+from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.places import Place, S3Place, place_of
+from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
+from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
+from scripts.helpers.tables.losses import expired_where
+from scripts.helpers.tables.sources import History, TableHead
+from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
+from scripts.helpers.tables.spark_frames import check_no_feed_columns, ordered_changes, with_feed_literals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+
+    from scripts.helpers.tables.arrow_frames import Returns
+
+GONE_IN_SPARK = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "NoSuchKey", "DELTA_FILE_NOT_FOUND")
+READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+"""Features of a table that its Parquet files can be read with as they are. The last two are looked at more closely."""
+
+
+class DeltaTable:
+    """A Delta table at a path, of which `IncrementalJob.rows_since` reads what was committed since a version.
+
+    Parameters
+    ----------
+    path
+        The folder of the table: ``s3://bucket/prefix/`` or a directory.
+    spark
+        Without it, `deltalake` reads, and rows are returned in memory.
+    s3_client
+        Its login and endpoint are those of `deltalake`, too.
+    returns
+        Without Spark: ``"pandas"``, the default, whose columns have the types of Arrow, or ``"arrow"``.
+
+    Raises
+    ------
+    InvalidValueError
+        The path is none.
+    SourceOptionError
+        `returns` is unknown, or given beside Spark.
+    """
+
+    format: Literal["delta"] = "delta"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        spark: SparkSession | None = None,
+        s3_client: S3Client | None = None,
+        returns: Returns | None = None,
+    ) -> None:
+        if "/" not in path:
+            raise InvalidValueError(
+                f"{path!r} is no path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
+            )
+        check_returns(returns, with_spark=spark is not None)
+        place = place_of(path.rstrip("/"), spark, s3_client)
+        self.name, self._returns = place.uri(""), returns or "pandas"
+        self._engine: _Engine = _SparkEngine(self.name, spark) if spark is not None else _ArrowEngine(place)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the folder of the table, and its uuid."""
+        return self.head().identity
+
+    def folder(self) -> str:
+        """Return the URI of the table."""
+        return self.name
+
+    def head(self) -> TableHead:
+        """Look at the last version; SourceError where there is no table, or it cannot be reached."""
+        with self._typed():
+            self._engine.check()
+            version, uuid = self._engine.newest()
+            last = self._engine.commits([version])
+        # Two schemes of S3 are one place.
+        scheme, separator, rest = self.name.partition("://")
+        folder = f"s3://{rest}" if separator and scheme in ("s3a", "s3n") else self.name
+        identity = {"folder": folder, "uuid": uuid}
+        return TableHead(identity, version, last[0].at if last else None, version)
+
+    def history(self, after: int, at: datetime | None, head: TableHead) -> History:
+        """Return the versions after one."""
+        newest = head.newest
+        assert newest is not None
+        if newest < after:
+            return History(lost="rollback")
+        commits = self._commits(after, newest)
+        # A folder that was restored from a copy has other commits under the same numbers.
+        first = commits[0] if commits and commits[0].version == after else None
+        if first is not None and at is not None and first.at is not None and first.at != at:
+            return History(lost="rollback")
+        since = [commit for commit in commits if commit.version > after]
+        if len(since) != newest - after:
+            return History(lost="expired")
+        return History([commit.told for commit in since])
+
+    def check_feed(self, span: TableSpan) -> None:
+        """Raise ChangeFeedError if the table keeps no feed for each version of a span."""
+        if span.is_empty or span.whole:
+            return
+        try:
+            self._engine.check_feed(span)
+        except WatermarkError:
+            raise
+        except Exception as error:
+            if not self._engine.is_of_connector(error):
+                raise
+            raise ChangeFeedError(
+                self.name,
+                f"its changes cannot be read as rows: {reason_of(error)} Set delta.enableChangeDataFeed=true on the "
+                "table, and begin after that version (start_from, or `watermarks set`); or give changes='append'.",
+            ) from error
+
+    def is_lost(self, span: TableSpan) -> bool:
+        """Tell whether a version of a span is gone from the log, or a file of it was vacuumed."""
+        assert span.until is not None
+        newest = self._newest()
+        # A version that the table no longer has is one that was rolled back by hand: gone as well.
+        if newest < span.until:
+            return True
+        after = span.until if span.whole else (span.after or 0)
+        commits = self._commits(after, newest)
+        found = {commit.version for commit in commits}
+        if not span.whole and not found >= set(range(after + 1, span.until + 1)):
+            return True
+        doubtful = may_be_gone(commits, None if span.whole else after, span.until, feed=span.is_feed)
+        with self._typed():
+            return bool(self._engine.missing(sorted(doubtful)))
+
+    def rows(self, span: TableSpan) -> Any:
+        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
+        with self._typed(reads_rows=True):
+            if span.is_empty or span.whole:
+                found = self._engine.whole(span)
+            elif span.is_feed:
+                found = self._engine.feed(span)
+            else:
+                assert span.after is not None
+                assert span.until is not None
+                taken = taken_by(self._commits(span.after, span.until), span.after, span.until)
+                found = self._engine.appended(span, taken)
+        return self._engine.returned(found, self._returns)
+
+    def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
+        """Let a file of the table that is gone come out as a SourceExpiredError."""
+        return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _commits(self, first: int, last: int) -> list[DeltaCommit]:
+        """Return the commits from one version to another; those whose file is gone are left out."""
+        with self._typed():
+            return self._engine.commits(range(first, last + 1))
+
+    def _newest(self) -> int:
+        with self._typed():
+            return self._engine.newest()[0]
+
+    @contextmanager
+    def _typed(self, *, reads_rows: bool = False) -> Iterator[None]:
+        """Raise SourceError for what the connector says against the table; what is gone is told by `typed_errors`."""
+        try:
+            yield
+        except WatermarkError:
+            raise
+        except Exception as error:
+            if not self._engine.is_of_connector(error) or (reads_rows and self._engine.is_gone(error)):
+                raise
+            raise SourceError(self.name, f"{reason_of(error)} Check the path, and the rights there.") from error
+
+
+class _Engine(Protocol):
+    """What reads Delta's log, and its files."""
+
+    def check(self) -> None:
+        """Raise MissingConnectorError if it is not there."""
+
+    def newest(self) -> tuple[int, str]:
+        """Return the last version, and the uuid of the table."""
+
+    def commits(self, versions: Sequence[int]) -> list[DeltaCommit]:
+        """Return those of these versions whose commit file is there."""
+
+    def missing(self, paths: Sequence[str]) -> list[str]:
+        """Return which of these files are not there."""
+
+    def whole(self, span: TableSpan) -> Any:
+        """Return all rows at the end of a span; of one that is empty none, with the same columns."""
+
+    def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the rows of files, given as their actions in the log."""
+
+    def feed(self, span: TableSpan) -> Any:
+        """Return the changes of a span."""
+
+    def check_feed(self, span: TableSpan) -> None:
+        """Raise what the connector says against reading the changes of a span."""
+
+    def returned(self, rows: Any, returns: Returns) -> Any:
+        """Return rows as the user gets them."""
+
+    def is_of_connector(self, error: Exception) -> bool:
+        """Tell whether it is the connector that complains."""
+
+    def is_gone(self, error: Exception) -> bool:
+        """Tell whether it complains about a file of the table that is gone."""
+
+
+class _SparkEngine:
+    """Delta's connector for Spark."""
+
+    def __init__(self, uri: str, spark: SparkSession) -> None:
+        self._uri, self._spark = uri, spark
+
+    def check(self) -> None:
+        check_delta_on_spark(self._spark)
+
+    def newest(self) -> tuple[int, str]:
+        snapshot = self._log()._2()
+        version = int(snapshot.version())
+        if version < 0:
+            raise SourceError(self._uri, "there is no Delta table. Check the path.")
+        return version, str(snapshot.metadata().id())
+
+    def commits(self, versions: Sequence[int]) -> list[DeltaCommit]:
+        log = self._log()._1()
+        settings, folder = log.newDeltaHadoopConf(), log.logPath()
+        found = []
+        for version in versions:
+            path = self._path(folder, f"{version:020d}.json")
+            try:
+                text = log.store().read(path, settings).mkString("\n")
+            except Exception as error:
+                if is_of_java(error, "FileNotFoundException", "NoSuchKey"):
+                    continue
+                raise
+            found.append(read_commit(version, str(text)))
+        return found
+
+    def missing(self, paths: Sequence[str]) -> list[str]:
+        log = self._log()._1()
+        folder, settings, java = log.dataPath(), log.newDeltaHadoopConf(), self._java()
+        found = []
+        for path in paths:
+            # As Delta does: the text is a URI, relative to the table's folder or absolute.
+            file = java.org.apache.hadoop.fs.Path(folder, java.org.apache.hadoop.fs.Path(java.java.net.URI(path)))
+            if not file.getFileSystem(settings).exists(file):
+                found.append(path)
+        return found
+
+    def whole(self, span: TableSpan) -> DataFrame:
+        reader = self._spark.read.format("delta")
+        # Of an empty span the columns alone count, and in a replay its version may be gone.
+        found = reader.load(self._uri).limit(0) if span.is_empty else (
+            reader.option("versionAsOf", str(span.until)).load(self._uri)
+        )  # fmt: skip
+        return with_feed_literals(found, span, self._uri) if span.is_feed else found
+
+    def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        java, found = self._java(), self._log()
+        log, snapshot = found._1(), found._2()
+        files = java.java.util.ArrayList()
+        for action in taken:
+            files.add(java.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps({"add": action})))
+        sequence = java.scala.collection.JavaConverters.asScalaBufferConverter(files).asScala().toSeq()
+        # What Delta's own stream reads its files by: with partition values, deletion vectors and mapped columns.
+        frame = log.createDataFrame(snapshot, sequence, False, java.scala.Option.apply(None))
+        return DataFrame(frame, self._spark)
+
+    def feed(self, span: TableSpan) -> DataFrame:
+        assert span.after is not None
+        reader = self._spark.read.format("delta").option("readChangeFeed", "true")
+        found = (
+            reader.option("startingVersion", span.after + 1).option("endingVersion", str(span.until)).load(self._uri)
+        )
+        check_no_feed_columns(found.columns, self._uri, known=FEED_COLUMNS[:3])
+        return ordered_changes(found)
+
+    def check_feed(self, span: TableSpan) -> None:
+        # Delta looks whether each version has its changes when the query is planned, and runs no job for it.
+        frame: Any = self.feed(span)._jdf
+        frame.queryExecution().executedPlan()
+
+    def returned(self, rows: DataFrame, returns: Returns) -> DataFrame:
+        return rows
+
+    def is_of_connector(self, error: Exception) -> bool:
+        return type(error).__name__ in (
+            "AnalysisException", "Py4JJavaError", "IllegalArgumentException", "UnsupportedOperationException",
+            "SparkUpgradeException", "SparkRuntimeException",
+        )  # fmt: skip
+
+    def is_gone(self, error: Exception) -> bool:
+        if is_of_java(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
+            return True
+        # What the sink cannot find while it stages is none of the table's files.
+        return is_of_java(error, *GONE_IN_SPARK) and is_of_java(error, self._uri.partition("://")[2])
+
+    def _java(self) -> Any:
+        return self._spark._jvm
+
+    def _path(self, folder: Any, name: str) -> Any:
+        return self._java().org.apache.hadoop.fs.Path(folder, name)
+
+    def _log(self) -> Any:
+        """Return the log and its last snapshot, looked up anew."""
+        java, session = self._java(), self._spark._jsparkSession
+        # Delta looks into the settings of the thread's own session.
+        java.org.apache.spark.sql.SparkSession.setActiveSession(session)
+        try:
+            return java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, self._uri)
+        except TypeError as error:
+            # Without the jar, a Java package is what is found, and that cannot be called.
+            raise MissingConnectorError("delta", DELTA_ON_SPARK) from error
+
+
+class _ArrowEngine:
+    """The package `deltalake`, and pyarrow for files of its own."""
+
+    def __init__(self, place: Place) -> None:
+        uri = place.uri("")
+        self._uri = f"s3://{uri.partition('://')[2]}" if isinstance(place, S3Place) else uri
+        self._options = place.login() if isinstance(place, S3Place) else None
+
+    def check(self) -> None:
+        check_delta_on_arrow()
+
+    def newest(self) -> tuple[int, str]:
+        table = self._table()
+        return int(table.version()), str(table.metadata().id)
+
+    def commits(self, versions: Sequence[int]) -> list[DeltaCommit]:
+        files, found = self._files(), []
+        for version in versions:
+            try:
+                with files.open_input_stream(f"_delta_log/{version:020d}.json") as file:
+                    found.append(read_commit(version, file.read().decode()))
+            except FileNotFoundError:
+                continue
+        return found
+
+    def missing(self, paths: Sequence[str]) -> list[str]:
+        import pyarrow.fs as pafs
+
+        found = self._files().get_file_info([file_of(path) for path in paths]) if paths else []
+        return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
+
+    def whole(self, span: TableSpan) -> pa.Table:
+        # Of an empty span the columns alone count, and in a replay its version may be gone.
+        table = self._table(None if span.is_empty else span.until)
+        schema = self._schema(table)
+        found = schema.empty_table() if span.is_empty else self._scanned(table, schema)
+        return with_feed_columns(found, span, self._uri) if span.is_feed else found
+
+    def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> pa.Table:
+        import pyarrow.dataset as ds
+
+        table = self._table(span.until)
+        self._check_readable(table, taken)
+        schema, files, parquet = self._schema(table), self._files(), ds.ParquetFileFormat()
+        columns = list(table.metadata().partition_columns)
+        fragments = [
+            parquet.make_fragment(
+                file_of(str(action["path"])), filesystem=files,
+                partition_expression=_partition(schema, columns, action.get("partitionValues") or {}),
+            )
+            for action in taken
+        ]  # fmt: skip
+        return ds.FileSystemDataset(fragments, schema, parquet, files).to_table()
+
+    def feed(self, span: TableSpan) -> pa.Table:
+        table = self._table(span.until)
+        schema = self._schema(table)
+        return with_feed_columns(self._changes(span).read_all(), span, self._uri, schema)
+
+    def check_feed(self, span: TableSpan) -> None:
+        self._changes(span).close()
+
+    def _changes(self, span: TableSpan) -> Any:
+        import pyarrow as pa
+
+        assert span.after is not None
+        return pa.RecordBatchReader.from_stream(self._table().load_cdf(span.after + 1, span.until))
+
+    def returned(self, rows: pa.Table, returns: Returns) -> Any:
+        return of_arrow(rows, returns)
+
+    def is_of_connector(self, error: Exception) -> bool:
+        module = type(error).__module__
+        return module.startswith(("deltalake", "_internal", "pyarrow", "arro3")) or isinstance(error, OSError)
+
+    def is_gone(self, error: Exception) -> bool:
+        return isinstance(error, FileNotFoundError) or "not found" in str(error) or "No such file" in str(error)
+
+    def _table(self, version: int | None = None) -> Any:
+        from deltalake import DeltaTable as Table
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return Table(self._uri, version=version, storage_options=self._options)
+        except TableNotFoundError as error:
+            raise SourceError(self._uri, "there is no Delta table. Check the path.") from error
+
+    def _schema(self, table: Any) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema(table.schema().to_arrow())
+
+    def _scanned(self, table: Any, schema: pa.Schema) -> pa.Table:
+        import pyarrow as pa
+
+        # Releases before 1.6 have no scan, and read tables with deletion vectors by nothing.
+        if hasattr(table, "scan"):
+            return pa.table(table.scan()).select(schema.names).cast(schema)
+        return table.to_pyarrow_table().select(schema.names).cast(schema)
+
+    def _files(self) -> Any:
+        import pyarrow.fs as pafs
+        from deltalake.fs import DeltaStorageHandler
+
+        return pafs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+
+    def _check_readable(self, table: Any, taken: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse files that are not what they look like; SourceError."""
+        features = set(table.protocol().reader_features or ())
+        settings = table.metadata().configuration
+        found = sorted(features - READABLE)
+        if str(settings.get("delta.columnMapping.mode", "none")).lower() != "none":
+            found.append("columnMapping")
+        if any(action.get("deletionVector") for action in taken):
+            found.append("deletionVectors")
+        if any("://" in str(action["path"]) for action in taken):
+            found.append("files outside its folder, as a shallow clone has them")
+        if found:
+            raise SourceError(
+                self._uri, f"appended rows of a table with {', '.join(found)} are read by Spark only. Give spark=."
+            )
+
+
+def _partition(schema: pa.Schema, columns: Sequence[str], values: Mapping[str, str | None]) -> Any:
+    """Return what all rows of a file have in the columns that the table is partitioned by."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: Any = None
+    for name in columns:
+        text, kind = values.get(name), schema.field(name).type
+        # The protocol writes NULL as an empty text, too. What no file and no partition has is NULL anyway.
+        if text is None or text == "":
+            continue
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            naive = pa.scalar(text.removesuffix("Z"), pa.string()).cast(pa.timestamp(kind.unit))
+            value = pc.assume_timezone(naive, kind.tz)
+        else:
+            value = pa.scalar(text, pa.string()).cast(kind)
+        here = pc.field(name) == value
+        found = here if found is None else found & here
+    return found

@@ -1,0 +1,336 @@
+"""`IcebergTable`: what was committed to an Iceberg table since a snapshot, with Spark or without.
+
+The readers of Iceberg pass over snapshots that overwrite or delete without a word. So the snapshots are looked at one
+by one before anything is read: each from the current one of `main` back to the watermark, by its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from scripts.helpers.errors import (
+    ChangeFeedError,
+    MissingConnectorError,
+    SourceError,
+    SourceOptionError,
+    WatermarkError,
+)
+from scripts.helpers.protocol.names import new_token
+from scripts.helpers.sinks.connectors import (
+    ICEBERG_EXTENSIONS,
+    arrow_catalog,
+    check_iceberg_on_spark,
+    check_name,
+    quoted,
+    spark_table,
+)
+from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.tables.arrow_frames import check_returns, of_arrow
+from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
+from scripts.helpers.tables.losses import expired_where
+from scripts.helpers.tables.sources import History, TableHead
+from scripts.helpers.tables.spans import TableSpan
+from scripts.helpers.tables.spark_frames import of_snapshots, with_feed_literals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from scripts.helpers.tables.arrow_frames import Returns
+
+NO_SPARK = "Its changes are read by Spark only: give spark=, or changes='append'."
+
+
+class IcebergTable:
+    """An Iceberg table, of which `IncrementalJob.rows_since` reads what was committed to `main` since a snapshot.
+
+    Parameters
+    ----------
+    name
+        ``catalog.namespace.table``, as Spark and `pyiceberg` are configured.
+    spark
+        Without it, `pyiceberg` reads, and rows are returned in memory. Its changes are read by Spark only.
+    catalog
+        One of `pyiceberg`, for a script that configures it itself. Its name begins that of the table.
+    returns
+        Without Spark: ``"pandas"``, the default, whose columns have the types of Arrow, or ``"arrow"``.
+
+    Raises
+    ------
+    InvalidValueError
+        The name is not one of a table in a catalog.
+    SourceOptionError
+        `returns` is unknown, or it or `catalog` is given beside Spark.
+    """
+
+    format: Literal["iceberg"] = "iceberg"
+
+    def __init__(
+        self, name: str, *, spark: SparkSession | None = None, catalog: Any = None, returns: Returns | None = None
+    ) -> None:
+        check_name(name, catalog)
+        check_returns(returns, with_spark=spark is not None)
+        if spark is not None and catalog is not None:
+            raise SourceOptionError("catalog", "it is one of pyiceberg, and Spark has its own. Give one of the two.")
+        self.name, self._returns = name, returns or "pandas"
+        self._engine: _Engine = _SparkEngine(name, spark) if spark is not None else _ArrowEngine(name, catalog)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the name of the table, and its uuid."""
+        return self.head().identity
+
+    def folder(self) -> str:
+        """Return where the files of the table are."""
+        with self._typed():
+            return self._engine.location()
+
+    def head(self) -> TableHead:
+        """Look at the current snapshot; SourceError where there is no table, or it cannot be reached."""
+        found = self._metadata()
+        current = None if found.current is None else found.snapshots[found.current]
+        return TableHead(
+            {"table": self.name, "uuid": found.uuid}, found.current, current.at if current else None,
+            found.last_sequence,
+        )  # fmt: skip
+
+    def history(self, after: int, at: datetime | None, head: TableHead) -> History:
+        """Return the snapshots after one, up to that of the head."""
+        found = self._metadata()
+        # The table had snapshots, and has none: it was set back to before its first one.
+        since = None if head.newest is None else found.since(after, head.newest)
+        if since is not None:
+            return History([snapshot.told for snapshot in since])
+        if after not in found.snapshots:
+            return History(lost="expired")
+        before = {snapshot.id for snapshot in found.lineage(after)}
+        kept = [] if head.newest is None else found.lineage(head.newest)
+        common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
+        return History(lost="rollback", common=common)
+
+    def check_feed(self, span: TableSpan) -> None:
+        """Raise ChangeFeedError if the changes of a span cannot be read as rows."""
+        self._engine.check_feed()
+        assert span.until is not None
+        found = self._metadata()
+        if span.whole or span.after is None:
+            return
+        since = found.since(span.after, span.until) or []
+        if any(snapshot.marks_deletes for snapshot in since):
+            raise ChangeFeedError(
+                self.name,
+                "a commit since the watermark marks rows as deleted beside their files (merge-on-read), and Iceberg "
+                "makes no changes of that. Set write.delete.mode, write.update.mode and write.merge.mode to "
+                "copy-on-write. For these commits give changes='append' with on_overwrite='reread' and sink='merge'.",
+            )
+        if any(snapshot.sequence == 0 for snapshot in since):
+            raise ChangeFeedError(
+                self.name,
+                "it is of format version 1, whose commits have no numbers that order their changes. Set "
+                "'format-version'='2' on the table.",
+            )
+
+    def is_lost(self, span: TableSpan) -> bool:
+        """Tell whether a snapshot of a span has expired."""
+        assert span.until is not None
+        found = self._metadata()
+        if span.whole or span.after is None:
+            return span.until not in found.snapshots
+        return found.since(span.after, span.until) is None
+
+    def rows(self, span: TableSpan) -> Any:
+        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
+        if span.is_feed:
+            self._engine.check_feed()
+        with self._typed(reads_rows=True):
+            if span.is_empty or span.whole:
+                found = self._engine.whole(span)
+            elif span.is_feed:
+                assert span.after is not None
+                assert span.until is not None
+                since = self._metadata().since(span.after, span.until) or []
+                found = self._engine.feed(span, {snapshot.id: (snapshot.sequence, snapshot.at) for snapshot in since})
+            else:
+                found = self._engine.appended(span)
+        return self._engine.returned(found, self._returns)
+
+    def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
+        """Let a snapshot or a file of the table that is gone come out as a SourceExpiredError."""
+        return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _metadata(self) -> Metadata:
+        self._engine.check()
+        with self._typed():
+            return self._engine.metadata()
+
+    @contextmanager
+    def _typed(self, *, reads_rows: bool = False) -> Iterator[None]:
+        """Raise SourceError for what the connector says against the table; what is gone is told by `typed_errors`."""
+        try:
+            yield
+        except WatermarkError:
+            raise
+        except Exception as error:
+            if not self._engine.is_of_connector(error) or (reads_rows and self._engine.is_gone(error)):
+                raise
+            raise SourceError(self.name, f"{reason_of(error)} Check the name, and the rights there.") from error
+
+
+class _Engine(Protocol):
+    """What reads a table's metadata, and its files."""
+
+    def check(self) -> None:
+        """Raise MissingConnectorError, or InvalidValueError for a catalog that nobody has configured."""
+
+    def check_feed(self) -> None:
+        """Raise MissingConnectorError or ChangeFeedError if changes cannot be read at all."""
+
+    def metadata(self) -> Metadata:
+        """Return what the table says of itself now."""
+
+    def location(self) -> str:
+        """Return the folder of the table."""
+
+    def whole(self, span: TableSpan) -> Any:
+        """Return all rows at the end of a span; of one that is empty none, with the same columns."""
+
+    def appended(self, span: TableSpan) -> Any:
+        """Return the rows that snapshots of a span have appended."""
+
+    def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> Any:
+        """Return the changes of a span, with the number and time of each snapshot."""
+
+    def returned(self, rows: Any, returns: Returns) -> Any:
+        """Return rows as the user gets them."""
+
+    def is_of_connector(self, error: Exception) -> bool:
+        """Tell whether it is the connector that complains."""
+
+    def is_gone(self, error: Exception) -> bool:
+        """Tell whether it complains about a snapshot, or a file of the table, that is gone."""
+
+
+class _SparkEngine:
+    """Iceberg's connector for Spark."""
+
+    def __init__(self, name: str, spark: SparkSession) -> None:
+        self._name, self._spark = name, spark
+        self._location = ""
+
+    def check(self) -> None:
+        check_iceberg_on_spark(self._name, self._spark)
+
+    def check_feed(self) -> None:
+        if ICEBERG_EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
+            raise MissingConnectorError("iceberg", f"To read changes, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
+
+    def metadata(self) -> Metadata:
+        java: Any = self._spark._jvm
+        # As one text: asked through Py4J, ten thousand snapshots would take half a minute.
+        return read_metadata(java.org.apache.iceberg.TableMetadataParser.toJson(self._table().operations().current()))
+
+    def location(self) -> str:
+        return str(self._table().location())
+
+    def whole(self, span: TableSpan) -> DataFrame:
+        reader = self._spark.read.format("iceberg")
+        # Of an empty span the columns alone count, and in a replay its snapshot may be gone.
+        found = reader.load(quoted(self._name)).limit(0) if span.is_empty else (
+            reader.option("snapshot-id", str(span.until)).load(quoted(self._name))
+        )  # fmt: skip
+        return with_feed_literals(found, span, self._name) if span.is_feed else found
+
+    def appended(self, span: TableSpan) -> DataFrame:
+        self._table()
+        reader = self._spark.read.format("iceberg").option("start-snapshot-id", str(span.after))
+        return reader.option("end-snapshot-id", str(span.until)).load(quoted(self._name))
+
+    def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> DataFrame:
+        self._table()
+        catalog, _, table = self._name.partition(".")
+        view = f"glue_watermarks_{new_token().replace('-', '_')}"
+        # The raw changelog has rows as deleted and inserted that were only written to another file. The procedure
+        # leaves them out.
+        ends = f"map('start-snapshot-id', '{span.after}', 'end-snapshot-id', '{span.until}')"
+        self._spark.sql(
+            f"CALL {quoted(catalog)}.system.create_changelog_view("
+            f"table => '{quoted(table)}', changelog_view => '{view}', options => {ends})"
+        )
+        changes = self._spark.table(view)
+        self._spark.catalog.dropTempView(view)
+        return of_snapshots(changes, commits, self._name)
+
+    def returned(self, rows: DataFrame, returns: Returns) -> DataFrame:
+        return rows
+
+    def is_of_connector(self, error: Exception) -> bool:
+        return type(error).__name__ in (
+            "AnalysisException", "Py4JJavaError", "IllegalArgumentException", "UnsupportedOperationException",
+        )  # fmt: skip
+
+    def is_gone(self, error: Exception) -> bool:
+        if is_of_java(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
+            return True
+        is_file = is_of_java(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
+        # What the sink cannot find while it stages is none of the table's files.
+        return (
+            is_file and bool(self._location) and is_of_java(error, self._location.partition("://")[2] or self._location)
+        )
+
+    def _table(self) -> Any:
+        table = spark_table(self._name, self._spark)
+        self._location = str(table.location())
+        return table
+
+
+class _ArrowEngine:
+    """The package `pyiceberg`."""
+
+    def __init__(self, name: str, catalog: Any) -> None:
+        self._name, self._catalog = name, catalog
+
+    def check(self) -> None:
+        if self._catalog is None:
+            self._catalog = arrow_catalog(self._name, SourceError, "IcebergTable")
+
+    def check_feed(self) -> None:
+        raise ChangeFeedError(self._name, f"pyiceberg makes no rows of changes. {NO_SPARK}")
+
+    def metadata(self) -> Metadata:
+        return read_metadata(self._table().metadata.model_dump_json())
+
+    def location(self) -> str:
+        return str(self._table().location())
+
+    def whole(self, span: TableSpan) -> pa.Table:
+        table = self._table()
+        if span.is_empty:
+            return table.schema().as_arrow().empty_table()
+        return table.scan(snapshot_id=span.until).to_arrow()
+
+    def appended(self, span: TableSpan) -> pa.Table:
+        table = self._table()
+        if not hasattr(table, "incremental_append_scan"):
+            raise MissingConnectorError("iceberg", "Appended rows need pyiceberg 0.12 or later; or give spark=.")
+        scan = table.incremental_append_scan(from_snapshot_id_exclusive=span.after, to_snapshot_id_inclusive=span.until)
+        return scan.to_arrow()
+
+    def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> pa.Table:
+        raise ChangeFeedError(self._name, NO_SPARK)
+
+    def returned(self, rows: pa.Table, returns: Returns) -> Any:
+        return of_arrow(rows, returns)
+
+    def is_of_connector(self, error: Exception) -> bool:
+        return type(error).__module__.startswith(("pyiceberg.", "pyarrow")) or isinstance(error, OSError)
+
+    def is_gone(self, error: Exception) -> bool:
+        return isinstance(error, FileNotFoundError) or (isinstance(error, ValueError) and "napshot" in str(error))
+
+    def _table(self) -> Any:
+        self.check()
+        return self._catalog.load_table(self._name.partition(".")[2])

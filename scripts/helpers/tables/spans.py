@@ -1,0 +1,160 @@
+"""The span of a table's history that one batch takes: its ends, how it is read, and the watermark after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from scripts.helpers.errors import InvalidValueError, SourceChangedError
+from scripts.helpers.rows.identity import SOURCE, as_text, remembered
+from scripts.helpers.tables.options import Changes
+
+KIND = "table"
+Format = Literal["delta", "iceberg"]
+
+CHANGE, VERSION, TIME, ORDER = FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp", "_change_order")
+"""Columns that a feed adds: ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``; a number that grows
+with each commit; when that was; and 0 for a row that a commit took away, 1 for one that is there after it."""
+GONE = ("delete", "update_preimage")
+"""Changes whose order is 0."""
+
+
+@dataclass(frozen=True)
+class TableSpan:
+    """What one batch takes of a table, all fixed before rows are read.
+
+    Attributes
+    ----------
+    format
+        ``delta``, whose commits are versions, or ``iceberg``, whose commits are snapshots.
+    after
+        The commit that the span comes after; None where it begins with nothing.
+    until
+        The last commit that it takes; None while an Iceberg table has none.
+    whole
+        Whether it is all rows of the table as `until` left it, whatever came before.
+    changes
+        As `TableOptions.changes`.
+    sequence
+        Of a whole table that is read as a feed: the ``_commit_version`` of its rows. None otherwise.
+    at
+        When `until` was committed; None where nothing says so.
+    start
+        Where the first run was told to start; None for everything.
+    source
+        What the table says of itself (see `rows.identity`).
+    commits
+        How many commits it takes; None of a plan that is replayed.
+    has_more
+        Whether a limit left commits for the next batch.
+
+    Examples
+    --------
+    >>> span = TableSpan("delta", after=3, until=5, source={"uuid": "1"})
+    >>> TableSpan.from_plan(span.to_plan(), "delta", "sales", "s3://lake/sales") == span
+    True
+    """
+
+    format: Format
+    after: int | None
+    until: int | None
+    whole: bool = False
+    changes: Changes = "append"
+    sequence: int | None = None
+    at: datetime | None = None
+    start: int | None = None
+    source: Mapping[str, Any] | None = field(default=None, hash=False)
+    commits: int | None = field(default=None, compare=False)
+    has_more: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the span can hold no row."""
+        return self.until is None or (self.after == self.until and not self.whole)
+
+    @property
+    def is_feed(self) -> bool:
+        """Tell whether rows say what became of them."""
+        return self.changes == "feed"
+
+    def to_plan(self) -> dict[str, Any]:
+        """Return what the frozen plan stores; defaults are left out, as a plan holds few entries."""
+        plan: dict[str, Any] = {**self._identity, "after": self.after, "until": self.until, "changes": self.changes}
+        for name in ("whole", "sequence", "at", "start", "has_more"):
+            value = getattr(self, name)
+            if value not in (None, False):
+                plan[name] = value
+        return plan
+
+    @classmethod
+    def from_plan(cls, plan: Mapping[str, Any], format: Format, context: str, name: str) -> TableSpan:
+        """Return the span of a frozen plan.
+
+        Raises
+        ------
+        SourceChangedError
+            It is that of another kind of source.
+        InvalidValueError
+            It does not say what we write.
+        """
+        check_same_kind(plan, format, context, name)
+        changes: Any = plan.get("changes")
+        at = plan.get("at")
+        if changes not in get_args(Changes) or not (at is None or isinstance(at, datetime)):
+            raise InvalidValueError(f"The plan of context {context!r} is not one of ours. Discard it.")
+        return cls(
+            format,
+            after=commit_of(plan, "after", context),
+            until=commit_of(plan, "until", context),
+            whole=plan.get("whole") is True,
+            changes=changes,
+            sequence=commit_of(plan, "sequence", context),
+            at=at,
+            start=commit_of(plan, "start", context),
+            source=remembered(plan),
+            has_more=plan.get("has_more") is True,
+        )
+
+    @property
+    def state_after(self) -> dict[str, Any]:
+        """What the watermark of this context is once the span is processed."""
+        state: dict[str, Any] = {**self._identity, "value": self.until}
+        if self.at is not None:
+            state["at"] = self.at
+        if self.start is not None:
+            state["start"] = self.start
+        return state
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        identity: dict[str, Any] = {"kind": KIND, "format": self.format}
+        if self.source:
+            identity[SOURCE] = as_text(self.source)
+        return identity
+
+
+def is_table_state(state: object) -> bool:
+    """Tell whether a state, or the plan of a context, is that of a table that is read by its versions."""
+    return isinstance(state, Mapping) and state.get("kind") == KIND
+
+
+def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, name: str) -> None:
+    """Raise SourceChangedError if a state or plan is that of rows, of files, or of another format of tables."""
+    fields = stored if isinstance(stored, Mapping) else {}
+    if fields.get("kind") != KIND:
+        raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", name)
+    if fields.get("format") != format:
+        raise SourceChangedError(context, f"a table of format {fields.get('format')}", name)
+
+
+def commit_of(stored: Mapping[str, Any], name: str, context: str) -> int | None:
+    """Return a number of a commit that a state or plan keeps, checked; None for none."""
+    value = stored.get(name)
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise InvalidValueError(
+        f"Context {context!r}: its stored {name!r} is no number of a version or snapshot. Set it by hand, or discard "
+        "the plan."
+    )

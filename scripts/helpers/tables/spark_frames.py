@@ -1,0 +1,77 @@
+"""The columns that a feed adds to rows of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from scripts.helpers.errors import ChangeFeedError
+from scripts.helpers.tables.spans import CHANGE, FEED_COLUMNS, GONE, ORDER, TIME, VERSION, TableSpan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def check_no_feed_columns(columns: Collection[str], name: str, known: Collection[str] = ()) -> None:
+    """Raise ChangeFeedError for a column of the table that has the name of one that a feed adds."""
+    taken = [column for column in columns if column.lower() in FEED_COLUMNS and column not in known]
+    if taken:
+        raise ChangeFeedError(name, f"it has a column {taken[0]!r} of its own, as a feed adds one. Rename it.")
+
+
+def ordered_changes(changes: DataFrame) -> DataFrame:
+    """Return changes with the column that puts what a commit took away before what it left."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return changes.withColumn(ORDER, F.when(F.col(CHANGE).isin(*GONE), 0).otherwise(1))
+
+
+def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame:
+    """Return rows of a whole table as a feed that has inserted all of them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    check_no_feed_columns(rows.columns, name)
+    return rows.select(
+        "*",
+        F.lit("insert").alias(CHANGE),
+        F.lit(span.sequence).cast("bigint").alias(VERSION),
+        _instant(span.at).alias(TIME),
+        F.lit(1).alias(ORDER),
+    )
+
+
+def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]], name: str) -> DataFrame:
+    """Return Iceberg's changelog with the columns of a feed: each snapshot's number of order, and its time.
+
+    Its own ``_change_ordinal`` begins again with each read, so it orders no two batches.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    own = {"_change_type", "_change_ordinal", "_commit_snapshot_id"}
+    columns = [column for column in changes.columns if column not in own]
+    check_no_feed_columns(columns, name)
+    quoted = [F.col(f"`{column.replace('`', '``')}`") for column in columns]
+    numbers, times = [], []
+    for snapshot, (sequence, at) in commits.items():
+        numbers += [F.lit(snapshot).cast("bigint"), F.lit(sequence).cast("bigint")]
+        times += [F.lit(snapshot).cast("bigint"), _instant(at)]
+    snapshot_id = F.col("_commit_snapshot_id")
+    change = F.lower(F.col("_change_type"))
+    return ordered_changes(
+        changes.select(
+            *quoted,
+            change.alias(CHANGE),
+            F.create_map(*numbers)[snapshot_id].alias(VERSION),
+            F.create_map(*times)[snapshot_id].alias(TIME),
+        )
+    )
+
+
+def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
+    """Return a moment as a column, whatever the zone of the session."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if at is None:
+        return F.lit(None).cast("timestamp")
+    return F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)).cast("bigint"))

@@ -1,0 +1,254 @@
+"""Tables of Delta and Iceberg as sources of Spark: appended rows, changes, and what expires, by the real connectors.
+
+The tables of Delta are written by `deltalake`, as Spark takes seconds for each commit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from scripts.helpers.errors import (
+    ChangeFeedError,
+    SourceError,
+    SourceExpiredError,
+    SourceOptionError,
+    SourceRewrittenError,
+    SourceRolledBackError,
+    TargetError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.tables import DeltaTable, IcebergTable
+from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
+from tests.support.versioned_tables import DeltaByHand
+
+
+class DeltaOnSpark(DeltaByHand):
+    """A Delta table that `deltalake` writes and Spark reads."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        super().__init__(folder)
+        self.spark = spark
+
+    def source(self, **options: Any) -> DeltaTable:
+        return DeltaTable(self.path, spark=self.spark, **options)
+
+    def update(self, number: int, to: int) -> None:
+        self.files.update(updates={"id": str(to)}, predicate=f"id = {number}")
+
+    def end_feed(self) -> None:
+        self.files.alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+
+
+class IcebergOnSpark:
+    """An Iceberg table that Spark writes and reads."""
+
+    def __init__(self, spark: Any, name: str) -> None:
+        self.spark, self.name = spark, f"lake.raw.{name}"
+        spark.sql(f"CREATE TABLE {self.name} (id BIGINT, kind STRING) USING iceberg")
+
+    def source(self, **options: Any) -> IcebergTable:
+        return IcebergTable(self.name, spark=self.spark, **options)
+
+    def append(self, *ids: int) -> None:
+        rows = ", ".join(f"({number}, 'k{number}')" for number in ids)
+        # In one file, so that a deletion has to write it anew or to mark a row.
+        self.spark.sql(f"INSERT INTO {self.name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
+
+    def delete(self, number: int) -> None:
+        self.spark.sql(f"DELETE FROM {self.name} WHERE id = {number}")
+
+    def update(self, number: int, to: int) -> None:
+        self.spark.sql(f"UPDATE {self.name} SET id = {to} WHERE id = {number}")
+
+    @property
+    def newest(self) -> int:
+        return int(
+            self.spark.sql(f"SELECT snapshot_id FROM {self.name}.history ORDER BY made_current_at DESC").head()[0]
+        )
+
+    def set_back(self, to: int) -> None:
+        self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{self.name}', {to})")
+
+    def expire(self) -> None:
+        options = "older_than => TIMESTAMP '2999-01-01', retain_last => 1"
+        self.spark.sql(f"CALL lake.system.expire_snapshots(table => '{self.name}', {options})")
+
+    def end_feed(self) -> None:
+        self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, spark_with_tables: Any, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "delta":
+        yield DeltaOnSpark(spark_with_tables, tmp_path)
+        return
+    made = IcebergOnSpark(spark_with_tables, f"t{abs(hash(tmp_path))}")
+    yield made
+    spark_with_tables.sql(f"DROP TABLE {made.name}")
+
+
+def ids_in(rows: Any) -> list[int]:
+    return sorted(row.id for row in rows.collect())
+
+
+def test_replay_reads_the_same_rows_when_the_run_died_and_the_table_has_moved_on(
+    table: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table.append(1)
+    with IncrementalJob(watermarks, "sales") as job:
+        first = ids_in(job.rows_since(table.source()))
+    table.append(2)
+    table.append(3)
+    with pytest.raises(KilledError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+        job.freeze()
+        raise KilledError
+    table.append(4)
+    table.delete(2)
+
+    with IncrementalJob(watermarks, "sales") as job:
+        job.write(job.rows_since(table.source()), f"{tmp_path}/copy")
+    with IncrementalJob(watermarks, "sales") as empty:
+        empty.write(empty.rows_since(table.source(), on_overwrite="skip", max_versions=1), f"{tmp_path}/copy")
+
+    assert first == [1]
+    assert job.metrics["rows_collected"] == 2
+    assert ids_in(table.spark.read.parquet(f"{tmp_path}/copy")) == [2, 3, 4]
+    assert empty.has_more
+
+
+def test_each_break_in_the_history_is_told_when_appended_rows_are_read(table: Any, watermarks: Watermarks) -> None:
+    def take(**options: Any) -> Any:
+        with IncrementalJob(watermarks, "sales") as job:
+            return job.rows_since(table.source(), **options)
+
+    table.append(1)
+    before = table.newest
+    table.append(2)
+    take()
+    table.delete(1)
+    table.append(3)
+    with pytest.raises(SourceRewrittenError):
+        take()
+    skipped = take(on_overwrite="skip")
+    found = ids_in(skipped)
+    table.set_back(before)
+    with pytest.raises(SourceRolledBackError):
+        take()
+    again = take(on_rollback="reread", sink="merge")
+    found += ids_in(again)
+    table.append(4)
+    table.append(5)
+    table.expire()
+    with pytest.raises(SourceExpiredError):
+        take()
+    take(start_from="now", on_expired="reread", sink="merge")
+
+    assert found == [3, 1]
+    assert take().isEmpty()
+
+
+def test_changes_say_what_became_of_each_row_when_they_are_read_as_a_feed(table: Any, watermarks: Watermarks) -> None:
+    def take() -> list[tuple[Any, ...]]:
+        with IncrementalJob(watermarks, "sales") as job:
+            found = job.rows_since(table.source(), changes="feed").collect()
+        versions = sorted({row["_commit_version"] for row in found})
+        assert all(row["_commit_timestamp"] is not None for row in found)
+        return sorted(
+            (versions.index(row["_commit_version"]), row["_change_order"], row.id, row["_change_type"].split("_")[0])
+            for row in found
+        )
+
+    table.append(1, 2)
+    first = take()
+    table.update(1, to=10)
+    table.delete(2)
+    table.append(3)
+    second, empty = take(), take()
+
+    # Iceberg knows an update as a row that went and one that came.
+    was, became = ("update", "update") if isinstance(table, DeltaOnSpark) else ("delete", "insert")
+    assert first == [(0, 1, 1, "insert"), (0, 1, 2, "insert")]
+    assert second == [(0, 0, 1, was), (0, 1, 10, became), (1, 0, 2, "delete"), (2, 1, 3, "insert")]
+    assert empty == []
+
+
+def test_feed_that_the_table_does_not_keep_is_refused_before_anything_is_stored(
+    table: Any, watermarks: Watermarks
+) -> None:
+    table.append(1, 2)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    table.end_feed()
+    table.delete(1)
+
+    with pytest.raises(ChangeFeedError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source(), changes="feed")
+
+    assert watermarks.latest("sales").plan is None
+
+
+def test_file_that_goes_while_it_is_read_ends_the_run_when_the_plan_is_frozen(
+    table: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table.append(1)
+    files = list(Path(table.source().folder().partition(":")[2] or table.source().folder()).rglob("*.parquet"))
+
+    with pytest.raises(SourceExpiredError, match="discard-plan sales"), IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(table.source())
+        job.freeze()
+        for file in files:
+            os.unlink(file)
+        job.write(rows, f"{tmp_path}/copy")
+
+    assert files
+
+
+def test_rows_are_not_written_to_the_table_that_they_come_from_when_the_next_run_would_read_them(
+    table: Any, watermarks: Watermarks
+) -> None:
+    table.append(1)
+
+    with pytest.raises(TargetError, match="Write elsewhere"), IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(table.source())
+        if isinstance(table, DeltaOnSpark):
+            job.write(rows, table.path, format="delta")
+        job.write(rows, table.name, format="iceberg")
+
+
+def test_appended_rows_have_the_values_of_their_partitions_when_read_by_either_engine(
+    spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/days"
+    for number, day in enumerate(["x", "a b/ü%20", None]):
+        rows = pa.table({"id": pa.array([number], pa.int64()), "day": pa.array([day], pa.string())})
+        write_deltalake(path, rows, mode="append", partition_by=["day"])
+
+    found = []
+    for context, spark in (("spark", spark_with_tables), ("arrow", None)):
+        source = DeltaTable(path, spark=spark, returns=None if spark else "arrow")
+        with IncrementalJob(watermarks, "days") as job:
+            rows = job.rows_since(source, transformation_ctx=context, start_from=0)
+            found.append(sorted((row["id"], row["day"]) for row in (rows.collect() if spark else rows.to_pylist())))
+
+    assert found[0] == found[1] == [(1, "a b/ü%20"), (2, None)]
+
+
+def test_source_is_refused_when_it_is_no_table_or_its_form_is_no_ones(spark_with_tables: Any, tmp_path: Path) -> None:
+    for source in (
+        DeltaTable(f"{tmp_path}/none", spark=spark_with_tables),
+        IcebergTable("lake.raw.none", spark=spark_with_tables),
+        DeltaTable(f"{tmp_path}/none"),
+    ):
+        with pytest.raises(SourceError, match="Check the"):
+            source.head()
+    with pytest.raises(SourceOptionError, match="'returns'"):
+        DeltaTable(f"{tmp_path}/none", spark=spark_with_tables, returns="arrow")

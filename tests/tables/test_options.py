@@ -1,0 +1,110 @@
+"""Options of a table that is read by its versions: each one wrong in each way, and what they may not be given to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.errors import InvalidValueError, SourceOptionError, UnknownContextError, WatermarkError
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.tables import DeltaTable, IcebergTable, TableOptions
+from scripts.helpers.watermarks import Watermarks
+from tests.support.versioned_tables import DeltaByHand
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"changes": "all"}, "changes"),
+    ({"changes": None}, "changes"),
+    ({"changes": True}, "changes"),
+    ({"on_overwrite": "ignore"}, "on_overwrite"),
+    ({"on_overwrite": "reread"}, "on_overwrite"),
+    ({"on_overwrite": "skip", "changes": "feed"}, "on_overwrite"),
+    ({"on_expired": "skip"}, "on_expired"),
+    ({"on_expired": "reread"}, "on_expired"),
+    ({"on_rollback": "reread", "sink": "append"}, "on_rollback"),
+    ({"on_rollback": 1}, "on_rollback"),
+    ({"on_replaced": "reread"}, "on_replaced"),
+    ({"on_replaced": ["raise"]}, "on_replaced"),
+    ({"sink": "upsert"}, "sink"),
+    ({"max_versions": 0}, "max_versions"),
+    ({"max_versions": -1}, "max_versions"),
+    ({"max_versions": True}, "max_versions"),
+    ({"max_versions": 1.5}, "max_versions"),
+    ({"max_versions": "2"}, "max_versions"),
+    ({"start_from": "yesterday"}, "start_from"),
+    ({"start_from": -1}, "start_from"),
+    ({"start_from": True}, "start_from"),
+    ({"start_from": 1.0}, "start_from"),
+    ({"max_rows": 10}, "max_rows"),
+    ({"delay": None}, "delay"),
+    ({"initial_value": 3}, "initial_value"),
+    ({"nulls": "include"}, "nulls"),
+    ({"changed": "feed"}, "changed"),
+]
+
+
+@pytest.mark.parametrize(("options", "named"), WRONG)
+def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(SourceOptionError) as raised:
+        TableOptions.of(options)
+
+    assert raised.value.option == named
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DeltaTable("sales"),
+        lambda: DeltaTable(""),
+        lambda: DeltaTable("gs://lake/sales"),
+        lambda: DeltaTable("/lake/sales", returns="polars"),  # type: ignore[arg-type]
+        lambda: IcebergTable("raw.sales"),
+        lambda: IcebergTable("lake..sales"),
+        lambda: IcebergTable("s3://lake/raw.sales.x"),
+        lambda: IcebergTable("lake.raw.sales", catalog=type("Other", (), {"name": "other"})()),
+        lambda: IcebergTable("nobody.raw.sales").head(),
+    ],
+)
+def test_source_is_refused_when_it_names_no_table(make: Any) -> None:
+    with pytest.raises(InvalidValueError):
+        make()
+
+
+def test_column_is_refused_for_a_table_and_required_for_a_frame_when_rows_are_asked_for(
+    watermarks: Watermarks, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"id": [1]})
+    with pytest.raises(SourceOptionError, match="Leave it out"), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(DeltaByHand(tmp_path).source(), "id")
+    with pytest.raises(SourceOptionError, match="Name it"), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(frame)
+
+
+def test_what_is_of_cursors_is_refused_when_a_context_reads_a_table(watermarks: Watermarks, tmp_path: Path) -> None:
+    table = DeltaByHand(tmp_path)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+
+    refused: list[type[WatermarkError]] = []
+    for ask in (
+        lambda: watermarks.gaps("sales", "rows"),
+        lambda: watermarks.coverage("sales", "rows"),
+        lambda: watermarks.complete_up_to("sales", "rows"),
+        lambda: Backfill(watermarks, "sales", low=None, high=5).__enter__(),
+    ):
+        with pytest.raises(WatermarkError) as raised:
+            ask()
+        refused.append(raised.type)
+        assert "of kind 'table'" in str(raised.value)
+    with IncrementalJob(watermarks, "by id") as job:
+        job.rows_since(pd.DataFrame({"id": [1, 2, 3]}), "id", initial_value=3)
+    with (
+        pytest.raises(SourceOptionError, match="mode='pause'"),
+        Backfill(watermarks, "by id", low=None, high=3) as past,
+    ):
+        past.rows(table.source(), "id")
+
+    assert refused == [UnknownContextError] * 4

@@ -1,0 +1,326 @@
+"""What a job reads of a table of Delta or Iceberg, without Spark: each turn of its history, and the user's word."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import (
+    PlanConflictError,
+    SourceChangedError,
+    SourceExpiredError,
+    SourceOptionError,
+    SourceReplacedError,
+    SourceRewrittenError,
+    SourceRolledBackError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import KilledError
+from tests.support.versioned_tables import DeltaByHand, IcebergByHand
+
+Take = Callable[..., list[int]]
+
+
+@pytest.fixture(params=[DeltaByHand, IcebergByHand], ids=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return request.param(tmp_path)
+
+
+@pytest.fixture
+def take(watermarks: Watermarks, table: Any) -> Take:
+    """Return a run of the job: the ids that it takes."""
+
+    def run(**options: Any) -> list[int]:
+        with IncrementalJob(watermarks, "sales") as job:
+            rows = job.rows_since(options.pop("source", None) or table.source(), **options)
+            return sorted(rows["id"].to_list())
+
+    return run
+
+
+def state_of(watermarks: Watermarks) -> dict[str, Any]:
+    return dict(watermarks.get_watermark_values("sales")["rows"])
+
+
+def test_appended_rows_are_taken_once_when_runs_follow_commits(table: Any, take: Take, watermarks: Watermarks) -> None:
+    table.append(1, 2)
+    first = take()
+    table.append(3)
+    table.append(4)
+    second, third = take(), take()
+
+    assert (first, second, third) == ([1, 2], [3, 4], [])
+    assert state_of(watermarks)["value"] == table.newest
+    assert watermarks.history("sales")[1].change.metrics["rows_collected"] == 2
+
+
+def test_rows_that_were_only_moved_are_not_taken_again_when_a_table_is_compacted(
+    tmp_path: Path, watermarks: Watermarks
+) -> None:
+    table = DeltaByHand(tmp_path)
+    table.append(1)
+    table.append(2)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    table.append(3)
+    table.compact()
+
+    with IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(table.source(returns="arrow"))
+
+    assert rows["id"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("start", "found"), [(None, [1, 2, 3]), ("now", [3]), ("version", [2, 3])], ids=["everything", "now", "a version"]
+)
+def test_first_run_starts_where_the_user_says_when_there_is_no_watermark(
+    table: Any, take: Take, start: Any, found: list[int]
+) -> None:
+    table.append(1)
+    version = table.newest
+    table.append(2)
+
+    first = take(start_from=version if start == "version" else start)
+    table.append(3)
+
+    assert [*first, *take()] == found
+
+
+def test_what_comes_first_is_taken_when_the_table_was_empty_at_the_first_run(table: Any, take: Take) -> None:
+    first = take(start_from="now")
+    table.append(1)
+    table.append(2)
+
+    assert (first, take()) == ([], [1, 2])
+
+
+def test_start_that_is_no_commit_of_the_table_is_refused_when_it_runs_first(table: Any, take: Take) -> None:
+    table.append(1)
+
+    with pytest.raises((SourceOptionError, SourceExpiredError)):
+        take(start_from=10**15)
+
+
+@pytest.mark.parametrize("change", ["delete", "overwrite"])
+def test_commit_that_takes_rows_away_is_decided_by_the_user_when_appends_are_read(
+    table: Any, take: Take, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    table.append(1, 2)
+    take()
+    table.append(3)
+    getattr(table, change)(1)
+    table.append(4)
+
+    with pytest.raises(SourceRewrittenError, match="since the watermark"):
+        take()
+    with caplog.at_level(logging.WARNING):
+        skipped = take(on_overwrite="skip")
+    table.delete(4)
+    again = take(on_overwrite="reread", sink="merge")
+
+    assert skipped[-2:] == [3, 4]
+    assert "event=overwrites_skipped" in caplog.text
+    assert again == table.ids
+
+
+def test_expired_start_is_an_error_or_everything_again_when_its_history_is_gone(table: Any, take: Take) -> None:
+    table.append(1)
+    take()
+    for number in (2, 3, 4):
+        table.append(number)
+    table.expire()
+
+    with pytest.raises(SourceExpiredError, match="on_expired='reread'"):
+        take()
+
+    assert take(on_expired="reread", sink="merge") == [1, 2, 3, 4]
+    assert take() == []
+
+
+def test_files_that_were_vacuumed_are_an_error_or_everything_again_when_they_were_appended(
+    tmp_path: Path, watermarks: Watermarks
+) -> None:
+    table = DeltaByHand(tmp_path)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    table.append(1)
+    table.append(2)
+    table.compact()
+    table.vacuum()
+
+    with pytest.raises(SourceExpiredError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    with IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(table.source(), on_expired="reread", sink="merge")
+
+    assert sorted(rows["id"]) == [1, 2]
+
+
+def test_table_that_was_set_back_is_an_error_or_everything_again_when_the_watermark_is_past_it(
+    table: Any, take: Take, watermarks: Watermarks
+) -> None:
+    table.append(1)
+    before = table.newest
+    table.append(2)
+    take()
+    table.set_back(before)
+    table.append(3)
+
+    with pytest.raises(SourceRolledBackError, match="on_rollback='reread'"):
+        take()
+
+    assert take(on_rollback="reread", sink="merge") == [1, 3]
+    assert take() == []
+
+
+def test_job_goes_on_from_the_last_common_commit_when_the_error_of_a_rollback_names_it(
+    tmp_path: Path, watermarks: Watermarks
+) -> None:
+    table = IcebergByHand(tmp_path)
+    table.append(1)
+    before = table.newest
+    table.append(2)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    table.set_back(before)
+    table.append(3)
+
+    with pytest.raises(SourceRolledBackError) as raised, IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    watermarks.set_watermark("sales", {"value": raised.value.common}, transformation_ctx="rows", why="rolled back")
+    with IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(table.source())
+
+    assert raised.value.common == before
+    assert list(rows["id"]) == [3]
+
+
+def test_folder_restored_from_a_copy_is_found_when_its_versions_have_gone_past_the_watermark(
+    tmp_path: Path, watermarks: Watermarks
+) -> None:
+    table = DeltaByHand(tmp_path)
+    table.append(1)
+    table.append(2)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    # A copy from before the last commit has one version less, and goes on by others of the same numbers.
+    Path(table.path, "_delta_log", f"{table.newest:020d}.json").unlink()
+    table.append(3)
+    table.append(4)
+
+    with pytest.raises(SourceRolledBackError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+
+
+def test_table_made_anew_is_an_error_or_everything_again_when_its_name_is_the_same(table: Any, take: Take) -> None:
+    table.append(1)
+    table.append(2)
+    take()
+    table.make()
+    table.append(3)
+
+    with pytest.raises(SourceReplacedError, match="uuid"):
+        take()
+
+    assert take(on_replaced="reread", sink="merge") == [3]
+    table.append(4)
+    assert take() == [4]
+
+
+def test_batches_hold_whole_commits_when_their_number_is_limited(table: Any, watermarks: Watermarks) -> None:
+    found = []
+    for number in range(6):
+        table.append(2 * number, 2 * number + 1)
+        if number == 0:
+            with IncrementalJob(watermarks, "sales") as job:
+                job.rows_since(table.source(), max_versions=2)
+                assert not job.has_more
+
+    has_more = True
+    while has_more:
+        with IncrementalJob(watermarks, "sales") as job:
+            found.append(sorted(job.rows_since(table.source(), max_versions=2)["id"]))
+            has_more = job.has_more
+
+    assert found == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11]]
+
+
+def test_replay_reads_the_same_rows_when_the_run_died_and_the_table_has_moved_on(
+    table: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table.append(1)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    table.append(2)
+    with pytest.raises(KilledError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+        job.freeze()
+        raise KilledError
+    table.append(3)
+    table.delete(2)
+
+    with IncrementalJob(watermarks, "sales") as job:
+        replayed = sorted(job.rows_since(table.source())["id"])
+    with pytest.raises(SourceRewrittenError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+
+    assert replayed == [2]
+
+
+def test_replay_is_refused_when_what_its_plan_takes_has_expired(table: Any, watermarks: Watermarks) -> None:
+    table.append(1)
+    with pytest.raises(KilledError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+        job.freeze()
+        raise KilledError
+    table.overwrite(2)
+    table.expire()
+    if isinstance(table, DeltaByHand):
+        table.vacuum()
+
+    with pytest.raises(SourceExpiredError, match="discard-plan sales"), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+    watermarks.discard_plan("sales", why="expired")
+    with IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(table.source())
+
+    assert list(rows["id"]) == [2]
+
+
+def test_replay_is_refused_when_the_table_was_made_anew(table: Any, watermarks: Watermarks) -> None:
+    table.append(1)
+    with pytest.raises(KilledError), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+        job.freeze()
+        raise KilledError
+    table.make()
+    table.append(2)
+
+    with pytest.raises(PlanConflictError, match="uuid"), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(table.source())
+
+
+def test_context_of_rows_is_not_taken_for_one_of_a_table_when_the_source_changes(
+    table: Any, take: Take, watermarks: Watermarks
+) -> None:
+    table.append(1)
+    with IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(_frame(table), "id")
+
+    with pytest.raises(SourceChangedError, match="a source of kind rows"):
+        take()
+    watermarks.reset("sales", why="by its versions now")
+    take()
+    with pytest.raises(SourceChangedError, match="a source of kind table"), IncrementalJob(watermarks, "sales") as job:
+        job.rows_since(_frame(table), "id")
+
+
+def _frame(table: Any) -> Any:
+    found = table.files.to_pyarrow_table() if isinstance(table, DeltaByHand) else table.files.scan().to_arrow()
+    return found.to_pandas()
