@@ -38,7 +38,8 @@ FLIGHTS, WEATHER = "flights", "weather"
 MODULES = {FLIGHTS: "scripts.jobs.ingest_files", WEATHER: "scripts.jobs.ingest_table"}
 LEASE_SECONDS = 15
 """Short, as the demo waits for the lease of the run that it kills."""
-RUN_LIMIT_SECONDS = 300
+RUN_LIMIT_SECONDS = 900
+"""Of a run that takes a minute on a machine that is busy with other things as well."""
 LATE_FILE = "2013-01-17"
 
 console = Console() if Console().is_terminal else Console(width=110)
@@ -193,14 +194,11 @@ def tell(demo: Demo, flights: pa.Table, weather: pa.Table) -> None:
 
     console.rule("Again: nothing is new")
     demo.run("again", FLIGHTS)
-    demo.run("again", WEATHER)
 
     console.rule(f"February, and the late file of {LATE_FILE}")
     demo.land_flights(flights, 2, 2)
     demo.land_flights(flights, 1, 1, only=LATE_FILE)
-    demo.land_weather(weather, 2, 2)
     demo.run("February + late", FLIGHTS)
-    demo.run("February", WEATHER)
 
     console.rule("March: a second run is refused, the first is killed after its write and before its commit")
     demo.land_flights(flights, 3, 3)
@@ -213,7 +211,7 @@ def tell(demo: Demo, flights: pa.Table, weather: pa.Table) -> None:
 
     console.rule("The rest of the year in one go")
     demo.land_flights(flights, 5, 12)
-    demo.land_weather(weather, 3, 12)
+    demo.land_weather(weather, 2, 12)
     demo.run("the rest", FLIGHTS)
     demo.run("the rest", WEATHER)
 
