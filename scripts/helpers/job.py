@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scripts.helpers.protocol.run import Run
     from scripts.helpers.reading.small_files import OnChanged
     from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.rows.verification import Verification
     from scripts.helpers.sinks.sink import Mergeable, Sink
     from scripts.helpers.tables.sources import TableSource
 
@@ -334,6 +335,61 @@ class IncrementalJob:
             `settled` for a range of runs.
         """
         return self._begun.rows.rows_since(source, cursor_column, transformation_ctx, options)
+
+    def verify(
+        self,
+        source: DataFrame | RowSource | Any,
+        target: str | DataFrame | RowSource | Any,
+        *,
+        transformation_ctx: str = "rows",
+        format: str = "parquet",
+        columns: Sequence[str] | None = None,
+        exact: bool | None = None,
+        **choice: Any,
+    ) -> Verification:
+        """Compare what the source has below the committed watermark with what is at the target.
+
+        The range is cut into intervals of the cursor; the newest are compared, and some of the others by chance. Rows
+        are compared as wholes, by hashes. The run need not have begun, and nothing is stored.
+
+        Parameters
+        ----------
+        source
+            As that of `rows_since`.
+        target
+            A path, for ``iceberg`` a name of a table, or rows such as a DataFrame or a `JdbcTable`.
+        format
+            Of a path: ``parquet``, ``delta``, ``iceberg``, and with Spark any that it reads.
+        columns
+            Those to compare, such as the key and the cursor. None for all that both sides have.
+        exact
+            Whether rows that only the target has are a difference. None: for numbers and texts. Of times they may be
+            older versions of rows that were updated, or rows that were deleted.
+        **choice
+            `interval`, `recent`, `sample`, `everything`, `seed`: see `rows.verification.Choice`.
+
+        Returns
+        -------
+        Verification
+            A list of the intervals that shows itself as a table, with `is_equal` and `differing`.
+
+        Raises
+        ------
+        UnknownContextError, InvalidValueError
+            No rows were read yet, or the two sides or options cannot be compared.
+        SourceReplacedError, CursorError, TargetError
+            The source is another one, or one side cannot be read.
+        UnpublishedError
+            A committed batch is not at its target yet.
+        """
+        # Here, as a job that only reads and writes needs none of it.
+        from scripts.helpers.batch.verifying import verify
+        from scripts.helpers.rows.verification import Choice
+
+        return verify(
+            self._watermarks, self.job_id, transformation_ctx, source, target, choice=Choice(**choice), format=format,
+            columns=columns, exact=exact, spark=self.spark, s3_client=self._s3_client,
+        )  # fmt: skip
 
     def new_files(
         self,

@@ -1,0 +1,320 @@
+"""`verify`: compares what a source has below the watermark with what is at the target, interval by interval."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scripts.helpers.batch.rows import as_rows
+from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
+from scripts.helpers.rows.arrow_tables import ArrowRows
+from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, decimal_type
+from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.rows.identity import check_same_source, identity_of
+from scripts.helpers.rows.pandas_frames import PandasRows
+from scripts.helpers.rows.verification import (
+    Choice,
+    Compared,
+    Difference,
+    Span,
+    Verification,
+    covered_below,
+    difference_of,
+    is_nested,
+    verified,
+)
+from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.sinks.targets import target_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import DataFrame, SparkSession
+
+    from scripts.helpers.rows.sources import RowSource
+    from scripts.helpers.watermarks import Watermarks
+
+logger = logging.getLogger(__name__)
+
+
+def verify(
+    watermarks: Watermarks,
+    job_id: str,
+    context: str,
+    source: Any,
+    target: Any,
+    *,
+    choice: Choice,
+    format: str = "parquet",
+    columns: Sequence[str] | None = None,
+    exact: bool | None = None,
+    spark: SparkSession | None = None,
+    s3_client: S3Client | None = None,
+) -> Verification:
+    """Compare what a source has below the committed watermark with its target; see `IncrementalJob.verify`."""
+    state = watermarks.progress.state(job_id, context)
+    head = watermarks.latest(job_id)
+    if head.unpublished:
+        raise UnpublishedError(job_id, head.version, str(head.unpublished[0].get("target")))
+    first = columns_of(state)[0]
+    watermark = as_list(state.get("value"))[0]
+    if watermark is None:
+        raise InvalidValueError(f"Context {context!r} of job {job_id!r} has read no row yet: nothing can be verified.")
+    if state.get("descending"):
+        raise InvalidValueError(
+            f"Context {context!r} of job {job_id!r} reads downwards: rows above its first one come later, and "
+            "nothing is frozen. Compare the two sides by hand."
+        )
+    names = as_list(state["cursor_column"])
+    rows = as_rows(source, context)
+    check_same_source(state, identity_of(rows), context, job_id)
+    ours = rows.columns(names, strings=True)[0]
+    engine = _engine_of(rows, ours)
+    there = target
+    if isinstance(target, str):
+        there = target_rows(target, format, spark or engine.session, s3_client)
+    other = as_rows(there, "target")
+    theirs = other.columns(names, strings=True)[0]
+    if type(_engine_of(other, theirs)) is not type(engine):
+        raise InvalidValueError(
+            f"{rows.name} is read by {engine.name}, and the target {other.name} is not. Give both as frames or tables "
+            "of Spark, or both as frames of pandas or tables of pyarrow."
+        )
+    for column in (ours, theirs):
+        _as(column, watermark)
+    compared = Compared.of(engine.types(rows, ours), engine.types(other, theirs), columns)
+    covered = covered_below(watermarks.progress.coverage(job_id, context), watermark)
+    spans, total = choice.spans(first, covered, _smallest(rows, ours) if _is_open(covered) else None)
+    is_exact = not first.is_time if exact is None else exact
+    found = []
+    for span in spans:
+        # The target first: a row that is replaced there meanwhile was moved at the source before, and is not missed.
+        target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
+        source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
+        difference = Difference()
+        if source_counts != target_counts:
+            difference = engine.difference(rows, other, names, span, compared.kinds)
+        found.append(verified(span, source_counts[0], target_counts[0], difference, exact=is_exact))
+    result = Verification(found, job_id, context, total, compared)
+    logger.info(
+        "event=verified job=%s context=%s intervals=%d of=%d differing=%d columns=%d left_out=%d",
+        job_id, context, len(found), total, len(result.differing), len(compared.kinds), len(compared.left_out),
+    )  # fmt: skip
+    return result
+
+
+def _is_open(covered: Sequence[tuple[Cursor | None, Cursor]]) -> bool:
+    return any(low is None for low, _ in covered)
+
+
+def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
+    """Return the smallest cursor of a source: by one step into an index, if it can."""
+    ask = getattr(rows, "last", None)
+    # Asked as that of a cursor that descends.
+    bound: Bound | None = ask((column,), True) if callable(ask) else rows.facts((column,), None, True).smallest
+    return None if bound is None else bound[0]
+
+
+def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
+    """Return the window of an interval in the types that one side has; CursorError if a bound does not fit them."""
+    column = rows.columns(names[:1], strings=True)[0]
+    low, high = (None if value is None else (_as(column, value),) for value in span)
+    assert high is not None
+    return RowWindow((column,), low, high)
+
+
+def _as(column: CursorColumn, value: Cursor) -> Cursor:
+    # The target may hold as a decimal what the source has as a whole number, and the other way round.
+    if isinstance(value, int) and decimal_type(column.type)[0]:
+        value = Decimal(value)
+    elif isinstance(value, Decimal) and not decimal_type(column.type)[0] and value == value.to_integral_value():
+        value = int(value)
+    try:
+        return column.check(value)
+    except CursorError:
+        raise CursorError(
+            column.name,
+            f"it is a {column.type} on one side, and the watermark is a {type(value).__name__}. Cast it.",
+        ) from None
+
+
+# --- how rows are counted and compared ------------------------------------------------------------
+
+
+class Engine(Protocol):
+    """What reads and compares rows: Spark, or pyarrow in memory."""
+
+    name: str
+    session: SparkSession | None
+
+    def types(self, rows: RowSource, column: CursorColumn) -> dict[str, str]:
+        """Return the types of a source's columns, by Spark's names."""
+
+    def counts(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> tuple[int, int]:
+        """Return how many rows an interval has, and a checksum of them in whatever order they come."""
+
+    def difference(
+        self, source: RowSource, target: RowSource, names: Sequence[str], span: Span, kinds: Mapping[str, str]
+    ) -> Difference:
+        """Compare the rows of an interval, one by one."""
+
+
+def _engine_of(rows: RowSource, column: CursorColumn) -> Engine:
+    if isinstance(rows, PandasRows | ArrowRows):
+        return ArrowEngine()
+    nothing = rows.rows(RowWindow((column,), None, None))
+    return SparkEngine(nothing.sparkSession)
+
+
+class SparkEngine:
+    """Rows that Spark reads: hashed on the executors, so that only counts and sums travel."""
+
+    name = "Spark"
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session: SparkSession | None = session
+
+    def types(self, rows: RowSource, column: CursorColumn) -> dict[str, str]:
+        """Return the types of a source's columns."""
+        nothing = rows.rows(RowWindow((column,), None, None))
+        return {field.name: field.dataType.simpleString() for field in nothing.schema.fields}
+
+    def counts(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> tuple[int, int]:
+        """Return how many rows there are, and the sum of their hashes."""
+        with rows.typed_errors():
+            found = self._hashes(rows, window, kinds).selectExpr("count(1)", "sum(CAST(hash AS DECIMAL(38,0)))").head()
+        assert found is not None
+        return int(found[0]), int(found[1] or 0)
+
+    def difference(
+        self, source: RowSource, target: RowSource, names: Sequence[str], span: Span, kinds: Mapping[str, str]
+    ) -> Difference:
+        """Compare the rows of an interval by their hashes."""
+        with source.typed_errors(), target.typed_errors():
+            # At once, and first: see `verify`.
+            there = self._hashes(target, _window(target, names, span), kinds).groupBy("hash").count()
+            there = there.withColumnRenamed("count", "there").localCheckpoint(eager=True)
+            here = self._hashes(source, _window(source, names, span), kinds).groupBy("hash").count()
+            here = here.withColumnRenamed("count", "here")
+            found = here.join(there, "hash", "full").selectExpr(
+                "sum(greatest(coalesce(here, 0) - coalesce(there, 0), 0))",
+                "sum(if(here IS NULL, there, 0))",
+                "sum(if(here IS NULL, 0, greatest(coalesce(there, 0) - here, 0)))",
+            ).head()  # fmt: skip
+        assert found is not None
+        return Difference(*(int(count or 0) for count in found))
+
+    def _hashes(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> DataFrame:
+        parts = []
+        for name, kind in kinds.items():
+            text = _spark_text(name, kind)
+            # A hash passes over NULL, so that ('a', NULL) would be (NULL, 'a').
+            parts += [f"({text}) IS NULL", f"coalesce({text}, '')"]
+        hashed: DataFrame = rows.rows(window).selectExpr(f"xxhash64({', '.join(parts)}) AS hash")
+        return hashed
+
+
+def _spark_text(name: str, kind: str) -> str:
+    """Write a column as text so that equal values have equal texts, whatever its type on either side."""
+    quoted = SPARK.quote(name)
+    if is_nested(kind):
+        # Left alone, fields that are NULL would not be written.
+        return f"to_json({quoted}, map('ignoreNullFields', 'false', 'timeZone', 'UTC'))"
+    value = f"CAST({quoted} AS {kind})"
+    if kind == "timestamp":
+        # As text it would be in the zone of the session.
+        return f"CAST(unix_micros({value}) AS STRING)"
+    if kind == "double":
+        # -0.0 equals 0.0, and is written otherwise.
+        return f"CAST({value} + 0.0D AS STRING)"
+    return f"hex({value})" if kind == "binary" else f"CAST({value} AS STRING)"
+
+
+class ArrowEngine:
+    """Rows that are in memory, hashed in Python."""
+
+    name = "pyarrow"
+    session: SparkSession | None = None
+
+    def types(self, rows: RowSource, column: CursorColumn) -> dict[str, str]:
+        """Return the types of a source's columns, by Spark's names."""
+        nothing = _table(rows.rows(RowWindow((column,), None, None)))
+        return {field.name: _kind_of(field.type) for field in nothing.schema}
+
+    def counts(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> tuple[int, int]:
+        """Return how many rows there are, and the sum of their hashes."""
+        found = self._hashes(rows, window, kinds)
+        return sum(found.values()), sum(int.from_bytes(digest, "big") * count for digest, count in found.items())
+
+    def difference(
+        self, source: RowSource, target: RowSource, names: Sequence[str], span: Span, kinds: Mapping[str, str]
+    ) -> Difference:
+        """Compare the rows of an interval by their hashes."""
+        there = self._hashes(target, _window(target, names, span), kinds)
+        return difference_of(self._hashes(source, _window(source, names, span), kinds), there)
+
+    def _hashes(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> Counter[bytes]:
+        table = _table(rows.rows(window))
+        values = [_values(table.column(name), kind) for name, kind in kinds.items()]
+        return Counter(
+            hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            for row in zip(*values, strict=True)
+        )
+
+
+def _table(rows: Any) -> pa.Table:
+    import pyarrow as pa
+
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    """Return Spark's name of a type of pyarrow; that of pyarrow for what Spark has not."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _kind_of(kind.value_type)
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if types.is_integer(kind):
+        return "decimal(20,0)" if str(kind) == "uint64" else "bigint"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_floating(kind):
+        return "double"
+    if types.is_date(kind):
+        return "date"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "string"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return "binary"
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"array<{_kind_of(kind.value_type)}>"
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{_kind_of(field.type)}' for field in kind)}>"
+    return {"bool": "boolean", "null": "void"}.get(str(kind), str(kind))
+
+
+def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
+    """Return values so that equal ones are shown alike, whatever the type of the column on either side."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind in ("timestamp", "timestamp_ntz"):
+        # As a sink writes them: what is finer is cut off.
+        micros = pa.timestamp("us", column.type.tz)
+        return list(column.cast(micros, safe=False).cast(pa.int64()).to_pylist())
+    if kind == "double":
+        # -0.0 equals 0.0, and is shown otherwise.
+        return [None if value is None else value + 0.0 for value in column.cast(pa.float64()).to_pylist()]
+    precision, scale = decimal_type(kind)
+    if precision:
+        return list(column.cast(pa.decimal128(precision, scale)).to_pylist())
+    return list(column.to_pylist())

@@ -1,0 +1,411 @@
+"""Is what was loaded at the target? Which intervals of the cursor are looked at, and what a difference means. Pure.
+
+Rows below the watermark are frozen as far as the job goes: all of them were taken, and none is taken again. So each row
+that the source has there is at the target (else it is `missing`), and once (else it is `doubled`). The other way round
+that does not hold: an update moves a row of a time column to a later interval, and a delete takes it away. So rows that
+only the target has (`extra`) are a difference for numbers, which never move, and none for times unless you say so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from scripts.helpers.display.tables import Column, Table
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.rows.cursors import (
+    DAY,
+    EPOCH,
+    EXACT,
+    MICROSECOND,
+    WHOLE,
+    Cursor,
+    CursorColumn,
+    Tick,
+    decimal_type,
+)
+
+Span = tuple[Cursor | None, Cursor]
+"""``[low, high)``; a low of None is the very beginning."""
+
+RECENT, SAMPLED, PARTS, MOST = 3, 5, 100, 10_000
+PLAIN = ("date", "timestamp", "timestamp_ntz", "boolean", "binary", "string")
+"""Types that are compared as they are."""
+UNORDERED = ("map", "interval", "variant", "void")
+"""What nobody compares, alone or within another type."""
+
+
+# --- which intervals ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which intervals are compared.
+
+    Attributes
+    ----------
+    interval
+        How wide one is: a timedelta, or a number for numbers. None is a day, or a hundredth of all numbers. Texts and
+        UUIDs are not cut.
+    recent
+        How many of the newest.
+    sample
+        How many of the others, chosen by chance.
+    everything
+        All of them, at most 10,000.
+    seed
+        Makes the choice by chance the same again.
+    """
+
+    interval: Tick | None = None
+    recent: int = RECENT
+    sample: int = SAMPLED
+    everything: bool = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("recent", "sample"):
+            count = getattr(self, name)
+            # True is an int in Python.
+            if type(count) is not int or not 0 <= count <= MOST:
+                raise InvalidValueError(f"{name}={count!r} is no whole number from 0 to {MOST:,}.")
+        if not self.recent and not self.sample and not self.everything:
+            raise InvalidValueError(
+                "recent=0 and sample=0 compare nothing. Give at least one of them, or everything=True."
+            )
+
+    def spans(
+        self, column: CursorColumn, covered: Sequence[tuple[Cursor | None, Cursor]], smallest: Cursor | None
+    ) -> tuple[list[Span], int]:
+        """Return the intervals to compare, the newest first, and how many there are in all.
+
+        Parameters
+        ----------
+        column
+            The first cursor column.
+        covered
+            The ranges that were read, in order.
+        smallest
+            The smallest cursor of the source, where a range has no beginning; None if the source has no row.
+
+        Raises
+        ------
+        InvalidValueError
+            The interval does not fit the column, or makes too many of them to compare all.
+        """
+        ranges = [span for span in covered if span[0] is None or span[0] < span[1]]  # type: ignore[operator]
+        if column.type == "string" or column.is_uuid:
+            if self.interval is not None:
+                raise InvalidValueError(
+                    f"interval= does not fit the cursor {column.name!r}, a {column.type}. Leave it out."
+                )
+            return ranges[::-1], len(ranges)
+        scale = _Scale(column)
+        starts = [scale.of(_start(span, smallest)) for span in ranges]
+        ends = [scale.of(span[1]) for span in ranges]
+        width = scale.width(self.interval, sum(ends) - sum(starts))
+        cells = [_Cells(start, end, width) for start, end in zip(starts, ends, strict=True)]
+        total = sum(piece.count for piece in cells)
+        if self.everything and total > MOST:
+            raise InvalidValueError(f"{total:,} intervals are more than {MOST:,}. Give a wider interval=.")
+        found = []
+        for number in self._chosen(total):
+            newer = 0
+            for piece, (low, _) in zip(reversed(cells), reversed(ranges), strict=True):
+                within = number - newer
+                newer += piece.count
+                if within < piece.count:
+                    first, last = piece.at(within)
+                    # Where the range has no beginning, the oldest interval has none: the target may have older rows.
+                    is_open = low is None and within == piece.count - 1
+                    found.append((None if is_open else scale.at(first), scale.at(last)))
+                    break
+        return found, total
+
+    def _chosen(self, total: int) -> list[int]:
+        """Return numbers of intervals, counted from the newest."""
+        if self.everything or total <= self.recent + self.sample:
+            return list(range(total))
+        others = random.Random(self.seed).sample(range(self.recent, total), self.sample)
+        return [*range(self.recent), *sorted(others)]
+
+
+def _start(span: tuple[Cursor | None, Cursor], smallest: Cursor | None) -> Cursor:
+    if span[0] is not None:
+        return span[0]
+    # Without a row, or with none below the end, one interval is left, which has no beginning.
+    return span[1] if smallest is None else min(smallest, span[1])
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The intervals of one range, cut at the multiples of their width: the same ones at each look."""
+
+    start: int
+    end: int
+    width: int
+
+    @property
+    def count(self) -> int:
+        # At least one: what lies below the smallest row of the source is looked for at the target.
+        return max(1, (self.end - 1) // self.width - self.start // self.width + 1)
+
+    def at(self, number: int) -> tuple[int, int]:
+        """Return the ends of one, counted from the newest."""
+        cell = (self.end - 1) // self.width - number
+        return max(self.start, cell * self.width), min(self.end, (cell + 1) * self.width)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The values of a column as whole numbers: microseconds, days, ones or last decimal places."""
+
+    column: CursorColumn
+
+    def of(self, value: Cursor) -> int:
+        if isinstance(value, datetime):
+            return (value - EPOCH) // MICROSECOND
+        if isinstance(value, date):
+            return value.toordinal()
+        if isinstance(value, Decimal):
+            return int(EXACT.scaleb(value, decimal_type(self.column.type)[1]))
+        return int(value)
+
+    def at(self, number: int) -> Cursor:
+        if self.column.type == "date":
+            return date.fromordinal(number)
+        if self.column.is_time:
+            return EPOCH + number * MICROSECOND
+        scale = decimal_type(self.column.type)[1]
+        return EXACT.scaleb(Decimal(number), -scale) if self.column.type not in WHOLE else number
+
+    def width(self, interval: Tick | None, all_steps: int) -> int:
+        if interval is None:
+            if self.column.is_time:
+                interval = DAY
+            else:
+                return max(1, -(-all_steps // PARTS))
+        unfit = InvalidValueError(
+            f"interval={interval!r} does not fit the cursor {self.column.name!r}, a {self.column.type}. Give a "
+            "timedelta from one step up for times and dates, a number above 0 for numbers."
+        )
+        if isinstance(interval, bool) or isinstance(interval, timedelta) != self.column.is_time:
+            raise unfit
+        if isinstance(interval, timedelta):
+            steps = interval // (DAY if self.column.type == "date" else MICROSECOND)
+        elif isinstance(interval, int | Decimal):
+            steps = int(EXACT.scaleb(Decimal(interval), decimal_type(self.column.type)[1]))
+        else:
+            raise unfit
+        if steps < 1:
+            raise unfit
+        return steps
+
+
+def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: Cursor) -> list[tuple[Cursor | None, Cursor]]:
+    """Return the parts of what was read that lie below the watermark, by the first cursor column.
+
+    What a backfill has read above it is left out: the live job reads on there.
+    """
+    found: list[tuple[Cursor | None, Cursor]] = []
+    for low, high in coverage:
+        start: Any = low[0] if isinstance(low, tuple) else low
+        end: Any = high[0] if isinstance(high, tuple) else high
+        end = watermark if end is None else min(end, watermark)
+        if start is None or start < end:
+            found.append((start, end))
+    return found
+
+
+# --- which columns --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The columns that both sides have, each with the type in which it is compared, and why others are left out."""
+
+    kinds: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+    @classmethod
+    def of(cls, source: Mapping[str, str], target: Mapping[str, str], wanted: Sequence[str] | None) -> Compared:
+        """Choose the columns by Spark's names of their types on both sides.
+
+        Raises
+        ------
+        InvalidValueError
+            A column that was asked for is not on both sides, or of types that do not compare; or none is left.
+        """
+        kinds, left_out = {}, {}
+        for name in [*source, *(name for name in target if name not in source)]:
+            if wanted is not None and name not in wanted:
+                continue
+            if name not in target or name not in source:
+                left_out[name] = f"only in the {'target' if name in target else 'source'}"
+                continue
+            kind = common_kind(source[name], target[name])
+            if kind is None:
+                left_out[name] = f"{source[name]} in the source, {target[name]} in the target"
+            else:
+                kinds[name] = kind
+        lacking = {name: left_out.get(name, "on neither side") for name in wanted or () if name not in kinds}
+        if lacking:
+            shown = "; ".join(f"{name!r} is {why}" for name, why in lacking.items())
+            raise InvalidValueError(f"Columns cannot be compared: {shown}. Leave them out of columns=, or cast them.")
+        if not kinds:
+            shown = "; ".join(f"{name!r} is {why}" for name, why in left_out.items()) or "there are none"
+            raise InvalidValueError(f"Source and target have no column to compare: {shown}.")
+        return cls(kinds, left_out)
+
+
+def common_kind(one: str, other: str) -> str | None:
+    """Return the type in which two columns are compared without loss; None where there is none.
+
+    >>> common_kind("int", "bigint"), common_kind("decimal(9,2)", "bigint"), common_kind("string", "date")
+    ('bigint', 'decimal(21,2)', None)
+    """
+    one, other = (_plain(kind) for kind in (one, other))
+    if any(word in one or word in other for word in UNORDERED):
+        return None
+    if one in WHOLE and other in WHOLE:
+        return "bigint"
+    if {one, other} <= {"float", "double"}:
+        return "double"
+    digits = [_digits(kind) for kind in (one, other)]
+    if all(digits):
+        whole, scale = (max(pair) for pair in zip(*digits, strict=True))
+        return f"decimal({whole + scale},{scale})" if whole + scale <= 38 else None
+    return one if one == other else None
+
+
+def _plain(kind: str) -> str:
+    return "string" if kind.startswith(("varchar", "char")) else kind
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    """Return how many digits a number has before and after its point; nothing of another type."""
+    if kind in WHOLE:
+        return 19, 0
+    precision, scale = decimal_type(kind)
+    return (precision - scale, scale) if precision else ()  # type: ignore[return-value]
+
+
+def is_nested(kind: str) -> bool:
+    """Tell whether a type is made of others."""
+    return kind.startswith(("array", "struct"))
+
+
+# --- what was found -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the rows of one interval differ, counted as often as each is there."""
+
+    missing: int = 0
+    extra: int = 0
+    doubled: int = 0
+
+
+@dataclass(frozen=True)
+class VerifiedInterval:
+    """One interval ``[low, high)`` that was compared; of a compound cursor the ends are those of its first column."""
+
+    low: Cursor | None
+    high: Cursor
+    source_rows: int
+    target_rows: int
+    missing: int
+    extra: int
+    doubled: int
+    differs: bool
+
+
+class Verification(Table[VerifiedInterval]):
+    """The intervals that were compared, newest first; shows itself as a table.
+
+    Attributes
+    ----------
+    job_id, context
+        Whose rows they are.
+    total
+        How many intervals there are below the watermark.
+    compared
+        The columns, and why others were left out.
+    """
+
+    columns = (
+        Column("low", lambda one: "the very beginning" if one.low is None else one.low),
+        Column("high (not included)", lambda one: one.high),
+        Column("source", lambda one: one.source_rows, "count"),
+        Column("target", lambda one: one.target_rows, "count"),
+        Column("missing", lambda one: one.missing or None, "count"),
+        Column("doubled", lambda one: one.doubled or None, "count"),
+        Column("extra", lambda one: one.extra or None, "count"),
+        Column("", lambda one: "differs" if one.differs else "equal"),
+    )
+    __repr__ = Table.__repr__
+
+    def __init__(
+        self, rows: Sequence[VerifiedInterval], job_id: str, context: str, total: int, compared: Compared
+    ) -> None:
+        self.job_id, self.context, self.total, self.compared = job_id, context, total, compared
+        super().__init__(rows, self._caption(rows))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an interval, or a list of some."""
+        return list.__getitem__(self, index)
+
+    def _caption(self, rows: Sequence[VerifiedInterval]) -> str:
+        differing = sum(one.differs for one in rows)
+        found = f"{differing:,} differ" if differing else "all equal"
+        return f"{self.job_id}, {self.context}: {len(rows):,} of {self.total:,} intervals compared, {found}"
+
+    @property
+    def differing(self) -> list[VerifiedInterval]:
+        """The intervals that differ."""
+        return [one for one in self if one.differs]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether none that was compared differs."""
+        return not self.differing
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are intervals that were not compared."""
+        return len(self) < self.total
+
+    def mending(self) -> Iterator[str]:
+        """Yield, for each interval that differs, the Python that reads it again; its target has to merge by key."""
+        for one in self.differing:
+            yield (
+                f"Backfill(watermarks, {self.job_id!r}, transformation_ctx={self.context!r}, low={one.low!r}, "
+                f"high={one.high!r}, sink='merge', name='verify')"
+            )
+
+
+def verified(
+    span: Span, source_rows: int, target_rows: int, difference: Difference, *, exact: bool
+) -> VerifiedInterval:
+    """Judge one interval; `exact` counts rows that only the target has as a difference."""
+    differs = bool(difference.missing or difference.doubled or (exact and difference.extra))
+    return VerifiedInterval(
+        *span, source_rows, target_rows, difference.missing, difference.extra, difference.doubled, differs
+    )
+
+
+def difference_of(source: Mapping[Any, int], target: Mapping[Any, int]) -> Difference:
+    """Compare rows by how often each is there.
+
+    >>> difference_of({"a": 1, "b": 2}, {"b": 3, "c": 1})
+    Difference(missing=1, extra=1, doubled=1)
+    """
+    missing = sum(max(0, count - target.get(row, 0)) for row, count in source.items())
+    extra = sum(count for row, count in target.items() if row not in source)
+    doubled = sum(max(0, count - source[row]) for row, count in target.items() if row in source)
+    return Difference(missing, extra, doubled)

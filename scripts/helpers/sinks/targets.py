@@ -1,0 +1,109 @@
+"""A target of a job as rows that can be read: Parquet, Delta, Iceberg, and whatever else Spark reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetError
+from scripts.helpers.listing.paths import is_hidden
+from scripts.helpers.rows.arrow_tables import ArrowRows
+from scripts.helpers.rows.sources import RowSource
+from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.sinks.places import S3Place, place_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import SparkSession
+
+
+def target_rows(
+    target: str, format: str, spark: SparkSession | None, s3_client: S3Client | None, zone: str | None = None
+) -> RowSource:
+    """Return what readers see at a target; without Spark all of it is read into memory.
+
+    Parameters
+    ----------
+    target
+        A path, or for ``iceberg`` a name, ``catalog.namespace.table``.
+    format
+        ``parquet``, ``delta`` or ``iceberg``; with Spark any that it reads.
+    zone
+        Of columns without zone, and of dates.
+
+    Raises
+    ------
+    TargetError
+        There is nothing, or it cannot be read.
+    MissingConnectorError, InvalidValueError
+        What reads the format is not there.
+    """
+    name = format.lower()
+    if spark is not None:
+        with _typed(target):
+            found = spark.table(target) if name == "iceberg" else spark.read.format(name).load(target)
+            return DataFrameRows(found, zone=zone, name=target)
+    readers: dict[str, Callable[[], Any]] = {
+        "parquet": lambda: _parquet(target, s3_client),
+        "delta": lambda: _delta(target, s3_client),
+        "iceberg": lambda: _iceberg(target),
+    }
+    if name not in readers:
+        raise InvalidValueError(f"format={format!r} is read by Spark only. Give the job spark=.")
+    with _typed(target):
+        return ArrowRows(readers[name](), zone=zone, name=target)
+
+
+def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place = place_of(target, None, s3_client)
+    # What is hidden from Spark is staged, or the sink's own.
+    names = [name for name in place.files() if not any(map(is_hidden, name.split("/")))]
+    tables = []
+    for name in sorted(names):
+        data = place.read(name)
+        if data:
+            tables.append(pq.ParquetFile(BytesIO(data)).read())
+    if not tables:
+        raise TargetError(target, "it has no file. Check the name.")
+    # Columns that came later are NULL in older files.
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise MissingConnectorError("delta", "pip install deltalake.") from error
+    place = place_of(target, None, s3_client)
+    options = place.login() if isinstance(place, S3Place) else None
+    import pyarrow as pa
+
+    return pa.table(DeltaTable(place.uri(""), storage_options=options).to_pyarrow_table())
+
+
+def _iceberg(target: str) -> pa.Table:
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError as error:
+        raise MissingConnectorError("iceberg", "pip install pyiceberg.") from error
+    catalog, _, identifier = target.partition(".")
+    return load_catalog(catalog).load_table(identifier).scan().to_arrow()
+
+
+@contextmanager
+def _typed(target: str) -> Iterator[None]:
+    try:
+        yield
+    except (TargetError, InvalidValueError, MissingConnectorError):
+        raise
+    except Exception as error:
+        # Spark's, Java's and Rust's texts hold stack traces, and some of them hosts.
+        raise TargetError(
+            target, f"it cannot be read ({type(error).__name__}). Check the name, the format and the rights."
+        ) from error

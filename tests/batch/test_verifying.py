@@ -1,0 +1,245 @@
+"""`job.verify`: real sources and targets, made wrong in each way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import (
+    CursorError,
+    InvalidValueError,
+    SourceReplacedError,
+    TargetError,
+    UnknownContextError,
+    UnknownJobError,
+    UnpublishedError,
+)
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+
+JOB = "repairs"
+NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
+Verify = Callable[..., Any]
+
+
+def rows(*hours: int, note: str = "", **columns: Any) -> pa.Table:
+    stamps = [datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(hours=hour) for hour in hours]
+    return pa.table({
+        "at": pa.array(stamps, pa.timestamp("us", "UTC")),
+        "id": pa.array(hours, pa.int32()),
+        "note": pa.array([note or None] * len(hours), pa.string()),
+        "amount": pa.array([Decimal("1.50")] * len(hours), pa.decimal128(9, 2)),
+        **columns,
+    })  # fmt: skip
+
+
+@pytest.fixture
+def job(watermarks: Watermarks) -> IncrementalJob:
+    return IncrementalJob(watermarks, JOB, clock=lambda: NOW)
+
+
+def load(watermarks: Watermarks, source: Any, target: str, cursor: str = "at", **options: Any) -> None:
+    with IncrementalJob(watermarks, JOB, clock=lambda: NOW) as job:
+        job.write(job.rows_since(source, cursor, **options), target)
+
+
+def replace_file(target: str, table: pa.Table) -> None:
+    """Put a table in place of the newest file of a target."""
+    newest = max(Path(target).glob("*.parquet"), key=lambda path: path.name)
+    pq.write_table(table, newest)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_target_is_equal_when_each_row_is_there_once(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, kind: str
+) -> None:
+    target, table = str(tmp_path / "raw"), rows(0, 1, 30, 80)
+    source = table if kind == "arrow" else table.to_pandas()
+    load(watermarks, source.slice(0, 3) if kind == "arrow" else source[:3], target)
+    load(watermarks, source, target)
+
+    found = job.verify(source, target)
+
+    assert found.is_equal
+    assert [(one.source_rows, one.target_rows) for one in found] == [(1, 1), (0, 0), (1, 1), (2, 2)]
+    assert "4 of 4 intervals compared, all equal" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        (rows(0, 1), (1, 0, 0)),
+        (rows(0, 1, 30, 30), (0, 1, 0)),
+        (rows(0, 1, 29, 30), (0, 0, 1)),
+        (rows(0, 1, 30, note="other"), (3, 0, 3)),
+        (rows(0, 1, 30, note=""), (0, 0, 0)),
+        (rows(0, 1, 30, note=None, amount=pa.array([Decimal("1.5")] * 3, pa.decimal128(12, 1))), (0, 0, 0)),
+        (rows(0, 1, 30, note=None, amount=pa.array([Decimal("1.5"), None, Decimal("1.5")])), (1, 0, 1)),
+        (rows(0, 1, 30, note=None, id=pa.array([0, 1, 30], pa.int64())), (0, 0, 0)),
+    ],
+    ids=["lost", "doubled", "extra", "changed", "same", "other scale", "null", "wider"],
+)
+@pytest.mark.parametrize("exact", [None, True])
+def test_interval_differs_when_rows_are_lost_doubled_or_changed(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, there: pa.Table, found: Any, exact: bool | None
+) -> None:
+    target, table = str(tmp_path / "raw"), rows(0, 1, 30)
+    load(watermarks, table, target)
+    replace_file(target, there)
+
+    result = job.verify(table, target, exact=exact)
+
+    sums = tuple(sum(getattr(one, name) for one in result) for name in ("missing", "doubled", "extra"))
+    assert sums == found
+    assert result.is_equal == (not any(found[:2]) and not (exact and found[2]))
+
+
+def test_null_is_no_empty_text_and_floats_are_compared_by_value(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "raw")
+    numbers = pa.array([0.1, float("nan"), -0.0], pa.float64())
+    load(watermarks, rows(0, 1, 2, number=numbers), target)
+    same = job.verify(rows(0, 1, 2, number=pa.array([0.1, float("nan"), 0.0])), target)
+    narrow = job.verify(rows(0, 1, 2, number=numbers.cast(pa.float32())), target)
+    texts = job.verify(rows(0, 1, 2, number=numbers).set_column(2, "note", pa.array(["", None, None])), target)
+
+    assert (same.is_equal, narrow.is_equal, texts.is_equal) == (True, False, False)
+    assert [sum(one.missing for one in result) for result in (narrow, texts)] == [1, 1]
+
+
+def test_rows_past_the_watermark_and_older_versions_are_no_difference(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "raw")
+    load(watermarks, rows(0, 1, 30), target)
+
+    # Row 1 was updated at hour 99, and row 100 is new: the next run takes both.
+    source = pa.concat_tables([rows(0, 30), rows(99, 100)])
+    found = job.verify(source, target)
+
+    assert found.is_equal
+    assert sum(one.extra for one in found) == 1
+    assert not job.verify(source, target, exact=True).is_equal
+
+
+def test_only_what_was_read_is_compared_when_there_are_gaps_and_backfills(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    target, table = str(tmp_path / "raw"), rows(*range(0, 200, 10))
+    start = datetime(2026, 1, 5, tzinfo=timezone.utc)
+    load(watermarks, table, target, initial_value=start)
+    before = job.verify(table, target)
+    with Backfill(
+        watermarks, JOB, low=start - timedelta(days=2), high=start - timedelta(days=1), clock=lambda: NOW
+    ) as past:
+        past.write(past.rows(table, "at"), target)
+
+    after = job.verify(table, target)
+
+    assert (before.is_equal, after.is_equal) == (True, True)
+    assert (before.total, after.total) == (4, 5)
+    assert after[-1].low == start - timedelta(days=2)
+
+
+def test_columns_that_one_side_has_are_named_and_others_can_be_chosen(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "raw")
+    load(watermarks, rows(0, 1, note="kept"), target)
+
+    source = rows(0, 1, note="changed").append_column("more", pa.array([1, 2]))
+
+    assert job.verify(source, target, columns=["at", "id"]).is_equal
+    found = job.verify(source, target)
+    assert (found.is_equal, found.compared.left_out) == (False, {"more": "only in the source"})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"columns": ["no"]}, InvalidValueError, "'no' is on neither side"),
+        ({"transformation_ctx": "other"}, UnknownContextError, "other"),
+        ({"format": "csv"}, InvalidValueError, "is read by Spark only"),
+        ({"target": "nowhere"}, TargetError, "it has no file"),
+        ({"target": ""}, InvalidValueError, "names no folder"),
+        ({"source": rows(0).rename_columns(["x", "id", "note", "amount"])}, CursorError, "no such column"),
+        ({"source": rows(0, at=pa.array([1]))}, CursorError, "it is a bigint on one side"),
+        ({"recent": 0, "sample": 0}, InvalidValueError, "compare nothing"),
+        ({"interval": 5}, InvalidValueError, "does not fit the cursor"),
+    ],
+)
+def test_nothing_is_compared_when_the_two_sides_or_options_do_not_fit(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, change: Any, error: type[Exception], text: str
+) -> None:
+    target = str(tmp_path / "raw")
+    load(watermarks, rows(0, 1), target)
+    given = {"source": rows(0, 1), "target": target, **change}
+    if given["target"] == "nowhere":
+        given["target"] = str(tmp_path / "nowhere")
+
+    with pytest.raises(error, match=text):
+        job.verify(given.pop("source"), given.pop("target"), **given)
+
+
+def test_nothing_is_compared_when_nothing_was_read_or_is_published(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownJobError):
+        job.verify(rows(0), str(tmp_path))
+    load(watermarks, rows(0).slice(0, 0), str(tmp_path / "raw"))
+    with pytest.raises(InvalidValueError, match="has read no row yet"):
+        job.verify(rows(0), str(tmp_path))
+    held = watermarks.begin(JOB, "jr_9")
+    state = dict(watermarks.get_watermark_values(JOB)["rows"])
+    held.freeze({"rows": {**state, "low": None, "high": NOW}}, {"rows": {**state, "value": NOW}})
+    held.commit(({"sink": "files", "target": str(tmp_path), "version": 2, "context": "rows"},))
+
+    with pytest.raises(UnpublishedError):
+        job.verify(rows(0), str(tmp_path))
+
+
+def test_database_is_compared_with_parquet_and_with_delta_when_spark_reads_both(
+    watermarks: Watermarks, spark_with_tables: Any, jdbc: Any, postgres: Any, tmp_path: Path
+) -> None:
+    name = postgres.new_table(
+        "id bigint PRIMARY KEY, at timestamptz, wall timestamp, amount numeric(12,3), note text,"
+        " ratio double precision, tags text[]"
+    )
+    postgres.sql(
+        f"INSERT INTO {name} SELECT n, timestamptz '2026-01-01Z' + n * interval '7 hours', '2026-03-29 02:30:00',"
+        " n / 8.0, CASE n % 3 WHEN 0 THEN '' WHEN 1 THEN NULL ELSE 'é' END, -0.0, ARRAY['a', NULL]"
+        " FROM generate_series(1, 40) n"
+    )
+    source = JdbcTable(spark_with_tables, postgres.url, name, properties=postgres.properties)
+    targets = {kind: str(tmp_path / kind) for kind in ("parquet", "delta")}
+    job = IncrementalJob(watermarks, JOB, spark=spark_with_tables, clock=lambda: NOW)
+    with IncrementalJob(watermarks, JOB, spark=spark_with_tables, clock=lambda: NOW) as run:
+        found = run.rows_since(source, "id", delay=timedelta(0))
+        for kind, target in targets.items():
+            run.write(found, target, format=kind)
+
+    results = [job.verify(source, target, format=kind, sample=0) for kind, target in targets.items()]
+    postgres.sql(f"UPDATE {name} SET note = NULL WHERE id = 39", f"DELETE FROM {name} WHERE id = 2")
+    changed = job.verify(source, targets["parquet"], interval=10, everything=True)
+
+    assert [(result.is_equal, result.compared.left_out) for result in results] == [(True, {}), (True, {})]
+    assert [(one.high, one.missing, one.extra) for one in changed.differing] == [(40, 1, 1), (10, 0, 1)]
+    assert changed.total == 5
+    other = JdbcTable(spark_with_tables, postgres.url, postgres.new_table("id bigint"), properties=postgres.properties)
+    with pytest.raises(SourceReplacedError):
+        job.verify(other, targets["parquet"])
+    with pytest.raises(InvalidValueError, match="is read by Spark, and the target"):
+        job.verify(source, pd.DataFrame({"id": [1]}))
+    with pytest.raises(TargetError, match="it cannot be read"):
+        job.verify(source, str(tmp_path / "nowhere"))
