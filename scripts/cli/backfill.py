@@ -215,20 +215,33 @@ class _Work:
 
     def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:
         """Return the command that reads one slice."""
-        job_name, namespace = split_name(self.job)
-        types = types_of(self.state)
-        words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={self.around.table}", f"--context={self.context}"]
-        if namespace:
-            words.append(f"--BOOKMARK_CONTEXT={namespace}")
-        words += [f"--cursor-column={column}" for column in as_list(self.state.get("cursor_column"))]
-        if "string" in types:
-            words.append("--strings")
-        if name not in (None, DEFAULT_NAME):
-            words.append(f"--backfill-name={name}")
-        for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
-            values = [value for value in as_list(bound) if value is not None]
-            words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]
-        return [*words, *self.arguments]
+        return slice_command(self.around.table, self.job, self.context, self.state, bounds, self.arguments, name)
+
+
+def slice_command(
+    table: str,
+    job: str,
+    context: str,
+    state: Mapping[str, Any],
+    bounds: ShownRange,
+    arguments: Sequence[str],
+    name: str | None = None,
+) -> list[str]:
+    """Return the command that reads one slice of a context, with further arguments of the job that reads it."""
+    job_name, namespace = split_name(job)
+    types = types_of(state)
+    words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={table}", f"--context={context}"]
+    if namespace:
+        words.append(f"--BOOKMARK_CONTEXT={namespace}")
+    words += [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
+    if "string" in types:
+        words.append("--strings")
+    if name not in (None, DEFAULT_NAME):
+        words.append(f"--backfill-name={name}")
+    for option, bound in zip(("--backfill-from", "--backfill-to"), bounds, strict=True):
+        values = [value for value in as_list(bound) if value is not None]
+        words += [f"{option}={_text(value, kind)}" for value, kind in zip(values, types, strict=False)]
+    return [*words, *arguments]
 
 
 def _text(value: Any, kind: str) -> str:

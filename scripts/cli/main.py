@@ -35,6 +35,7 @@ from scripts.cli.serve import serve
 from scripts.cli.set import set_values
 from scripts.cli.show import show
 from scripts.cli.usage import Commands
+from scripts.cli.verify import verify
 from scripts.cli.work import work
 from scripts.helpers.display.redaction import redact_logs
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
@@ -62,8 +63,8 @@ def cli(**_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, freshness, complete_up_to, runs, work,
-    report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release, adopt, export, import_,
+    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, verify, freshness, complete_up_to, runs,
+    work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release, adopt, export, import_,
     create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:

@@ -39,8 +39,8 @@ OF_DATABASES = (
 """Options that files have no use for."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return its exit code."""
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of the job's arguments."""
     parser = session.parser(__doc__ or "")
     parser.add_argument("--format", default="parquet", help="format of the source table (default: %(default)s)")
     parser.add_argument(
@@ -151,10 +151,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="PostgreSQL: the cursor column is xmin or holds transaction ids; read up to the oldest one still open",
     )
-    arguments = session.parse(parser, argv)
+    return parser
+
+
+def check_source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End with a usage error where options of databases are given for files."""
     unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
     if unfit and not arguments.source.startswith("jdbc:"):
         parser.error(f"--source is no database's address: leave out {', '.join(map(_option, unfit))}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit code."""
+    parser = make_parser()
+    arguments = session.parse(parser, argv)
+    check_source(parser, arguments)
     if not arguments.backfill_from and not arguments.backfill_to:
         return session.run_job(ingest, arguments)
     unfit = [name for name in OF_LIVE_JOBS if getattr(arguments, name)]

@@ -32,7 +32,7 @@ NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
 Verify = Callable[..., Any]
 
 
-def rows(*hours: int, note: str = "", **columns: Any) -> pa.Table:
+def rows(*hours: int, note: str | None = None, **columns: Any) -> pa.Table:
     stamps = [datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(hours=hour) for hour in hours]
     return pa.table({
         "at": pa.array(stamps, pa.timestamp("us", "UTC")),

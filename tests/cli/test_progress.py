@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "coverage": (["coverage", "loans"], "reading what was covered"),
     "gaps": (["gaps", "loans"], "looking for gaps"),
     "complete-up-to": (["complete-up-to", "loans"], "looking how far all is taken"),
+    "verify": (["verify", "loans"], "reading loans"),
     "backfill": (["backfill", "loans"], "looking for gaps of loans"),
     "abandon": (["backfill", "loans", "--abandon", "x", *WHY], "reading slices of loans"),
     "runs": (["runs", "loans"], "reading runs of loans"),

@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[str]] = {
     "gaps": ["gaps", NAME],
     "complete-up-to": ["complete-up-to", NAME],
     "backfill": ["backfill", NAME],
+    "verify": ["verify", NAME],
     "runs": ["runs", NAME],
     "rewind": ["rewind", NAME, "--to-version", "1", *WHY],
     "reset": ["reset", NAME, *WHY],

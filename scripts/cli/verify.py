@@ -1,0 +1,198 @@
+"""`watermarks verify`: is what a job has loaded at its target? It reads both sides, interval by interval."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+
+from scripts.cli.backfill import slice_command
+from scripts.cli.commands import command, context_option, job_argument
+from scripts.cli.contexts import BEGINNING, state_in
+from scripts.cli.documents import emit
+from scripts.cli.progress import progress
+from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable
+from scripts.helpers.errors import ConfigurationError, InvalidValueError
+from scripts.helpers.metrics.freshness import duration
+from scripts.helpers.protocol.names import split_name
+from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.cursors import CursorColumn, Tick, as_list
+from scripts.helpers.rows.verification import RECENT, SAMPLED, Choice, Verification
+from scripts.jobs.exit_codes import FAILED
+
+VERSIONS = 100
+"""Versions of a job that are looked at for its targets."""
+FORMATS = {"files": "parquet", "delta": "delta", "iceberg": "iceberg"}
+"""What a kind of sink writes; of files it is only the usual one."""
+NAME = "verify"
+"""Of the slices that read a differing interval again."""
+
+
+@command("verify")
+@job_argument
+@click.argument("arguments", nargs=-1, metavar="-- ARGUMENTS...")
+@context_option
+@click.option("--target", metavar="URI", help="Where the rows are; without it, the only one that the job wrote to.")
+@click.option("--target-format", metavar="NAME", help="Of the target: parquet, delta, iceberg, … As the job wrote it.")
+@click.option("--interval", metavar="WIDTH", help="Of times such as 1d or 6h (a day), of numbers a number.")
+@click.option("--recent", type=click.IntRange(0), default=RECENT, show_default=True, help="Compare so many newest.")
+@click.option("--sample", type=click.IntRange(0), default=SAMPLED, show_default=True, help="And so many others.")
+@click.option("--all", "everything", is_flag=True, help="Compare all intervals.")
+@click.option("--columns", metavar="NAMES", help="Compare these only, with commas between them.")
+@click.option("--exact/--no-exact", default=None, help="Rows that only the target has differ, or do not.")
+def verify(
+    around: Surroundings,
+    job: str,
+    arguments: Sequence[str],
+    context: str | None,
+    target: str | None,
+    target_format: str | None,
+    interval: str | None,
+    recent: int,
+    sample: int,
+    everything: bool,
+    columns: str | None,
+    exact: bool | None,
+) -> None:
+    """Compare the rows that a job has taken with its target. The exit code is 1 if an interval differs.
+
+    ARGUMENTS say where the rows come from, as for scripts.jobs.ingest_table: "-- --source URI", with
+    --jdbc-table and the like for a database. Spark reads both sides. Rows that come, or are updated,
+    after the last commit are no difference. For each interval that differs a command is shown that
+    reads it again, for a target that merges by key.
+    """
+    with progress(around, f"reading {printable(job)}"):
+        name, state = state_in(around, job, context, "rows")
+    reading = _reading(job, state, arguments)
+    column = columns_of(state)[0]
+    choice = Choice(_width(column, interval), recent, sample, everything)
+    place, kind = _target(around, job, target, target_format)
+    with progress(around, f"comparing {printable(job)} with {printable(place)}"):
+        found = _compared(
+            around, job, name, reading, place, choice,
+            {"format": kind, "columns": columns.split(",") if columns else None, "exact": exact},
+        )  # fmt: skip
+    mending = [*arguments, f"--target={place}", "--sink=merge"]
+    commands = {
+        one: slice_command(around.table, job, name, state, (one.low, one.high), mending, NAME)
+        for one in found.differing
+    }
+    if around.is_json:
+        _emit(found, place, commands)
+    else:
+        _show(around, found, commands)
+    if not found.is_equal:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _reading(job: str, state: Mapping[str, Any], arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the arguments that say where the rows come from; those of the job itself are known."""
+    from scripts.jobs import session
+    from scripts.jobs.ingest_table import check_source, make_parser
+
+    if not any(argument == "--source" or argument.startswith("--source=") for argument in arguments):
+        raise click.UsageError("Where the rows come from is missing. Give it after --, as in: -- --source URI.")
+    known = [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
+    parser = make_parser()
+    parser.prog = f"watermarks verify {shlex.quote(printable(job))} --"
+    found = session.parse(parser, [f"--JOB_NAME={split_name(job)[0]}", "--target=unused", *known, *arguments])
+    check_source(parser, found)
+    return found
+
+
+def _width(column: CursorColumn, text: str | None) -> Tick | None:
+    """Read the width of an interval by the type of the cursor."""
+    if text is None:
+        return None
+    if column.is_time:
+        return duration(text)
+    try:
+        number = Decimal(text)
+        return int(number) if number == number.to_integral_value() else number
+    except (InvalidOperation, ValueError, OverflowError):
+        raise InvalidValueError(f"--interval {text!r} is no number, as the cursor {column.name!r} is.") from None
+
+
+def _target(around: Surroundings, job: str, given: str | None, format: str | None) -> tuple[str, str]:
+    """Return the target and its format: as given, or as the versions of the job say."""
+    written: dict[str, str] = {}
+    for entry in around.watermarks.history(job, limit=VERSIONS):
+        for output in entry.change.outputs:
+            written.setdefault(str(output.get("target")), str(output.get("sink")))
+    if given is None:
+        if len(written) != 1:
+            known = ", ".join(map(printable, written)) or "none that is known"
+            raise InvalidValueError(f"Job {job!r} wrote to {len(written)} targets: {known}. Choose with --target.")
+        (given,) = written
+    kind = written.get(given, "files")
+    if format is None and kind not in FORMATS:
+        raise InvalidValueError(
+            f"{given!r} is a target of kind {kind!r}, which takes a login. Compare it in Python: job.verify(source, "
+            "JdbcTable(spark, url, table))."
+        )
+    return given, format or FORMATS[kind]
+
+
+def _compared(
+    around: Surroundings,
+    job: str,
+    context: str,
+    reading: argparse.Namespace,
+    target: str,
+    choice: Choice,
+    options: Mapping[str, Any],
+) -> Verification:
+    try:
+        from scripts.helpers.batch.verifying import verify as compare
+        from scripts.jobs import session
+        from scripts.jobs.ingest_table import source_of
+
+        spark = session.make_session(job, reading.spark_conf)
+    except ImportError as error:
+        raise ConfigurationError(f"Comparing needs {error.name}. Install it: pip install pyspark.") from error
+    source = source_of(spark, reading)
+    return compare(around.watermarks, job, context, source, target, choice=choice, spark=spark, **options)
+
+
+def _show(around: Surroundings, found: Verification, commands: Mapping[Any, Sequence[str]]) -> None:
+    rows: list[list[Cell]] = []
+    for one in found:
+        rows.append(
+            [bound_text(one.low, BEGINNING), bound_text(one.high, ""), *_counts(one), "differs" if one.differs else ""]
+        )
+    heading = ("low", "high (not included)", "source", "target", "missing", "doubled", "extra", "")
+    show_rows(around.out, heading, rows)
+    for name, why in found.compared.left_out.items():
+        around.out.print(f"Column {printable(name)} is not compared: {printable(why)}.")
+    around.out.print(found.caption.partition(": ")[2].capitalize() + ".")
+    if commands:
+        around.out.print("To read an interval again, for a target that merges by key:", style="dim")
+    for words in commands.values():
+        click.echo(shlex.join(words))
+
+
+def _counts(one: Any) -> list[Cell]:
+    return [f"{count:,}" for count in (one.source_rows, one.target_rows, one.missing, one.doubled, one.extra)]
+
+
+def _emit(found: Verification, target: str, commands: Mapping[Any, Sequence[str]]) -> None:
+    intervals = []
+    for one in found:
+        facts: dict[str, Any] = {
+            "low": one.low, "high": one.high, "source": one.source_rows, "target": one.target_rows,
+            "missing": one.missing, "doubled": one.doubled, "extra": one.extra, "differs": one.differs,
+        }  # fmt: skip
+        if one in commands:
+            facts["command"] = list(commands[one])
+        intervals.append(facts)
+    emit({
+        "job": found.job_id, "context": found.context, "target": target, "equal": found.is_equal,
+        "compared": len(found), "intervals_in_all": found.total, "columns": list(found.compared.kinds),
+        "columns_left_out": dict(found.compared.left_out), "intervals": intervals,
+    })  # fmt: skip

@@ -1,0 +1,106 @@
+"""`watermarks verify`: both sides are read by Spark, and the exit code says whether they are equal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs import session
+from scripts.jobs.exit_codes import BAD_DATA, FAILED
+from tests.cli.stories import NOW, Command, commit_rows, rows_state
+from tests.support.steps import commit
+
+JOB = "repairs"
+LATER = datetime(2026, 11, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def loaded(watermarks: Watermarks, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Return the source of a job and its target, both Parquet, and let the command use the session of the tests."""
+    monkeypatch.setattr(session, "make_session", lambda *_: spark)
+    source, target = str(tmp_path / "source"), str(tmp_path / "raw")
+    spark.sql(
+        "SELECT id, timestamp'2026-01-01 00:00:00Z' + make_interval(0, 0, 0, 0, CAST(id AS INT)) AS at FROM range(100)"
+    ).coalesce(1).write.parquet(source)
+    with IncrementalJob(watermarks, JOB, spark=spark, clock=lambda: LATER) as job:
+        job.write(job.rows_since(spark.read.parquet(source), "at"), target)
+    return source, target
+
+
+def test_command_says_that_all_is_equal_and_finds_the_target_in_the_log(
+    run: Command, watermarks: Watermarks, loaded: tuple[str, str]
+) -> None:
+    source, target = loaded
+
+    shown = run(watermarks, "verify", JOB, "--", "--source", source)
+    as_json = json.loads(run(watermarks, "verify", JOB, "--output", "json", "--", "--source", source).stdout)
+
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[-1] == "5 of 5 intervals compared, all equal."
+    assert (as_json["equal"], as_json["target"].removeprefix("file://")) == (True, target)
+    assert [one["source"] for one in as_json["intervals"]] == [4, 24, 24, 24, 24]
+
+
+def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
+    run: Command, watermarks: Watermarks, loaded: tuple[str, str], spark: Any
+) -> None:
+    source, target = loaded
+    kept = [row for row in spark.read.parquet(target).collect() if row.id != 30]
+    for file in Path(target).glob("*.parquet"):
+        file.unlink()
+    spark.createDataFrame(kept, "id bigint, at timestamp").coalesce(1).write.mode("append").parquet(target)
+
+    shown = run(watermarks, "verify", JOB, "--recent", "0", "--all", "--", "--source", source)
+    others = run(watermarks, "verify", JOB, "--recent", "3", "--sample", "0", "--", f"--source={source}")
+
+    assert shown.exit_code == FAILED
+    [found] = [line.split() for line in shown.stdout.splitlines() if "differs" in line]
+    assert found == ["2026-01-02", "00:00:00Z", "2026-01-03", "00:00:00Z", "24", "23", "1", "0", "0", "differs"]
+    words = shlex.split(shown.stdout.splitlines()[-1])
+    assert words[:3] == ["python", "-m", "scripts.jobs.ingest_table"]
+    assert {
+        "--backfill-from=2026-01-02T00:00:00+00:00", "--backfill-to=2026-01-03T00:00:00+00:00",
+        "--backfill-name=verify", "--sink=merge", "--cursor-column=at",
+    } <= set(words)  # fmt: skip
+    assert others.exit_code == 0
+    assert "3 of 5 intervals compared, all equal." in others.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ([JOB], 2, "Where the rows come from is missing"),
+        ([JOB, "--", "--source", "x", "--query", "SELECT 1"], 2, "--source is no database's address"),
+        ([JOB, "--", "--source", "x", "--no-such"], 2, "unrecognized arguments: --no-such"),
+        ([JOB, "--interval", "many", "--", "--source", "x"], BAD_DATA, "many"),
+        ([JOB, "--recent", "0", "--sample", "0", "--", "--source", "x"], BAD_DATA, "compare nothing"),
+        ([JOB, "--recent", "-1", "--", "--source", "x"], 2, "-1"),
+        ([JOB, "--", "--source", "x"], BAD_DATA, "wrote to 0 targets: none that is known. Choose with --target"),
+        (["numbers", "--interval", "1d", "--", "--source", "x"], BAD_DATA, "is no number, as the cursor"),
+        (["files", "--", "--source", "x"], BAD_DATA, "has no context of rows"),
+        (["into a database", "--", "--source", "x"], BAD_DATA, "Compare it in Python: job.verify"),
+        (["twice", "--", "--source", "x"], BAD_DATA, "wrote to 2 targets: s3://b, s3://a"),
+    ],
+)
+def test_command_says_what_is_wrong_before_spark_is_started(
+    run: Command, watermarks: Watermarks, arguments: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit_rows(watermarks, JOB, "jr_1", NOW, 5)
+    commit(watermarks, "numbers", "jr_1", {"rows": rows_state(5, "bigint")})
+    commit(watermarks, "files", "jr_1", {"f": {"kind": "files"}})
+    for job, outputs in (("into a database", ["shop/repairs"]), ("twice", ["s3://a", "s3://b"])):
+        for number, target in enumerate(outputs):
+            held = watermarks.begin(job, f"jr_{number}")
+            held.freeze({"rows": {**rows_state(None), "low": None, "high": NOW}}, {"rows": rows_state(NOW)})
+            held.commit(({"sink": "files" if "s3:" in target else "database", "target": target},))
+
+    done = run(watermarks, "verify", *arguments)
+
+    assert (done.exit_code, text in done.stderr + capsys.readouterr().err) == (code, True), done.output
