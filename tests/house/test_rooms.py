@@ -71,7 +71,7 @@ S3_CALLERS = {
 }  # fmt: skip
 NAMESAKES = {
     "sinks/iceberg_merge.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
-    "glue/catalog.py": {"create_table", "update_table"},
+    "sinks/targets.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
 }  # fmt: skip
 """Methods of others that are called as one of DynamoDB is: of tables of pyiceberg and deltalake, and of Glue."""
 
