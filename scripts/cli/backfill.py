@@ -26,7 +26,7 @@ from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.slicing import slices
 
-PROGRAM = ("python", "-m", "scripts.jobs.ingest_table")
+PROGRAM = ("watermarks", "ingest-table")
 NEEDED = ("--source", "--target")
 DEFAULT_NAME = "backfill"
 
@@ -71,7 +71,7 @@ def backfill(
 ) -> None:
     """Show what a backfill has to read, or write the commands that read it.
 
-    With "-- --source URI --target URI" it writes a command of scripts.jobs.ingest_table for each
+    With "-- --source URI --target URI" it writes a command of "watermarks ingest-table" for each
     slice, first for those that are begun and not done. Further ARGUMENTS of that job, such as
     --jdbc-table, go into each command. The commands may run at the same time, and again.
 

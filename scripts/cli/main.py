@@ -23,6 +23,8 @@ from scripts.cli.freshness import freshness
 from scripts.cli.gaps import gaps
 from scripts.cli.history import history
 from scripts.cli.import_ import import_
+from scripts.cli.ingest_files import ingest_files
+from scripts.cli.ingest_table import ingest_table
 from scripts.cli.jobs import jobs
 from scripts.cli.plan import plan
 from scripts.cli.release import release
@@ -65,7 +67,7 @@ def cli(**_: object) -> None:
 COMMANDS = [
     jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, verify, freshness, complete_up_to, runs,
     work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release, adopt, export, import_,
-    create_table, completion,
+    ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:
     cli.add_command(made)

@@ -26,7 +26,7 @@ from tests.support.listed_rows import ListedRows
 
 JOB, CONTEXT = "loans", "rows"
 FEBRUARY = datetime(2026, 2, 1, tzinfo=timezone.utc)
-READ = ["python", "-m", "scripts.jobs.ingest_table"]
+READ = ["watermarks", "ingest-table"]
 
 
 def declare(
@@ -62,8 +62,8 @@ def ingest(spark: Any, watermarks: Watermarks, endpoint: str, monkeypatch: pytes
 
     def run(line: str) -> int:
         words = shlex.split(line)
-        assert words[:3] == READ
-        return ingest_table.main(words[3:])
+        assert words[:2] == READ
+        return ingest_table.main(words[2:])
 
     return run
 
@@ -115,7 +115,7 @@ def test_bounds_are_read_as_they_were_when_a_command_is_parsed(
     monkeypatch.setattr(session, "run_job", lambda _, arguments, begin: begin(arguments, watermarks) or 0)
 
     (line,) = run(watermarks, "backfill", "loans@@north", "--", "--source=s", "--target=t").stdout.splitlines()
-    ingest_table.main(shlex.split(line)[3:])
+    ingest_table.main(shlex.split(line)[2:])
 
     assert [(one["low"], one["high"]) for one in made] == watermarks.gaps("loans@@north", CONTEXT) == [(first, last)]
     assert made[0]["job"] == "loans@@north"
@@ -135,7 +135,7 @@ def test_slice_is_left_out_when_a_run_is_at_work_on_it(run: Command, watermarks:
     assert f"Slice {begun} is left out: run " in done.stderr
     assert [line.endswith("--backfill-from=10 --backfill-to=30 --source=s --target=t")
             for line in done.stdout.splitlines()] == [True]  # fmt: skip
-    assert found["begun"][0]["command"][:3] == READ
+    assert found["begun"][0]["command"][:2] == READ
     assert found["slices"][0]["command"][-4:] == ["--backfill-from=10", "--backfill-to=30", "--source=s", "--target=t"]
 
 

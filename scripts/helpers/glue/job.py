@@ -104,7 +104,7 @@ class Job:
         try:
             reporters = _asked_for() if self._reporters is None else self._reporters
             # A context has the session, and a session is one.
-            spark = getattr(self._glue_context, "spark_session", self._glue_context)
+            spark: Any = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
