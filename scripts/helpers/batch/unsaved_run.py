@@ -110,6 +110,14 @@ class UnsavedRun:
             self.plan = Plan("unsaved", dict(contexts), {}, self._watermarks.clock())
         return self.plan
 
+    def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Fix anew what is taken, for this process only."""
+        self.plan = None
+        return self.freeze(contexts, next_watermarks)
+
+    def following(self, context: str) -> None:
+        """Return None: nothing follows from this run."""
+
     def check(self) -> None:
         """Raise RunClosedError if the run has ended. No run can take over what is not held."""
         if self._closed:

@@ -7,6 +7,7 @@ protocol; the caller makes it durable with one write that is conditional on the 
                        ^                     │                          │  claimed by another run, lease over:
                        └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
 
+    amended: from planned, by the run that has the job; another plan takes its place, and nothing else changes
     rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
     freed: from claimed and planned, by a person, as the run is dead; f+1, the claim is gone, the plan stays
     fenced: from any state, before something is deleted; f+1 and nothing else
@@ -295,6 +296,16 @@ class Head:
                 f"plan {self.plan.plan_id} of version {self.version + 1} is frozen and another one was given. "
                 "Work through the frozen plan (run.plan), commit it, then begin again.",
             )
+        return replace(self, plan=plan)
+
+    def amended(self, plan: Plan) -> Head:
+        """Replace the frozen plan by one without files that cannot be read. PlanConflictError if none is open.
+
+        The batch keeps its id: nothing of it is committed, and what an attempt staged counts only by a commit that
+        names it. A sink of the user's own that replaces a batch by its id would else keep what the first plan left.
+        """
+        if self.claim is None or self.plan is None:
+            raise PlanConflictError(self.job_id, "there is no frozen plan to amend. Call freeze first.")
         return replace(self, plan=plan)
 
     def committed(

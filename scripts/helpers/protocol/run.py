@@ -41,6 +41,7 @@ class Run:
     2. `freeze` writes large parts of the plan as chunks. -- Nothing refers to them yet. `doctor` with
        `repair` deletes them.
     3. `freeze` puts the plan into the head. -- The next run inherits it and takes exactly that (`replay`).
+       `amend` does 2 and 3 once more, and deletes the chunks of the plan that it replaced.
     4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
     5. `commit` replaces the head: the plan's `next` are the watermarks, the version is one higher, claim and
        plan are gone. This is the one write that decides. -- The job is committed and free.
@@ -98,6 +99,10 @@ class Run:
         """Return one context's part of the frozen plan, read back if it was spilled; None if it has none."""
         return self._resolve(self.plan.contexts.get(context)) if self.plan else None
 
+    def following(self, context: str) -> Any:
+        """Return the watermark of one context that follows the frozen plan, read back if it was spilled."""
+        return self._resolve(self.plan.next.get(context)) if self.plan else None
+
     @property
     def head(self) -> Head:
         """The head as this run last made it; others may have changed it since."""
@@ -146,39 +151,80 @@ class Run:
         InvalidValueError, FencedError, PlanConflictError, StoreUnavailableError
         """
         with self._calls:
-            self._check_open("freeze")
-            chunks: dict[str, list[bytes]] = {}
-            token = new_token()
-            kept = self._kept()
-            contexts = take_blobs(contexts, self.job_id, token, chunks, kept)
-            following = take_blobs(next_watermarks, self.job_id, token, chunks, kept)
-            contexts = as_stored(contexts, "plan", MAX_SPILL_BYTES)
-            following = as_stored(following, limit=MAX_SPILL_BYTES)
-            if self.plan and self._is_content(self.plan, contexts, following):
-                return self.plan
-            plan, large = self._spill(contexts, following)
-            chunks |= large
-            self._store.write_chunks(self.job_id, chunks)
-            self._written.update(chunks)
-            with self._lock:
-                # A signal handler may have aborted in this very thread while chunks were written. To freeze now would
-                # take the job again, for a handle that can do nothing more.
-                self._check_open("freeze")
-                before, after = self._head, self._head.planned(plan)
-                outcome = self._store.swap(before, after, self._budget)
-                if isinstance(outcome, Lost):
-                    # An earlier freeze of this run may have taken effect without an answer. It is the same plan then,
-                    # under another id, and its chunks are those that the head refers to.
-                    if outcome.to is None or not self._is_ours(outcome.to, contexts, following):
-                        raise self._fenced(outcome.to)
-                    after = outcome.to
-                self._head = after
+            return self._put_plan("freeze", contexts, next_watermarks, Head.planned)
+
+    def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
+        """Replace the frozen plan by one without files that cannot be read; the batch keeps its id.
+
+        One conditional write of the run that has the job. If the process dies before it, the next run gets the old
+        plan; after it, the new one. An older attempt at the old plan was fenced when this run began, and cannot
+        commit it. Nothing may be committed that was made of the old plan: stop the run, or read again.
+
+        Raises
+        ------
+        InvalidValueError, FencedError, PlanConflictError, StoreUnavailableError
+        """
+        with self._calls:
+            before = self.plan
+            plan = self._put_plan("amend", contexts, next_watermarks, Head.amended)
+            if before is not None and before.plan_id != plan.plan_id:
+                self._delete_unused(before, plan)
+            return plan
+
+    def _put_plan(
+        self,
+        verb: str,
+        contexts: Mapping[str, Any],
+        next_watermarks: Mapping[str, Any],
+        transition: Callable[[Head, Plan], Head],
+    ) -> Plan:
+        """Write a plan's chunks, and then the plan into the head by a transition."""
+        self._check_open(verb)
+        chunks: dict[str, list[bytes]] = {}
+        token = new_token()
+        kept = self._kept()
+        contexts = take_blobs(contexts, self.job_id, token, chunks, kept)
+        following = take_blobs(next_watermarks, self.job_id, token, chunks, kept)
+        contexts = as_stored(contexts, "plan", MAX_SPILL_BYTES)
+        following = as_stored(following, limit=MAX_SPILL_BYTES)
+        if self.plan and self._is_content(self.plan, contexts, following):
+            return self.plan
+        plan, large = self._spill(contexts, following)
+        chunks |= large
+        self._store.write_chunks(self.job_id, chunks)
+        self._written.update(chunks)
+        with self._lock:
+            # A signal handler may have aborted in this very thread while chunks were written. To freeze now would
+            # take the job again, for a handle that can do nothing more.
+            self._check_open(verb)
+            before, after = self._head, transition(self._head, plan)
+            outcome = self._store.swap(before, after, self._budget)
+            if isinstance(outcome, Lost):
+                # An earlier freeze of this run may have taken effect without an answer. It is the same plan then,
+                # under another id, and its chunks are those that the head refers to.
+                if outcome.to is None or not self._is_ours(outcome.to, contexts, following):
+                    raise self._fenced(outcome.to)
+                after = outcome.to
+            self._head = after
         assert after.plan is not None
         logger.info(
-            "event=plan_frozen job=%s run=%s batch=%s plan=%s fence=%d contexts=%s spilled=%d",
+            "event=%s job=%s run=%s batch=%s plan=%s fence=%d contexts=%s spilled=%d",
+            "plan_frozen" if verb == "freeze" else "plan_amended",
             self.job_id, self.run_id, after.next_batch, after.plan.plan_id, self.fence, ",".join(contexts), len(chunks),
         )  # fmt: skip
         return after.plan
+
+    def _delete_unused(self, before: Plan, after: Plan) -> None:
+        """Delete the chunks of a plan that was replaced. A failure costs nothing: `doctor` deletes them."""
+        kept = {*references(after.contexts), *references(after.next), *references(self._head.watermarks)}
+        unused = {*references(before.contexts), *references(before.next)} - kept
+        # What is in memory still and stood in those chunks is to be written again, should a later plan have it.
+        self._written -= {reference.id for reference in unused}
+        try:
+            for reference in unused:
+                self._store.delete_chunks(self.job_id, reference)
+        except WatermarkError as error:
+            logger.warning("event=chunks_left job=%s plan=%s error=%s", self.job_id, before.plan_id, error)
 
     def check(self) -> None:
         """Raise FencedError if another run has taken over. Call right before writing to a sink."""
