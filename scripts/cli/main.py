@@ -19,6 +19,7 @@ from scripts.cli.discard_plan import discard_plan
 from scripts.cli.doctor import doctor
 from scripts.cli.explain import explain
 from scripts.cli.export import export
+from scripts.cli.files import files
 from scripts.cli.freshness import freshness
 from scripts.cli.gaps import gaps
 from scripts.cli.history import history
@@ -65,7 +66,8 @@ def cli(**_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, plan, doctor, coverage, gaps, backfill, verify, freshness, complete_up_to, runs,
+    jobs, show, history, diff, explain, files, plan, doctor, coverage, gaps, backfill, verify, freshness, complete_up_to,
+    runs,
     work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release, adopt, export, import_,
     ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip

@@ -99,7 +99,8 @@ def state_text(state: Any) -> str:
         return ", ".join(found) or value_text(value)
     if isinstance(state, Mapping) and state.get("kind") == "files":
         listed = state.get("listed")
-        return f"{count_of(known_files(state), 'file')} known, listed {moment(listed) if listed else 'never'}"
+        aside = _set_aside_text(state.get("set_aside"))
+        return f"{count_of(known_files(state), 'file')} known{aside}, listed {moment(listed) if listed else 'never'}"
     if isinstance(state, Mapping) and state.get("kind") == "partition":
         pairs = zip(as_list(state.get("columns")), as_list(state.get("value")), strict=False)
         named = ", ".join(f"{name} {value_text(one)}" for name, one in pairs)
@@ -120,6 +121,14 @@ def commit_text(state: Mapping[str, Any], name: str, none: str) -> str:
     return none if value is None else f"{noun} {value_text(value)}"
 
 
+def _set_aside_text(stored: Any) -> str:
+    """Say how many files are set aside, and what people have decided of some."""
+    if not isinstance(stored, Mapping):
+        return ""
+    decisions = [f"{stored[name]:,} to {name}" for name in ("retry", "skip") if isinstance(stored.get(name), int)]
+    return f", {stored.get('count')} set aside" + (f" ({', '.join(decisions)})" if decisions else "")
+
+
 def known_files(state: Mapping[str, Any]) -> int:
     """Return how many objects a state of files remembers."""
     segments = state.get("segments")
@@ -129,7 +138,8 @@ def known_files(state: Mapping[str, Any]) -> int:
 def planned_text(planned: Any) -> str:
     """Write what a frozen plan takes of one context."""
     if isinstance(planned, Mapping) and planned.get("kind") == "files":
-        return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}"
+        aside = f", {planned['set_aside']:,} set aside" if planned.get("set_aside") else ""
+        return f"{count_of(planned['count'], 'file')}, {size_text(planned['bytes'])}{aside}"
     if isinstance(planned, Mapping) and planned.get("kind") == "rows":
         return f"{planned.get('cursor_column')} {window_text(planned.get('low'), planned.get('high'))}"
     if is_table_state(planned):

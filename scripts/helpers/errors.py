@@ -753,6 +753,59 @@ class ChangedObjectError(SourceError):
         )
 
 
+class UnreadableObjectError(SourceError):
+    """One object that S3, or the file system, does not give to whoever asks."""
+
+    def __init__(self, source: str, key: str, reason: str, remedy: str) -> None:
+        self.key, self.reason, self.remedy = key, reason, remedy
+        super().__init__(source, f"key {key!r} cannot be read ({reason}). {remedy}")
+
+
+class UnreadableFilesError(SourceError):
+    """Files of an open plan that cannot be read: they are out of the plan now, and in the list of its state.
+
+    `reasons` has each key and why. The next run takes the rest of the batch.
+    """
+
+    def __init__(self, source: str, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        first = next(iter(self.reasons), "")
+        super().__init__(
+            source,
+            f"{_files(len(reasons))} cannot be read and set aside: {_shown(sorted(reasons))} ({self.reasons.get(first)}"
+            "). Run the job again: it takes the rest of the batch. `watermarks files JOB --set-aside` lists them.",
+        )
+
+
+class AllUnreadableError(SourceError):
+    """None of the files of a batch can be read, and they are many: the cause is one that they share."""
+
+    def __init__(self, source: str, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        first = next(iter(self.reasons), "")
+        super().__init__(
+            source,
+            f"none of the {len(reasons)} files of the batch can be read, such as {first!r} ({self.reasons.get(first)}"
+            "). Nothing is set aside: check the rights of the job, the format, the schema and the options of the read.",
+        )
+
+
+class SetAsideFullError(SourceError):
+    """More files are set aside than a state keeps."""
+
+    def __init__(self, source: str, count: int, limit: int) -> None:
+        self.count, self.limit = count, limit
+        super().__init__(
+            source,
+            f"{count:,} files would be set aside, and the limit is {limit:,}. Nothing is lost: mend the cause, or mark "
+            'files as done with `watermarks files JOB --skip KEY --why "…"`, then run the job again.',
+        )
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
+
+
 def _shown(keys: Sequence[str]) -> str:
     return ", ".join(repr(key) for key in keys[:10]) + (f", … {len(keys):,} in all" if len(keys) > 10 else "")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.events import S3EventQueue
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
-OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri")
+OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
 MOST_MESSAGES = 10_000
 """Of one batch: the handles by which they are deleted after the commit are in memory until then."""
 LIST = "none"
@@ -50,6 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     choice.add_argument("--max-files", type=session.positive, metavar="N", help="most of one batch; batches go on")
     choice.add_argument("--max-bytes", type=session.positive, metavar="N", help="most of one batch; batches go on")
     choice.add_argument("--ledger-uri", metavar="URI", help="remember files as Parquet here, not in the table")
+    choice.add_argument(
+        "--on-unreadable",
+        choices=("stop", "set_aside"),
+        default="stop",
+        help="set_aside: list files that cannot be read, and take the rest (default: %(default)s)",
+    )
     choice.add_argument(
         "--events-queue",
         metavar="URL",
@@ -93,10 +99,12 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     rows: DataFrame | None = None
     for name, part in sorted(formats.items()):
         frame = part.read(spark, name, schema=arguments.schema, **arguments.reader_options)
+        if not frame.columns:
+            continue  # All of them are set aside, and nothing tells their columns.
         # By name: each format orders its columns as it likes where no schema is given.
         rows = frame if rows is None else rows.unionByName(frame)
-    assert rows is not None
-    job.write(rows, arguments.target)
+    if rows is not None:
+        job.write(rows, arguments.target)
     return landed.has_more
 
 

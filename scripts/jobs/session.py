@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.batch.modes import PREFIX, Mode, ModeName
 from scripts.helpers.display.redaction import redact_logs
-from scripts.helpers.errors import InvalidValueError, JobArgumentError, StaleError, WatermarkError
+from scripts.helpers.errors import InvalidValueError, JobArgumentError, StaleError, UnreadableFilesError, WatermarkError
 from scripts.helpers.glue.arguments import OLD_SPELLINGS
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue_api.runs import on_glue
@@ -209,7 +209,11 @@ def run_job(
             if arguments.take_over:
                 _take_over(begin_job(arguments, watermarks).job_id, watermarks, arguments.take_over)
             while has_more:
-                has_more = _run_batch(work, arguments, watermarks, begin)
+                try:
+                    has_more = _run_batch(work, arguments, watermarks, begin)
+                except UnreadableFilesError as error:
+                    # They are out of the plan: the same run takes the rest. Each time there are fewer, so it ends.
+                    logger.warning("event=batch_again job=%s error=%s", arguments.JOB_NAME, error)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, type(error).__name__, error)
         return exit_code(error)

@@ -38,6 +38,7 @@ LOOKS = {
     "history": ["history", "parking-permits"],
     "diff": ["diff", "parking-permits", "1", "3"],
     "explain": ["explain", "parking-fines", "2.csv"],
+    "files": ["files", "parking-fines"],
     "plan": ["plan", "parking-fines"],
     "doctor": ["doctor", "repairs"],
     "freshness": ["freshness", "--warn", "12h", "--error", "1d"],

@@ -27,6 +27,7 @@ COMMANDS: dict[str, list[str]] = {
     "history": ["history", NAME],
     "diff": ["diff", NAME],
     "explain": ["explain", NAME, "1.csv"],
+    "files": ["files", NAME],
     "plan": ["plan", NAME],
     "doctor": ["doctor", NAME],
     "doctor-repair": ["doctor", NAME, "--repair", "--yes"],

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scripts.helpers.decisions.export_lines import MAX_LINE_BYTES, check, first_line, item_line, last_line, lines_of
 from scripts.helpers.errors import ExportFileError, LedgerError
 from scripts.helpers.files import segment_files
+from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import from_bytes, pack_json, unpack_json
+from scripts.helpers.files.segments import from_bytes
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import cut, join, plain_json
 from scripts.helpers.protocol.values import Spilled

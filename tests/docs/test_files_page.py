@@ -34,6 +34,7 @@ def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spa
         put_row(tmp_path / f"streets/snapshot_date=202611{day}/all.json", name="Mare Street")
     names: dict[str, Any] = {
         "spark": spark, "watermarks": watermarks, "lake": str(tmp_path), "FileBookmark": FileBookmark,
+        "Path": Path,
     }  # fmt: skip
     looked_up = [block for block in BLOCKS if block.startswith(">>>")]
 
@@ -42,9 +43,10 @@ def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spa
             exec(compile(block, "files.md", "exec"), names)
     report = run_doctest("".join(looked_up), names)
 
-    assert (len(BLOCKS), report.attempted, report.failed) == (8, 5, 0)
+    assert (len(BLOCKS), report.attempted, report.failed) == (9, 5, 0)
     assert spark.read.parquet(f"{tmp_path}/raw/parking").count() == 2
     assert spark.read.parquet(f"{tmp_path}/raw/small").count() == 2
+    assert spark.read.parquet(f"{tmp_path}/raw/nightly").count() == 1
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 3
     assert spark.read.parquet(f"{tmp_path}/trusted/repairs").count() == 3
     assert spark.read.parquet(f"{tmp_path}/raw/streets").count() == 1

@@ -160,6 +160,19 @@ BUILT = [
         ["'lake.db.t'", "since the watermark", "on_expired='reread'", "reset job --context sales"],
     ),
     (errors.ChangeFeedError("lake.db.t", "it keeps none."), ["'lake.db.t'", "it keeps none."]),
+    (
+        errors.UnreadableObjectError("s3://b/", "a.csv", "AccessDenied", "Allow s3:GetObject."),
+        ["'s3://b/'", "'a.csv' cannot be read (AccessDenied)", "Allow s3:GetObject"],
+    ),
+    (
+        errors.UnreadableFilesError("s3://b/", {"a.csv": "it is no csv"}),
+        ["'s3://b/'", "1 file", "'a.csv' (it is no csv)", "Run the job again"],
+    ),
+    (
+        errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}),
+        ["'s3://b/'", "'a.csv' (it is no csv)", "Nothing is set aside: check the rights"],
+    ),
+    (errors.SetAsideFullError("s3://b/", 1_001, 1_000), ["'s3://b/'", "1,001 files", "1,000", "mend the cause"]),
     (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
     (
         errors.BookmarkImportError("parking", "landed", "its shape is not known."),
@@ -197,6 +210,7 @@ FAMILIES = [
             "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
             "SourceReplacedError", "SourceRewrittenError", "SourceRolledBackError", "SourceExpiredError",
             "ChangeFeedError",
+            "UnreadableObjectError", "UnreadableFilesError", "AllUnreadableError", "SetAsideFullError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
             "SnapshotBehindError", "SnapshotUnchangedError",
             "BookmarkImportError",

@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import CredentialRetrievalError
 from obstore.store import S3Store
 
-from scripts.helpers.errors import CredentialsError, SourceError, SourceUnavailableError, WatermarkError
+from scripts.helpers.errors import CredentialsError, SourceUnavailableError, UnreadableObjectError, WatermarkError
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading.fetch import ObjectFetcher, Planned
@@ -87,7 +87,7 @@ MAKERS = {"boto3": by_boto3, "obstore": by_obstore}
         (403, "RequestTimeTooSkewed", CredentialsError),
         (503, "SlowDown", SourceUnavailableError),
         (500, "InternalError", SourceUnavailableError),
-        (403, "AccessDenied", SourceError),
+        (403, "AccessDenied", UnreadableObjectError),
     ],
 )
 def test_fetch_error_tells_login_from_load_from_object_when_s3_refuses(

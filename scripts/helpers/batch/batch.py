@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.batch.counts import METRICS, counts_to_save, files_read
 from scripts.helpers.batch.strategies import Disabled, Strategy
 from scripts.helpers.display.units import printable
-from scripts.helpers.errors import PlanConflictError, ReservedNameError, RunClosedError
+from scripts.helpers.errors import (
+    PlanConflictError,
+    ReservedNameError,
+    RunClosedError,
+    UnreadableFilesError,
+    WatermarkError,
+)
 from scripts.helpers.protocol.names import BatchId, check_context
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.counts import RowCounts
@@ -19,6 +25,7 @@ from scripts.helpers.rows.counts import RowCounts
 if TYPE_CHECKING:
     from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.batch.publishing import Publication
+    from scripts.helpers.files.readings import Readings
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +80,7 @@ class Batch:
         self.folders: list[str] = []
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[Reader] = []
+        self._watched: list[tuple[Readings, bool]] = []
         self._outcome: str | None = None
         self._planned_at: datetime | None = None
 
@@ -157,6 +165,67 @@ class Batch:
         if state is not None:
             self._states[context] = state
 
+    def following(self, context: str) -> Mapping[str, Any] | None:
+        """Return the watermark that follows the plan of a source, frozen or not; None for none."""
+        found: Mapping[str, Any] | None = self._states.get(context)
+        return self.run.following(context) if found is None and self.run.plan is not None else found
+
+    def amend(self, context: str, planned: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+        """Replace the part of the plan that is of one source, frozen or not, and the watermark that follows it."""
+        self.add(context, planned, state)
+        if self.run.plan is None:
+            return
+        # All else stays as it is frozen, large parts as references.
+        following = dict(self.run.plan.next)
+        if state is not None:
+            following[context] = state
+        self.run.amend({**self.run.plan.contexts, context: planned}, following)
+
+    def watch(self, readings: Readings, context: str | None) -> None:
+        """Set aside files of a source that make the run fail, if something is saved of it; see `looked_into`."""
+        self._watched.append((readings, bool(context) and self.strategy.saves))
+
+    @contextmanager
+    def looked_into(self) -> Iterator[None]:
+        """Find out whether files that cannot be read made the work inside fail, and set them aside.
+
+        Raises
+        ------
+        UnreadableFilesError
+            Some did. They are not in the plan any more, frozen or not: the next run takes the rest.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._look_into(error)
+            raise
+
+    def _look_into(self, error: Exception) -> None:
+        if self.run.closed or any(readings.is_spoiled for readings, _ in self._watched):
+            return
+        for readings, is_saved in self._watched:
+            found = self._found(readings, error) if is_saved else {}
+            if not found:
+                continue
+            try:
+                readings.set_aside(found)
+            except UnreadableFilesError:
+                pass  # As is expected of files that were read already.
+            except WatermarkError as told:
+                raise told from error
+            readings.is_spoiled = True
+            # So that the next run knows: it would take the files again, and fail.
+            self.freeze()
+            raise UnreadableFilesError(str(readings.location), found) from error
+
+    def _found(self, readings: Readings, error: Exception) -> dict[str, str]:
+        try:
+            return readings.found(error)
+        except Exception as failure:
+            # What ended the run is what a person has to see. That the search failed as well follows from it.
+            logger.warning("event=search_failed job=%s error=%s", self.run.job_id, type(failure).__name__)
+            return {}
+
     def read_through(self, reader: Reader) -> None:
         """Note what knows the errors of a source, for `typed_errors`."""
         self._readers.append(reader)
@@ -215,8 +284,12 @@ class Batch:
         """Commit all planned sources in one write; again is no change. What was read is added to `metrics`."""
         if self._outcome is None:
             self.check_open("commit")
+            for readings, _ in self._watched:
+                if readings.is_spoiled:
+                    raise UnreadableFilesError(str(readings.location), readings.reasons)
             try:
-                self._outcome = self._commit(metrics)
+                with self.looked_into():
+                    self._outcome = self._commit(metrics)
             except BaseException as error:
                 self.end.tell(error)
                 raise
@@ -258,6 +331,14 @@ class Batch:
         if error is not None and self.end.is_elsewhere:
             return
         with self.end.always:
+            if isinstance(error, Exception):
+                try:
+                    self._look_into(error)
+                except WatermarkError as found:
+                    self.run.__exit__(type(found), found, None)
+                    self.publication.drop()
+                    self.end.tell(found)
+                    raise
             if error is None and not self.run.closed and (self.contexts or self.may_be_empty):
                 try:
                     self.commit(metrics)

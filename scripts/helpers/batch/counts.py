@@ -8,7 +8,7 @@ from typing import Any
 from scripts.helpers.errors import TooLargeError
 from scripts.helpers.protocol.items import encode_metrics
 
-METRICS = ("rows_collected", "rows_written", "bytes_written", "contexts", "files_read", "bytes_read")
+METRICS = ("rows_collected", "rows_written", "bytes_written", "contexts", "files_read", "bytes_read", "files_set_aside")
 """What a job counts; no context may have one of these names."""
 
 
@@ -17,10 +17,12 @@ def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     files = [planned for planned in contexts.values() if planned["kind"] == "files"]
     if not files:
         return {}
-    return {
+    counts = {
         "files_read": sum(planned["count"] for planned in files),
         "bytes_read": sum(planned["bytes"] for planned in files),
     }
+    aside = sum(planned.get("set_aside", 0) for planned in files)
+    return counts | ({"files_set_aside": aside} if aside else {})
 
 
 def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.strategies import FileRequest, Reach
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
+from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError, SourceError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -73,8 +73,18 @@ class FilePlanning:
         if settled == NOTHING:
             return FileDelta(Location.parse(source))
         batch = self._batch
-        bookmark = self.bookmark(source, context or "files", reach, _without_start(options, reach), on_changed)
+        options = _without_start(options, reach)
+        bookmark = self.bookmark(source, context or "files", reach, options, on_changed)
         client = self.s3_client
+
+        def base() -> FileBookmark:
+            """Return the bookmark of the state that the plan was made from; a replay needs it only now."""
+            if settled is None:
+                return bookmark
+            mode = (batch.run.following(context or "") or {}).get("mode", bookmark.options.mode)
+            before = Reach(batch.run.state(context or ""), saves=True)
+            return self.bookmark(source, context or "files", before, {**options, "mode": mode}, on_changed)
+
         planned: Mapping[str, Any]
         state: Mapping[str, Any] | None
         if settled is None:
@@ -85,9 +95,12 @@ class FilePlanning:
             check_same_call(settled, None, batch.run.job_id, context)
             delta = bookmark.from_plan(settled, context or "files")
             planned, state = settled, None
-            if on_changed is not None:
-                # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
-                delta = delta.unchanged(on_changed, client)
+        if delta.readings is not None:
+            batch.watch(delta.readings, context)
+            delta.readings.on_bad = partial(self._set_aside, context, delta, base)
+        if settled is not None and on_changed is not None:
+            # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
+            delta = self._unchanged(context, planned, delta, on_changed, client)
         # Never "skip": it would leave files out of a batch that is written with them by now.
         check = partial(delta.unchanged, "error", client) if on_changed is not None else None
         self.add(context, planned, state, delta, f"has_more={delta.has_more}", check)
@@ -194,13 +207,54 @@ class FilePlanning:
         if not context:
             return
         batch = self._batch
+        # Files may have been set aside by now.
+        planned = batch.contexts.get(context, planned)
         batch.add(context, planned, state)
         logger.info(
             "event=planned job=%s context=%s kind=files files=%d bytes=%d gone=%d %s replay=%s",
-            batch.run.job_id, context, delta.count, delta.bytes, delta.gone, detail, batch.run.replay,
+            batch.run.job_id, context, planned.get("count", 0), planned.get("bytes", 0), delta.gone, detail,
+            batch.run.replay,
         )  # fmt: skip
         if check is not None:
             batch.end.before_commit(check)
+
+    def _unchanged(
+        self,
+        context: str | None,
+        planned: Mapping[str, Any],
+        delta: FileDelta,
+        on_changed: OnChanged,
+        client: S3Client | None,
+    ) -> FileDelta:
+        """Compare the files of an inherited plan with what is there; set aside what changed, if that is asked for."""
+        try:
+            return delta.unchanged(on_changed, client)
+        except ChangedObjectError as error:
+            if delta.readings is None or context is None:
+                raise
+            # The plan is amended, so it must be there before the files are added to the batch.
+            self._batch.add(context, planned, None)
+            delta.readings.set_aside(delta.readings.found(error))
+        return delta.unchanged(on_changed, client)
+
+    def _set_aside(
+        self, context: str | None, delta: FileDelta, base: Callable[[], FileBookmark], reasons: Mapping[str, str]
+    ) -> None:
+        """Take files that cannot be read out of the plan, frozen or not, and put them on the list that follows it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from scripts.helpers.files.bookmark import warn_of_set_aside, without_files
+
+        table, batch = delta.table, self._batch
+        bad = table.filter(pc.is_in(table.column("key"), value_set=pa.array(sorted(reasons), pa.string())))
+        if context and context in batch.contexts:
+            planned, following = batch.contexts[context], batch.following(context)
+            if following is None:
+                batch.amend(context, without_files(planned, bad), None)
+            else:
+                batch.amend(context, *base().without(planned, following, bad, reasons))
+        warn_of_set_aside(delta.location, reasons)
 
     def _client(self, location: Any) -> S3Client | None:
         if self.s3_client is None and location.is_s3:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LIMIT = "A batch has whole partitions, or new files of them: use max_partitions"
-LIMITS = {"max_files": _LIMIT, "max_bytes": _LIMIT}
+_STOPS = "A file that cannot be read stops a batch of partitions: leave it out, or use new_files"
+LIMITS = {"max_files": _LIMIT, "max_bytes": _LIMIT, "on_unreadable": _STOPS}
 """Options of files that have no place here, and why. Those that are None count as not given."""
 NOT_WHOLE = {
     "mode": "A partition is read whole only where every file is remembered: leave it out",
@@ -34,6 +35,7 @@ NOT_WHOLE = {
     "on_modified": "A partition in which a file was changed is read again: leave it out",
 }
 NOT_LATEST = {
+    "on_unreadable": _STOPS,
     "max_files": "One partition is read: leave it out",
     "max_bytes": "One partition is read: leave it out",
     "mode": "No files are remembered: leave it out",

@@ -52,7 +52,7 @@ class BatchWriter:
         batch.run.check()
         # What only this sink can reach comes before what it is given now: readers see batches in their order.
         batch.publication.finish(sink)
-        with batch.typed_errors():
+        with batch.looked_into(), batch.typed_errors():
             output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.strategy.saves)
         batch.publication.add(sink, output)
         self._written.add(place)

@@ -25,8 +25,10 @@ from scripts.helpers.files.ledger import FORMAT, FileLedger
 from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule
+from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.set_aside import RETRY, WAITING, SetAside, entry_of, set_aside_of, with_list
 from scripts.helpers.files.sources import ListingSource, Told
 from scripts.helpers.listing.listing import Lister, ListingOptions, Location
 from scripts.helpers.listing.objects import ARCHIVED, GONE, LEDGER, OVERWRITABLE, TAKEN, Interval, byte_order
@@ -98,6 +100,7 @@ class FileBookmark:
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         self.lister = Lister(self.location, s3_client, how)
         self._saves = saves and until is None
+        self._s3_client, self._taken_by = s3_client, taken_by
         self._state: Mapping[str, Any] = state or {}
         for stored in (state, until):
             if stored is not None:
@@ -123,9 +126,20 @@ class FileBookmark:
         self.begins = state is None and until is None
         self.partitions = partitions
         self.gone = LEDGER.empty_table()
-        self._chooser = BatchChooser(self.location, chosen, self._memory, taken_by, self.begins, partitions)
+        self._aside = set_aside_of(self._state if until is None else until, str(self.location))
+        if partitions is not None and partitions.whole:
+            self._aside = {}  # A partition that is read whole has all its files, or the run stops.
+        look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
+        if until is not None:
+            # Whatever was decided since: when the range ended, these were not taken.
+            self._aside, look = _all_waiting(self._aside), None
+        self._chooser = BatchChooser(
+            self.location, chosen, self._memory, taken_by, self.begins, partitions, self._aside, look
+        )
         self._batch: dict[str, Any] | None = None
         self._rest: dict[str, Any] | None = None
+        self._taken: pa.Table | None = None
+        self._unreadable: Mapping[str, str] = {}
         self._after: dict[str, Any] | None = None
         self._left: list[str] = []
         self.waiting = 0
@@ -208,6 +222,8 @@ class FileBookmark:
             plan["partitions"] = self.partitions.to_plan()
         if self._rest is not None:
             plan["rest"] = self._rest
+        if self._unreadable:
+            plan["set_aside"] = len(self._unreadable)
         return plan
 
     def from_plan(self, plan: Mapping[str, Any], context: str) -> FileDelta:
@@ -219,8 +235,55 @@ class FileBookmark:
         self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
         if plan.get("rest"):
             taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
-        payer = self.options.request_payer
-        return FileDelta(self.location, taken, bool(plan.get("has_more")), int(plan.get("gone", 0)), payer)
+        payer, readings = self.options.request_payer, self._readings(taken)
+        has_more, gone = bool(plan.get("has_more")), int(plan.get("gone", 0))
+        return FileDelta(self.location, taken, has_more, gone, payer, readings=readings)
+
+    def set_aside(self, reasons: Mapping[str, str]) -> None:
+        """Take files that cannot be read out of what `new_files` planned, and put them on the list in `state_after`.
+
+        Parameters
+        ----------
+        reasons
+            Why each cannot be read, by key.
+
+        Raises
+        ------
+        SetAsideFullError
+            The list would be too long. Nothing is changed.
+        """
+        if self._after is None or self._taken is None:
+            return
+        planned = {"files": self._batch, "count": self._taken.num_rows, "bytes": 0}
+        bad = self._taken.filter(pc.is_in(self._taken.column("key"), value_set=pa.array(list(reasons), pa.string())))
+        planned, self._after = self.without(planned, self._after, bad, reasons)
+        self._batch = planned["files"]
+
+    def without(
+        self, planned: Mapping[str, Any], following: Mapping[str, Any], bad: pa.Table, reasons: Mapping[str, str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a plan and the state that follows it, without files that are set aside.
+
+        The bookmark must be that of the state which the plan was made from.
+
+        Parameters
+        ----------
+        bad
+            The planned files to set aside, with the columns of `FileDelta.table`.
+        reasons
+            Why each of them cannot be read.
+        """
+        entries = set_aside_of(following, str(self.location))
+        for row in bad.to_pylist():
+            entries[row["key"]] = entry_of(row, reasons[row["key"]], *self._taken_by)
+        # First, as it may refuse: then no ledger is written.
+        listed = with_list(following, entries)
+        stored = planned.get("files")
+        rows = self.ledger.read(stored) if stored else LEDGER.empty_table()
+        rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
+        segment = self.ledger.stored(rows) if rows.num_rows else None
+        memory = self._memory.without(following, bad, rows, segment)
+        return without_files(planned, bad) | {"files": segment}, {**listed, **memory}
 
     def delta_of_partitions(self, files: FileDelta) -> PartitionDelta:
         """Return the delta of `new_files` or `from_plan` by partitions; of a bookmark that has `partitions`."""
@@ -230,7 +293,7 @@ class FileBookmark:
     def explain(self, key: str) -> Explanation:
         """Say when and by which run a key was taken, or why not. The key is relative to the source."""
         row = self.ledger.known().latest(key)
-        return explained(key, row, self.lister.look_at(key), self.options, self._memory)
+        return explained(key, row, self.lister.look_at(key), self.options, self._memory, self._aside.get(key))
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -252,10 +315,12 @@ class FileBookmark:
     ) -> FileDelta:
         """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`."""
         choice = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
-        rows, left, gone, has_more = choice.rows, choice.left, choice.gone, choice.has_more
+        rows, left = choice.rows, choice.left
         self._left, self.waiting = left.column("key").to_pylist(), choice.waiting
         self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
         rest = self._rest_of_partitions(rows, choice.archived)
+        self._unreadable = choice.unreadable
+        warn_of_set_aside(self.location, choice.unreadable)
         if self._saves:
             self._rest = self.ledger.stored(rest) if rest.num_rows else None
             self._batch = self.ledger.stored(rows) if rows.num_rows else None
@@ -264,12 +329,19 @@ class FileBookmark:
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
             listed = started if complete and not left.num_rows else None
-            self._after = self.following(listed, **memory)
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+            self._after = with_list(self.following(listed, **memory), choice.aside)
+        self._taken = taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         self._warn_of_versions(taken)
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
-        return FileDelta(self.location, taken, has_more, gone, self.options.request_payer)
+        payer, readings = self.options.request_payer, self._readings(taken)
+        return FileDelta(self.location, taken, choice.has_more, choice.gone, payer, readings=readings)
+
+    def _readings(self, taken: pa.Table) -> Readings | None:
+        """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""
+        if self.options.on_unreadable == "stop":
+            return None
+        return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside)
 
     def _rest_of_partitions(self, rows: pa.Table, archived: Sequence[str]) -> pa.Table:
         """Return the known files of partitions that are read whole, beside those that the batch has itself."""
@@ -305,12 +377,47 @@ class FileBookmark:
             "listed": listed or self._state.get("listed"), **memory,
         }  # fmt: skip
 
+    def with_list_of_executors(self, following: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
+        kept = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
+        return with_list(following, kept)
+
     def part(self, after: str | None, until: str | None, started: datetime) -> pa.Table:
         """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
         intervals = self.lister.between(after, until)
-        return self._chooser.choose(intervals, started, self.ledger.known(after, until)).rows
+        # Rows of what a person marked as done would come from every task.
+        listed = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
+        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None)
+        return chooser.choose(intervals, started, self.ledger.known(after, until)).rows
+
+
+def without_files(planned: Mapping[str, Any], bad: pa.Table) -> dict[str, Any]:
+    """Return a plan that counts some of its files as set aside."""
+    size = pc.sum(bad.column("size"), min_count=0).as_py()
+    return {
+        **planned,
+        "count": planned["count"] - bad.num_rows,
+        "bytes": planned["bytes"] - size,
+        "set_aside": planned.get("set_aside", 0) + bad.num_rows,
+    }
+
+
+def warn_of_set_aside(location: Location, reasons: Mapping[str, str]) -> None:
+    """Say which files are set aside: the first of them, and how many."""
+    if not reasons:
+        return
+    first = min(reasons)
+    logger.warning(
+        "event=set-aside source=%s files=%d first=%r reason=%s: they cannot be read, and the rest of the batch is "
+        "taken. `watermarks files JOB --set-aside` lists them.",
+        location, len(reasons), first, reasons[first],
+    )  # fmt: skip
+
+
+def _all_waiting(entries: Mapping[str, SetAside]) -> dict[str, SetAside]:
+    return {key: replace(entry, decision=WAITING) for key, entry in entries.items()}
 
 
 def plan_of(

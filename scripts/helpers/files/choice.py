@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,19 @@ from scripts.helpers.files.diff import Difference, Known, compare, without_stale
 from scripts.helpers.files.memory import ExactMemory, WindowMemory
 from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
+from scripts.helpers.files.set_aside import GONE_REASON, RETRY, SKIP, WAITING, SetAside, entry_of
 from scripts.helpers.listing.listing import Location
-from scripts.helpers.listing.objects import ARCHIVED, GONE, IGNORED, LEDGER, LISTED, TAKEN, Interval, ledger_rows
+from scripts.helpers.listing.objects import (
+    ARCHIVED,
+    GONE,
+    IGNORED,
+    LEDGER,
+    LISTED,
+    SKIPPED,
+    TAKEN,
+    Interval,
+    ledger_rows,
+)
 from scripts.helpers.listing.paths import check_readable
 
 logger = logging.getLogger(__name__)
@@ -33,12 +44,17 @@ MAX_KEY_BYTES = 2**31 - 1
 
 
 class Choice(NamedTuple):
-    """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any."""
+    """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any.
+
+    `aside` is what is set aside from then on, and `unreadable` why, of what this batch adds to that.
+    """
 
     rows: pa.Table
     left: pa.Table
     gone: int
     has_more: bool
+    aside: Mapping[str, SetAside]
+    unreadable: Mapping[str, str]
     waiting: int = 0
     """Partitions that are left whole, see `partitions.Chosen`."""
     archived: Sequence[str] = ()
@@ -57,6 +73,10 @@ class BatchChooser:
     """Nothing is remembered yet, so that `start_from` counts."""
     partitions: PartitionRule | None = None
     """Takes partitions, in place of the limits of files."""
+    aside: Mapping[str, SetAside] = field(default_factory=dict)
+    """What earlier batches have set aside."""
+    look_again: Callable[[Collection[str]], pa.Table] | None = None
+    """Shows what single objects are now: those that are to be taken again. None where the intervals show all."""
 
     def choose(
         self,
@@ -89,6 +109,7 @@ class BatchChooser:
         gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
         if look and gone.num_rows:
             gone = self._really_gone(gone, look)
+        new, modified = self._not_aside(new), self._not_aside(modified)
         remembered = []
         if modified.num_rows and self.options.on_modified == "error":
             raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
@@ -100,8 +121,11 @@ class BatchChooser:
         if self.begins and (of_partition or self.options.start_from is not None):
             new, passed = self._begun(new, started)
             remembered.append(ledger_rows(passed, IGNORED, *self.taken_by))
+        again, aside = self._again(known)
+        if again.num_rows:
+            new = pa.concat_tables([new.filter(pc.invert(_is_among(new, again))), again])
         # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
-        self._check_keys(new)
+        new, unreadable = self._with_good_keys(new, aside)
         readable, skipped = self._without_archived(self._settled(new, started, ready))
         if self.options.on_archived == "skip_and_remember":
             remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))
@@ -114,10 +138,70 @@ class BatchChooser:
             taken, gone, has_more, waiting = self.partitions.chosen(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
+        rows = pa.concat_tables([rows, self._skipped(aside, rows)])
         self._check_size(rows)
         rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
-        return Choice(rows, left, gone.num_rows, has_more, waiting, archived)
+        for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
+            # Taken again, or in a new form. In its old one it is not there any more, so nobody has to decide about it.
+            logger.info("event=no-longer-set-aside source=%s key=%r", self.location, key)
+            del aside[key]
+        return Choice(rows, left, gone.num_rows, has_more, aside, unreadable, waiting, archived)
+
+    def _not_aside(self, new: pa.Table) -> pa.Table:
+        """Leave out what is set aside, unless it has changed since or is to be taken again."""
+        suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
+        out = []
+        for row in suspect.to_pylist():
+            entry = self.aside[row["key"]]
+            if entry.decision != RETRY and entry.is_of(row):
+                out.append(entry.key)
+        return new.filter(pc.invert(_is_among(new, out))) if out else new
+
+    def _again(self, known: Known) -> tuple[pa.Table, dict[str, SetAside]]:
+        """Look at what is to be taken again; return that, and the list after it.
+
+        By itself, since a listing of date folders, events, and the floor of mode windowed do not show old files.
+        """
+        aside = dict(self.aside)
+        wanted = [key for key, entry in aside.items() if entry.decision == RETRY]
+        if self.look_again is None or not wanted:
+            return LISTED.empty_table(), aside
+        there = self.look_again(wanted)
+        for key in set(wanted).difference(there.column("key").to_pylist()):
+            aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
+            logger.warning("event=retry-is-gone source=%s key=%r: it stays set aside", self.location, key)
+        parts = [LISTED.empty_table()]
+        for batch in there.combine_chunks().to_batches():
+            chosen = self.options.chosen(batch)
+            if chosen.num_rows:
+                first, last = chosen.column("key")[0].as_py(), chosen.column("key")[-1].as_py()
+                found = compare(Interval(None, None, batch), chosen, known.between(first[:-1], last))
+                parts += [found.new, found.modified]
+        return pa.concat_tables(parts), aside
+
+    def _skipped(self, aside: dict[str, SetAside], rows: pa.Table) -> pa.Table:
+        """Take what a person marked as done off the list, and return its rows for the ledger."""
+        done = [entry for entry in aside.values() if entry.decision == SKIP]
+        for entry in done:
+            del aside[entry.key]
+        known = set(rows.column("key").to_pylist()) if done else set()
+        listed: list[dict[str, Any]] = [
+            {name: getattr(entry, name, None) for name in LISTED.names} for entry in done if entry.key not in known
+        ]  # fmt: skip
+        return ledger_rows(pa.Table.from_pylist(listed, LISTED), SKIPPED, *self.taken_by)
+
+    def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
+        """Leave out keys that Spark cannot read, and set them aside, if the options say so."""
+        if self.options.on_unreadable == "stop":
+            for _, error in self._bad_keys(new):
+                raise error
+            return new, {}
+        reasons: dict[str, str] = {}
+        for row, _ in self._bad_keys(new):
+            reasons[row["key"]] = "Spark cannot take its name"
+            aside[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
+        return new.filter(pc.invert(_is_among(new, list(reasons)))) if reasons else new, reasons
 
     def _compared(
         self, intervals: Iterable[Interval], known: Known, deleted: Sequence[str] | None, created: datetime | None
@@ -218,15 +302,22 @@ class BatchChooser:
                 "max_files=1_000_000 and run until has_more is false, or give each of several prefixes a context.",
             )
 
-    def _check_keys(self, new: pa.Table) -> None:
-        """Refuse keys that Spark cannot read."""
-        keys = new.column("key")
-        suspect = keys.filter(pc.match_substring_regex(keys, _UNREADABLE))
-        for key in suspect.to_pylist():
-            check_readable(str(self.location), key)
+    def _bad_keys(self, new: pa.Table) -> Iterator[tuple[dict[str, Any], SourceError]]:
+        """Find objects whose keys Spark cannot read, each with the error that says why."""
+        suspect = new.filter(pc.match_substring_regex(new.column("key"), _UNREADABLE))
+        for row in suspect.to_pylist():
+            key = row["key"]
+            try:
+                check_readable(str(self.location), key)
+            except SourceError as error:
+                yield row, error
+                continue
             if self.location.is_local and ":" in key.rpartition("/")[2]:
-                raise SourceError(
-                    str(self.location), f"key {key!r} has a colon, which Hadoop cannot read locally. Rename it."
+                yield (
+                    row,
+                    SourceError(
+                        str(self.location), f"key {key!r} has a colon, which Hadoop cannot read locally. Rename it."
+                    ),
                 )
 
 
@@ -237,3 +328,9 @@ def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:
             str(location),
             "it is a Delta Lake table, whose files hold also rows that were deleted or replaced. Read it as a table.",
         )
+
+
+def _is_among(rows: pa.Table, keys: Any) -> pa.ChunkedArray:
+    """Tell of each row whether its key is one of some, or that of a row of another table."""
+    names = keys.column("key").to_pylist() if isinstance(keys, pa.Table) else keys
+    return pc.is_in(rows.column("key"), value_set=pa.array(sorted(names), pa.string()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.display.units import size_text
+from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LEDGER, Identity
 from scripts.helpers.reading.pandas_files import read_pandas
-from scripts.helpers.reading.small_files import OnChanged, read_small_files
+from scripts.helpers.reading.small_files import OnChanged, read_small_files, try_small_files
 from scripts.helpers.reading.spark import read_files
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class FileDelta:
         Requests to the source are paid for by whoever makes them.
     unpinned : set
         Ways in which the files were read whatever their version, by this delta or a part of it.
+    readings : Readings or None
+        With ``on_unreadable="set_aside"``: what was read, by this delta or a part of it, and what cannot be.
 
     Examples
     --------
@@ -72,6 +75,7 @@ class FileDelta:
     gone: int = 0
     request_payer: bool = False
     unpinned: set[str] = field(default_factory=set)
+    readings: Readings | None = None
 
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
@@ -105,7 +109,18 @@ class FileDelta:
         """Full URIs with raw keys. Spark would glob them: `read` does not."""
         # Whoever has the paths reads the latest versions, and is not seen doing it.
         self.unpinned.add("paths")
-        return [self.location.uri(key) for key in self.table.column("key").to_pylist()]
+        if self.readings is not None:
+            self.readings.give_all()
+        return [self.location.uri(key) for key in self._readable.column("key").to_pylist()]
+
+    @property
+    def set_aside(self) -> Mapping[str, str]:
+        """Files that could not be read so far, and why, by key; `count` has them still. See `readings.Readings`."""
+        return {} if self.readings is None else dict(self.readings.reasons)
+
+    @property
+    def _readable(self) -> pa.Table:
+        return self.table if self.readings is None else self.readings.readable(self.table)
 
     @property
     def count(self) -> int:
@@ -126,8 +141,9 @@ class FileDelta:
         for value, rows in parts.items():
             # All parts share one set: what one of them read whatever its version, `unchanged` of the whole must know.
             deltas[value] = FileDelta(
-                self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned
-            )
+                self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned,
+                readings=self.readings,
+            )  # fmt: skip
         return deltas
 
     def read(
@@ -145,9 +161,19 @@ class FileDelta:
         is several times as fast.
         """
         self.unpinned.add("read")
-        return read_files(
-            spark, self.location, self.table, format, schema=schema, path_column=path_column, options=options
-        )
+
+        def read(table: pa.Table) -> DataFrame:
+            return read_files(
+                spark, self.location, table, format, schema=schema, path_column=path_column, options=options
+            )
+
+        def exhaust(frame: DataFrame, table: pa.Table) -> None:
+            # With the schema of all: a file whose columns are of other types would be well by a schema of its own.
+            columns = type(frame.schema)([column for column in frame.schema if column.name != path_column])
+            _exhaust(read_files(spark, self.location, table, format, schema=columns, options=options))
+
+        frame: DataFrame = self._watched(format, read, exhaust)
+        return frame
 
     def read_small(
         self,
@@ -164,19 +190,41 @@ class FileDelta:
         In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
         committed as taken, if its old bytes are back before the commit.
         """
-        return read_small_files(
-            spark, self.location, self.table, format, schema,
-            path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
-        )  # fmt: skip
+
+        def read(table: pa.Table) -> DataFrame:
+            return read_small_files(
+                spark, self.location, table, format, schema,
+                path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
+            )  # fmt: skip
+
+        def exhaust(frame: DataFrame, table: pa.Table) -> None:
+            # Here first: a task that fails takes its Python worker with it, and seconds.
+            try_small_files(self.location, table, request_payer=self.request_payer)
+            if str(options.get("mode", "")).upper() == "FAILFAST":
+                _exhaust(read(table))
+
+        found: DataFrame = self._watched(format, read, exhaust)
+        return found
 
     def read_pandas(
         self, format: str, *, path_column: str | None = None, s3_client: S3Client | None = None, **options: Any
     ) -> pd.DataFrame:
         """Read exactly these files into a DataFrame of pandas, without Spark; see `pandas_files.read_pandas`."""
-        return read_pandas(
-            self.location, self.table, format,
-            path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
-        )  # fmt: skip
+
+        def read(table: pa.Table) -> pd.DataFrame:
+            return read_pandas(
+                self.location, table, format,
+                path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
+            )  # fmt: skip
+
+        # All of it is read by then.
+        return self._watched(format, read, lambda frame, table: None)
+
+    def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
+        """Read the files; see `Readings.read`."""
+        if self.readings is None:
+            return read(self.table)
+        return self.readings.read(self.table, format, read, exhaust)
 
     def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> FileDelta:
         """Look at the source again, whether these files are still what was planned.
@@ -190,6 +238,11 @@ class FileDelta:
         """
         pinned = on_changed == "error" and not self.unpinned
         found = check_unchanged(
-            self.location, self.table, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
+            self.location, self._readable, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
         )
         return replace(self, table=found)
+
+
+def _exhaust(frame: DataFrame) -> None:
+    """Let Spark compute all columns of all rows, and keep none."""
+    frame.write.format("noop").mode("overwrite").save()

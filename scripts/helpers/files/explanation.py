@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 from scripts.helpers.files.memory import ExactMemory, WindowMemory
 from scripts.helpers.files.rules import ARCHIVES, FileOptions
+from scripts.helpers.files.set_aside import RETRY, SKIP, SetAside
 from scripts.helpers.listing.objects import GONE
 
 
 class Explanation(NamedTuple):
     """What became of one key.
 
-    `status` is ``taken``, ``ignored``, ``archived`` or ``gone``, with the version of the job and the
-    run that decided it; or ``new`` or ``unknown``, with no version.
+    `status` is ``taken``, ``ignored``, ``archived``, ``skipped`` or ``gone``, with the version of the job and the
+    run that decided it; ``set_aside``, with those that could not read it; or ``new`` or ``unknown``, with no version.
 
     >>> FileBookmark(landing).explain("1.csv").reason
     'the next batch may take it'
@@ -37,8 +38,19 @@ def explained(
     now: Mapping[str, Any] | None,
     options: FileOptions,
     memory: ExactMemory | WindowMemory,
+    aside: SetAside | None = None,
 ) -> Explanation:
-    """Say what became of a key, given its last row in the ledger and the object as it is listed now."""
+    """Say what became of a key, given its last row in the ledger, the object as it is listed now, and its entry."""
+    if aside is not None and (now is None or aside.is_of(now)):
+        reason = f"{aside.reason}: set aside at version {aside.version} by run {aside.run_id}"
+        if aside.decision == RETRY:
+            reason += "; the next batch takes it"
+        elif aside.decision == SKIP:
+            reason += "; a person marked it as done"
+        return Explanation(
+            key, "set_aside", reason, version=aside.version, run_id=aside.run_id, etag=aside.etag, size=aside.size,
+            modified=aside.modified,
+        )  # fmt: skip
     # What was gone and is there again is judged as if the ledger did not know it.
     is_back = row is not None and row["status"] == GONE and now is not None
     if row is not None and not is_back:

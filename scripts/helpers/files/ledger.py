@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
+from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import checksum, from_bytes, merged, merges, pack_json, to_bytes, unpack_json
+from scripts.helpers.files.segments import checksum, from_bytes, merged, merges, to_bytes
 from scripts.helpers.listing.objects import LEDGER, byte_order
 from scripts.helpers.protocol.chunks import Blob
 
@@ -133,6 +134,10 @@ class FileLedger:
             if not ends_before and not starts_behind:
                 tables.append(self._files.rows(file))
         return pa.concat_tables(tables)
+
+    def again(self, segments: Sequence[Mapping[str, Any]]) -> FileLedger:
+        """Return a ledger of other segments at the same place."""
+        return FileLedger(self._source, segments, self._files)
 
     def in_files(self) -> list[dict[str, Any]]:
         """Return the segments with all their files named, as executors can be sent them."""

@@ -56,6 +56,20 @@ class ExactMemory:
             segments = self._ledger.appended(segment, rows)
         return {"segments": segments}
 
+    def without(
+        self, following: Mapping[str, Any], bad: pa.Table, rows: pa.Table, segment: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the part of the next state that does not remember some objects of the batch.
+
+        Parameters
+        ----------
+        following
+            The next state as it is.
+        bad
+            The objects not to remember. `rows`, in `segment`, are all others of the batch.
+        """
+        return {"segments": self._ledger.appended(segment, rows) if segment else self._ledger.segments}
+
 
 class WindowMemory:
     """Mode windowed: identities of objects younger than a floor; older objects are taken for known.
@@ -131,6 +145,23 @@ class WindowMemory:
         if band.num_rows:
             segments.append(self._ledger.stored(band.sort_by("key")))
         return {"floor": None if floor == START else floor, "segments": segments}
+
+    def without(
+        self, following: Mapping[str, Any], bad: pa.Table, rows: pa.Table, segment: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the part of the next state that does not remember some objects of the batch; see `ExactMemory`.
+
+        The floor stays. What is set aside is looked at by itself when it is to be taken again, whatever the floor.
+        """
+        floor: datetime | None = following.get("floor")
+        band = self._ledger.again(following["segments"]).known().between(None, None)
+        keys = bad.column("key").combine_chunks()
+        band = band.filter(pc.invert(pc.is_in(band.column("key"), value_set=keys)))
+        # What such a key was before this batch is known as before.
+        before = self._above(floor or START)
+        before = before.filter(pc.is_in(before.column("key"), value_set=keys))
+        band = pa.concat_tables([band, before])
+        return {"floor": floor, "segments": [self._ledger.stored(band.sort_by("key"))] if band.num_rows else []}
 
     def _above(self, floor: datetime, newer: pa.Table | None = None) -> pa.Table:
         known = self._ledger.known().between(None, None)

@@ -28,6 +28,7 @@ _CHOICES = {
     "on_modified": ("process", "ignore", "error"),
     "compare": ("etag", "mtime"),
     "on_archived": ("error", "skip_and_remember", "skip", "take"),
+    "on_unreadable": ("stop", "set_aside"),
 }
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key and few others."""
@@ -66,6 +67,9 @@ class FileOptions:
     on_archived
         Objects in GLACIER or DEEP_ARCHIVE: raise an ``error`` before anything is taken, ``skip`` them
         for now, ``skip_and_remember`` them for good, or ``take`` them if they are restored.
+    on_unreadable
+        A planned file that cannot be read: ``stop`` with an error, or ``set_aside``: it is listed in the state
+        with the reason, the rest of the batch is taken, and a person decides. See `readings.Readings`.
     max_files, max_bytes
         Most of one batch, oldest first; at least one file. The rest is new next time.
     layout, lookback
@@ -95,6 +99,7 @@ class FileOptions:
     exclude: Sequence[str] = ()
     min_size: int = 0
     on_archived: str = "error"
+    on_unreadable: str = "stop"
     max_files: int | None = None
     max_bytes: int | None = None
     layout: str | None = None

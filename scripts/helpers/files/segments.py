@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.listing.objects import GONE, LEDGER, newest_rows
-from scripts.helpers.protocol.chunks import plain_json
 
 SMALL_ROWS = 200
 """Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
 MAX_JSON_BYTES = 4 * 1024 * 1024
-MAX_MARKS = 2_000_000
-"""Values of packed JSON: the names of a quarter of a million files."""
 ROW_GROUP = 100_000
 MAX_MERGED_ROWS = 2_000_000
 """Larger segments are left as they are, so that a merge fits into memory."""
@@ -45,23 +41,6 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
         else:
             columns[name] = values
     return pack_json(columns)
-
-
-def pack_json(value: Any) -> bytes:
-    """Write a value as compressed JSON."""
-    return zlib.compress(json.dumps(value, separators=(",", ":")).encode("ascii"), 9)
-
-
-def unpack_json(data: bytes, limit: int) -> Any:
-    """Read what `pack_json` wrote, of at most so many bytes of text. ValueError if it is anything else."""
-    inflate = zlib.decompressobj()
-    try:
-        text = inflate.decompress(data, limit)
-    except zlib.error as error:
-        raise ValueError("not compressed data") from error
-    if not inflate.eof:
-        raise ValueError("more than is ever packed, or less than a whole value")
-    return plain_json(text, MAX_MARKS)
 
 
 def _to_parquet(rows: pa.Table) -> bytes:

@@ -73,8 +73,8 @@ class SparkFileBookmark:
 
     The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
     in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. Options
-    that need all files at one place are refused: mode windowed, max_files, max_bytes, ready_marker,
-    layout. Sources are S3 and local directories.
+    that need all files at one place are refused: mode windowed, on_unreadable, max_files, max_bytes,
+    ready_marker, layout. Sources are S3 and local directories.
 
     Parameters
     ----------
@@ -110,6 +110,8 @@ class SparkFileBookmark:
         ]  # fmt: skip
         if chosen.mode != "exact":
             refused.append("mode")
+        if chosen.on_unreadable != "stop":
+            refused.append("on_unreadable")
         if not self.location.is_local and not self.location.is_s3:
             raise SourceError(
                 str(self.location), f"executors do not list {self.location.scheme}://. Use new_files for it."
@@ -142,7 +144,7 @@ class SparkFileBookmark:
         self.plan = plan_of(self.location, segment, count, size, has_more=False, gone=gone)
         if self._saves:
             segments = self._local.ledger.appended(segment) if segment else self._local.ledger.segments
-            self.state_after = self._local.following(started, segments=segments)
+            self.state_after = self._local.with_list_of_executors(self._local.following(started, segments=segments))
         return self.delta_of(self.plan)
 
     def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:

@@ -28,8 +28,9 @@ LEDGER = pa.schema(
 )
 """Objects as a bookmark remembers them: what became of each, at which version of the job and by which run."""
 
-TAKEN, IGNORED, ARCHIVED, GONE = "taken", "ignored", "archived", "gone"
-"""What became of an object: read; changed but left alone; not readable and left alone; no longer listed."""
+TAKEN, IGNORED, ARCHIVED, SKIPPED, GONE = "taken", "ignored", "archived", "skipped", "gone"
+"""What became of an object: read; changed but left alone; in an archive and left alone; marked as done by a person who
+knew that it could not be read; no longer listed."""
 
 
 class Identity(NamedTuple):

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, UnreadableObjectError
 from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
 
 if TYPE_CHECKING:
@@ -104,6 +104,31 @@ class ObjectFetcher:
             if not planned.is_still(answer["ETag"].strip('"'), answer.get("VersionId")):
                 raise self._changed(planned)
 
+    def ends(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
+        """Return the first and the last bytes of the object that was planned, as many as it has.
+
+        Only what is asked for is fetched, with a request for each end; of 0 bytes at both ends it is looked at only.
+        Raises as `fetch` does.
+        """
+        if self._location.is_local:
+            return self._ends_of_file(planned, first, last)
+        if not planned.size or not (first or last):
+            self.look(planned, pinned=planned.kept_version is not None)
+            return b"", b""
+        found = []
+        for wanted in (f"bytes=0-{first - 1}" if first else None, f"bytes=-{last}" if last else None):
+            found.append(self._call("get_object", planned, Range=wanted)["Body"].read() if wanted else b"")
+        return found[0], found[1]
+
+    def _ends_of_file(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
+        path = self._location.prefix + planned.key
+        with self._of_file(planned, lambda: open(path, "rb")) as file:
+            start = file.read(first)
+            file.seek(max(0, planned.size - last))
+            end = file.read(last)
+            self._compare_file(planned, os.fstat(file.fileno()))
+        return start, end
+
     def _by_obstore(self, get: Callable[..., Any], planned: Planned) -> bytes:
         from obstore import exceptions
 
@@ -126,12 +151,13 @@ class ObjectFetcher:
             told = login_or_load_of_obstore(str(self._location), error)
             raise told or self._unreadable(planned, obstore_code(error), str(error)) from error
 
-    def _call(self, operation: str, planned: Planned) -> Any:
+    def _call(self, operation: str, planned: Planned, **parameters: Any) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
 
         from scripts.helpers.listing.s3 import code_of, login_or_load
 
         asked = {"Bucket": self._location.bucket, "Key": self._location.prefix + planned.key, **self._payer}
+        asked |= parameters
         if planned.etag:
             asked["IfMatch"] = f'"{planned.etag}"'
         if planned.kept_version:
@@ -179,7 +205,7 @@ class ObjectFetcher:
         remedy = "Check the login's s3:GetObject, the region, and that the object is not archived."
         if reason.startswith("KMS.") or "kms:" in text:
             remedy = "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
-        return SourceError(str(self._location), f"key {planned.key!r} cannot be read ({reason}). {remedy}")
+        return UnreadableObjectError(str(self._location), planned.key, reason, remedy)
 
 
 def _obstore_get(bucket: str, client: S3Client, request_payer: bool) -> Callable[..., Any] | None:

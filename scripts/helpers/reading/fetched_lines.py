@@ -25,6 +25,7 @@ from scripts.helpers.errors import (
     ModifiedObjectError,
     SourceError,
     SourceUnavailableError,
+    UnreadableObjectError,
     WatermarkError,
 )
 from scripts.helpers.listing.folders import folder_value
@@ -50,6 +51,7 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     ChangedObjectError: ("source", "overwritten", "deleted"),
     ModifiedObjectError: ("source", "keys", "count"),
     SourceUnavailableError: ("source", "reason"),
+    UnreadableObjectError: ("source", "key", "reason", "remedy"),
 }
 """The attributes that an error is made of anew."""
 _KINDS: dict[str, Callable[..., WatermarkError]] = {kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError)}
@@ -138,7 +140,7 @@ class Fetching:
         counts: list[tuple[str, int]] = []
         size = 0
         for one, body in self._bodies(fetcher, planned):
-            found = self.rules.cut(_decompressed(self.location, one.key, body))
+            found = self.rules.cut(decompressed(self.location, one.key, body))
             records += found
             counts.append((one.key, len(found)))
             size += len(body)
@@ -249,7 +251,7 @@ def _fetcher(location: Location, client_options: tuple[tuple[str, Any], ...], re
     return ObjectFetcher(location, client, request_payer)
 
 
-def _decompressed(location: Location, key: str, body: bytes) -> bytes:
+def decompressed(location: Location, key: str, body: bytes) -> bytes:
     """Undo the compression that the key's ending names, as Hadoop does."""
     ending = key.rpartition(".")[2].lower()
     if ending in _UNKNOWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.reading.fetch import Planned
-from scripts.helpers.reading.fetched_lines import Fetching, LineRules, pack, unmarked
+from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
+from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, pack, unmarked
 from scripts.helpers.reading.spark import check_folders, check_new_column, spread
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -25,6 +28,8 @@ OnChanged = Literal["error", "skip"]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
 """About what one task fetches, where there is much: less to do again when one fails."""
+_HERE = 16
+"""Objects fetched at once where one is searched for that cannot be read."""
 _TASKS_PER_SLOT = 4
 """Enough to even out slow tasks; each task has costs of its own."""
 _JAVA_BLANK = bytes(range(33))
@@ -107,6 +112,21 @@ def read_small_files(
     if path_column is not None:
         selected.append(parsed["path"].alias(path_column))
     return parsed.select(*selected)
+
+
+def try_small_files(
+    location: Location, table: pa.Table, client: S3Client | None = None, request_payer: bool = False
+) -> None:
+    """Fetch planned objects here and undo their compression, as the executors do; raise the first error of one."""
+    fetcher = ObjectFetcher(location, client if location.is_local or client else make_client(WORKERS), request_payer)
+
+    def fetch(one: Planned) -> None:
+        decompressed(location, one.key, fetcher.fetch(one))
+
+    planned = map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
+    with ThreadPoolExecutor(_HERE) as pool:
+        for _ in pool.map(fetch, planned):
+            pass
 
 
 @contextmanager

@@ -1,0 +1,244 @@
+"""`Readings`: what was read of the files of a batch, and which of them cannot be read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import (
+    AllUnreadableError,
+    ArchivedObjectError,
+    ChangedObjectError,
+    SourceError,
+    UnreadableFilesError,
+    UnreadableObjectError,
+    WatermarkError,
+)
+from scripts.helpers.reading.fetched_lines import unmarked
+from scripts.helpers.reading.probe import GONE, OVERWRITTEN, named_in, probe, why
+from scripts.helpers.reading.search import NotAFileError, check_cause, search
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.listing.listing import Location
+
+logger = logging.getLogger(__name__)
+
+MANY = 10
+"""Where none of so many files can be read, no file is to blame: the login lost its rights, or the schema is wrong. A
+smaller batch may be of bad files only, and must not stop the job for good."""
+
+Read = Callable[[pa.Table], Any]
+"""Reads some of the files into a frame, which may be lazy."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Files that were given to a reader, and what reads some of them to the end."""
+
+    keys: frozenset[str]
+    format: str
+    exhaust: Callable[[pa.Table], None]
+
+
+@dataclass(eq=False)
+class Readings:
+    """Watches over the reads of one batch, where a file that cannot be read is to be set aside.
+
+    Before a read the planned files are looked at (`probe`). Those that fail are set aside at once, and are not read.
+    A file may also fail later, when Spark computes rows that it was asked for: `found` then searches for it. Rows of
+    a file that was given to a reader may be in frames already. If such a file is set aside, what was made of those
+    frames must not be committed, so an UnreadableFilesError ends the run, and the next one takes the rest.
+
+    Parameters
+    ----------
+    location, table
+        The planned files.
+    client, request_payer
+        How they are looked at.
+    on_bad
+        Takes files out of the plan, given why, by key, and puts them on the list. It may refuse.
+
+    Attributes
+    ----------
+    reasons
+        What was set aside of the batch so far, and why.
+    is_spoiled
+        Whether rows of such a file may be in what the run has made, so that it must not commit.
+    """
+
+    location: Location
+    table: pa.Table
+    client: S3Client | None
+    request_payer: bool
+    on_bad: Callable[[Mapping[str, str]], None]
+    reasons: dict[str, str] = field(default_factory=dict)
+    is_spoiled: bool = False
+    _given: list[_Given] = field(default_factory=list)
+
+    def readable(self, table: pa.Table) -> pa.Table:
+        """Return the files of a table that are not set aside."""
+        return self._without(table, self.reasons)
+
+    def give_all(self) -> None:
+        """Note that somebody may read all files in a way that nobody sees."""
+        self._given.append(_Given(frozenset(self.table.column("key").to_pylist()), "paths", lambda table: None))
+
+    def read(self, table: pa.Table, format: str, read: Read, exhaust: Callable[[Any, pa.Table], None]) -> Any:
+        """Read files, without those that cannot be read.
+
+        Parameters
+        ----------
+        read
+            Returns a frame of some files.
+        exhaust
+            Given that frame, reads some of its files to the end in the same way, and raises what is wrong.
+        """
+        table = self.readable(table)
+        self.set_aside(probe(self.location, table, format, self.client, self.request_payer))
+        table = self.readable(table)
+        try:
+            frame = read(table)
+        except Exception as error:
+            # A reader that looks into files at once, as for their schema.
+            self.set_aside(self._search(table, lambda part: exhaust(read(part), part), format, error))
+            frame = read(self.readable(table))
+        self._given.append(
+            _Given(frozenset(table.column("key").to_pylist()), format, lambda part: exhaust(frame, part))
+        )
+        return frame
+
+    def found(self, error: BaseException) -> dict[str, str]:
+        """Return which files made a run fail, and why; none if it failed for another reason."""
+        if isinstance(error, ChangedObjectError):
+            if error.source != str(self.location):
+                return {}
+            known = self._keys()
+            changed = dict.fromkeys(error.deleted, GONE) | dict.fromkeys(error.overwritten, OVERWRITTEN)
+            return {key: reason for key, reason in changed.items() if key in known}
+        if not _is_of_reading(error):
+            return {}
+        assert isinstance(error, Exception)
+        found: dict[str, str] = {}
+        for given in self._given:
+            table = self._only(self.readable(self.table), given.keys - found.keys())
+            try:
+                found |= self._bad_of(table, given.exhaust, given.format)
+            except NotAFileError as other:
+                logger.info("event=no-file-to-blame source=%s reason=%s", self.location, other)
+                return {}
+        return found
+
+    def set_aside(self, reasons: Mapping[str, str]) -> None:
+        """Set files aside.
+
+        Raises
+        ------
+        AllUnreadableError
+            They are all files of a batch of ten or more. Nothing is set aside.
+        UnreadableFilesError
+            They are set aside, and their rows may be in frames that were made before.
+        """
+        if not reasons:
+            return
+        count = len(self.reasons.keys() | reasons.keys())
+        if count >= MANY and count == self.table.num_rows:
+            raise AllUnreadableError(str(self.location), {**self.reasons, **reasons})
+        self.on_bad(reasons)
+        self.reasons.update(reasons)
+        if any(given.keys & reasons.keys() for given in self._given):
+            self.is_spoiled = True
+            raise UnreadableFilesError(str(self.location), reasons)
+
+    def _keys(self) -> set[str]:
+        return set(self.readable(self.table).column("key").to_pylist())
+
+    def _search(
+        self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, error: Exception
+    ) -> dict[str, str]:
+        """Return which files a reader failed at; raise its error if it is none of theirs."""
+        if not _is_of_reading(error):
+            raise error
+        try:
+            check_cause(error)
+            found = self._bad_of(table, exhaust, format)
+        except NotAFileError:
+            raise error from None
+        if not found:
+            raise error
+        return found
+
+    def _bad_of(self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str) -> dict[str, str]:
+        """Look at the files again, then read what looks well, in ever smaller parts."""
+        reasons = probe(self.location, table, format, self.client, self.request_payer)
+        table = self._without(table, reasons)
+
+        def fails(keys: Sequence[str]) -> Exception | None:
+            try:
+                exhaust(self._only(table, keys))
+            except Exception as raised:
+                error = unmarked(str(raised)) or raised
+                if not _is_of_reading(error):
+                    raise NotAFileError(type(error).__name__) from raised
+                causes.update({key: _cause(error, format) for key in keys})
+                return error
+            return None
+
+        causes: dict[str, str] = {}
+
+        def named(error: Exception, keys: Sequence[str]) -> list[str]:
+            return named_in(str(error), self.location, keys)
+
+        for key in search(table.column("key").to_pylist(), fails, named):
+            reasons[key] = causes[key]
+        return reasons
+
+    def _only(self, table: pa.Table, keys: Collection[str]) -> pa.Table:
+        return table.filter(pc.is_in(table.column("key"), value_set=pa.array(sorted(keys), pa.string())))
+
+    def _without(self, table: pa.Table, keys: Collection[str]) -> pa.Table:
+        if not keys:
+            return table
+        among = pc.is_in(table.column("key"), value_set=pa.array(sorted(keys), pa.string()))
+        return table.filter(pc.invert(among))
+
+
+def _is_of_reading(error: BaseException) -> bool:
+    """Tell whether a file may be the cause: of what Spark raises, only of what its jobs and its storage raise."""
+    if isinstance(error, (UnreadableFilesError, AllUnreadableError)):
+        return False
+    if isinstance(error, SourceError):
+        return type(error) in (SourceError, UnreadableObjectError, ArchivedObjectError, ChangedObjectError)
+    if isinstance(error, WatermarkError):
+        return False
+    # An option that is wrong, a package that is not there, a column that is unknown: found before any file is read.
+    if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
+        return "PATH_NOT_FOUND" in str(error) or "Path does not exist" in str(error)
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def _cause(error: Exception, format: str) -> str:
+    """Say in a few words why a file cannot be read, without anything of what it holds."""
+    if isinstance(error, (ChangedObjectError, ArchivedObjectError, UnreadableObjectError)):
+        return why(error)
+    if isinstance(error, SourceError):
+        return f"it cannot be read as {format}"
+    return f"it cannot be read as {format} ({_root(error)})"
+
+
+def _root(error: BaseException) -> str:
+    """Return the class of what went wrong first, as far as Spark tells it."""
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    name = type(error).__name__
+    try:
+        while java is not None:
+            name, java = java.getClass().getSimpleName(), java.getCause()
+    except Exception:  # The JVM is gone, or it is no Java error after all.
+        return name
+    return str(name)

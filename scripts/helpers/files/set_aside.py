@@ -1,0 +1,134 @@
+"""Files that could not be read: kept by key in the state of their source, with the reason, until a person decides.
+
+Pure, and without pyarrow: the command reads and changes the list where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from scripts.helpers.errors import InvalidValueError, LedgerError, SetAsideFullError
+from scripts.helpers.files.packed_json import pack_json, unpack_json
+from scripts.helpers.protocol.chunks import Blob
+
+MAX_SET_ASIDE = 1_000
+"""Files of one source that are set aside at once. More of them are no bad files, but a cause that all files share."""
+MAX_LIST_BYTES = 8 * 1024 * 1024
+"""Most text that a list may unfold to: keys have 1,024 bytes at most, and their JSON a few times as many."""
+
+WAITING, RETRY, SKIP = "waiting", "retry", "skip"
+"""What was decided of a file: nothing yet; the next batch looks at it and takes it; it counts as done."""
+
+GONE_REASON = "it is not there any more"
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """One file that was set aside: its identity when it was planned, why, and by which version and run."""
+
+    key: str
+    etag: str | None
+    version_id: str | None
+    size: int
+    modified: datetime
+    reason: str
+    version: int
+    run_id: str
+    decision: str = WAITING
+
+    def is_of(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether an object as it is listed is the one that was set aside."""
+        if self.version_id is not None and row["version_id"] is not None and self.version_id != "null":
+            return bool(self.version_id == row["version_id"])
+        return bool(self.etag == row["etag"] and self.size == row["size"])
+
+
+def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> SetAside:
+    """Make the entry of an object that a listing or a plan shows."""
+    named = {name: row[name] for name in ("key", "etag", "version_id", "size", "modified")}
+    return SetAside(**named, reason=reason, version=version, run_id=run_id)
+
+
+def set_aside_of(state: Mapping[str, Any] | None, source: str = "") -> dict[str, SetAside]:
+    """Return what a state of files has set aside, by key; LedgerError if the list is damaged."""
+    stored = (state or {}).get("set_aside")
+    if not stored:
+        return {}
+    try:
+        data = stored["data"]
+        found = unpack_json(data.data if isinstance(data, Blob) else data, MAX_LIST_BYTES)
+        entries = [_from_json(one) for one in found]
+        if len(entries) != stored["count"]:
+            raise ValueError("the count differs")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise LedgerError(
+            source or str((state or {}).get("source", "")),
+            f"its list of files that are set aside is damaged ({type(error).__name__}). Restore the job's item from a "
+            "backup.",
+        ) from error
+    return {entry.key: entry for entry in entries}
+
+
+def as_state(entries: Mapping[str, SetAside], source: str) -> dict[str, Any] | None:
+    """Return what a state stores of a list; None of an empty one. SetAsideFullError if it is too long."""
+    if not entries:
+        return None
+    if len(entries) > MAX_SET_ASIDE:
+        raise SetAsideFullError(source, len(entries), MAX_SET_ASIDE)
+    rows = [_as_json(entry) for _, entry in sorted(entries.items())]
+    counts = {name: sum(entry.decision == name for entry in entries.values()) for name in (RETRY, SKIP)}
+    # Counts beside the list: whoever shows a state need not unpack it.
+    return {
+        "count": len(rows),
+        **{name: count for name, count in counts.items() if count},
+        "data": Blob(pack_json(rows)),
+    }
+
+
+def with_list(state: Mapping[str, Any], entries: Mapping[str, SetAside]) -> dict[str, Any]:
+    """Return a state with another list."""
+    others = {name: value for name, value in state.items() if name != "set_aside"}
+    stored = as_state(entries, str(state.get("source", "")))
+    return others if stored is None else {**others, "set_aside": stored}
+
+
+def decided(state: Mapping[str, Any], keys: Iterable[str], decision: str) -> dict[str, Any]:
+    """Return a state after a person's decision about some files; the next batch does what follows from it.
+
+    Parameters
+    ----------
+    keys
+        As the list has them: relative to the source.
+    decision
+        RETRY or SKIP.
+
+    Raises
+    ------
+    InvalidValueError
+        A key is not on the list.
+    """
+    entries = set_aside_of(state)
+    keys = list(dict.fromkeys(keys))
+    unknown = [key for key in keys if key not in entries]
+    if unknown:
+        raise InvalidValueError(
+            f"{unknown[0]!r} is not set aside in source {state.get('source')!r}, which has "
+            f"{len(entries)} such files. List them with `watermarks files JOB --set-aside`."
+        )
+    return with_list(state, {**entries, **{key: replace(entries[key], decision=decision) for key in keys}})
+
+
+def _as_json(entry: SetAside) -> dict[str, Any]:
+    found = asdict(entry)
+    found["modified"] = round(entry.modified.timestamp() * 1_000_000)
+    return found
+
+
+def _from_json(found: Mapping[str, Any]) -> SetAside:
+    named = {field.name: found[field.name] for field in fields(SetAside)}
+    seconds, micros = divmod(int(named["modified"]), 1_000_000)
+    named["modified"] = datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros)
+    return SetAside(**named)

@@ -1,0 +1,144 @@
+"""Which planned files cannot be read, as far as their ends show: a look at each before Spark reads any.
+
+A file is named here only if Spark's reader of the format cannot read it. What a look does not show, such as a page
+that is damaged in the middle, Spark finds when it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, UnreadableObjectError
+from scripts.helpers.listing.paths import suffix
+from scripts.helpers.listing.s3 import make_client
+from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.listing.listing import Location
+
+WORKERS = 16
+FOOTER = 64 * 1024
+"""Bytes at the end of a Parquet file that are fetched. Most footers are smaller; of a larger one only its place is
+checked."""
+ORC_TAIL = 256
+"""Longer than the postscript of an ORC file, whose length is one byte."""
+GONE, OVERWRITTEN, ARCHIVED = "it is not there any more", "it was overwritten since it was planned", "it is archived"
+FORBIDDEN = {"403", "AccessDenied", "Forbidden", "Permission denied"}
+_PACKED = {"gz": b"\x1f\x8b", "bz2": b"BZh"}
+"""How files begin that are compressed as their ending says, and that Hadoop decompresses because of it."""
+_OF_TEXT = ("csv", "json", "text", "xml")
+
+Reasons = dict[str, str]
+"""Why files cannot be read, by their keys."""
+
+
+def probe(
+    location: Location, table: pa.Table, format: str, client: S3Client | None, request_payer: bool = False
+) -> Reasons:
+    """Look at each planned file: one request, or two where both ends tell something, many at once.
+
+    Found are files that are gone, overwritten, archived or not given to this login, Parquet files without a whole
+    footer, and files of ORC, Avro and compressed text that do not begin as they must. Other stores than S3 and local
+    directories are not looked at.
+
+    Parameters
+    ----------
+    table
+        The planned files, with the columns of `FileDelta.table`.
+    format
+        That of Spark's reader, or of pandas'.
+
+    Raises
+    ------
+    CredentialsError, SourceUnavailableError
+        The login has ended, or S3 cannot be reached or refuses for load: no file is to blame.
+    SourceError
+        For another reason that is not the file's.
+    """
+    if not location.is_local and not location.is_s3:
+        return {}
+    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
+    client = client if location.is_local or client else make_client(WORKERS)
+    fetcher = ObjectFetcher(location, client, request_payer)
+
+    def look(one: Planned) -> str | None:
+        first, last, judge = _rule(format, one.key)
+        try:
+            start, end = fetcher.ends(one, first, last)
+        except (ChangedObjectError, ArchivedObjectError, UnreadableObjectError) as error:
+            return why(error)
+        # Of an empty file Spark's readers make no rows, and no error.
+        return judge(start, end) if one.size else None
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = dict(zip([one.key for one in planned], pool.map(look, planned), strict=True))
+    return {key: reason for key, reason in found.items() if reason is not None}
+
+
+def why(error: ChangedObjectError | ArchivedObjectError | UnreadableObjectError) -> str:
+    """Say in a few words why one object cannot be read. An error of S3 that is not the object's is raised again."""
+    if isinstance(error, ChangedObjectError):
+        return GONE if error.deleted else OVERWRITTEN
+    if isinstance(error, ArchivedObjectError):
+        return ARCHIVED
+    if error.reason in FORBIDDEN:
+        return f"it is forbidden to this login ({error.reason})"
+    if error.reason.startswith("KMS."):
+        return f"its key cannot be used ({error.reason})"
+    # Such as NoSuchBucket or a wrong region: the next file would meet the same.
+    raise error
+
+
+Judge = Callable[[bytes, bytes], "str | None"]
+
+
+def _rule(format: str, key: str) -> tuple[int, int, Judge]:
+    """Return how many bytes of both ends are looked at, and what tells from them what is wrong."""
+    if format == "parquet":
+        return 0, FOOTER, _parquet
+    if format == "orc":
+        return 3, ORC_TAIL, _orc
+    if format == "avro":
+        return 4, 0, lambda start, _: None if start == b"Obj\x01" else "it is no avro file"
+    magic = _PACKED.get(suffix(key)) if format in _OF_TEXT else None
+    if magic is not None:
+        return len(magic), 0, lambda start, _: None if start == magic else f"it is no {suffix(key)} file"
+    # One byte: HeadObject would do as well, and its refusals have no text that says why.
+    return 1, 0, lambda start, _: None
+
+
+def _parquet(_: bytes, end: bytes) -> str | None:
+    if end[-4:] == b"PARE":
+        return None  # Encrypted: whether the key is there only the reader knows.
+    if end[-4:] != b"PAR1" or len(end) < 12:
+        return "it is no whole parquet file: it has no footer"
+    length = int.from_bytes(end[-8:-4], "little")
+    if length + 8 > len(end):
+        return None if len(end) == FOOTER else "it is no whole parquet file: its footer is cut off"
+    try:
+        # A reader takes the size of the buffer for that of the file, and looks for the footer at its end.
+        pq.read_metadata(pa.BufferReader(b"PAR1" + end[-8 - length :]))
+    except (pa.ArrowException, OSError):
+        return "it is no whole parquet file: its footer is damaged"
+    return None
+
+
+def _orc(start: bytes, end: bytes) -> str | None:
+    # Files of Hive 0.11 have the mark at the start only.
+    length = end[-1] if end else 0
+    return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is no orc file"
+
+
+def named_in(text: str, location: Location, keys: Sequence[str]) -> list[str]:
+    """Return those of some keys whose files an error's text names, as they are or URL-encoded."""
+    from urllib.parse import quote, unquote
+
+    plain = unquote(text)
+    return [key for key in keys if key in text or key in plain or quote(key) in text]

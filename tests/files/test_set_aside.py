@@ -1,0 +1,493 @@
+"""Files that cannot be read are set aside: the rest of the batch commits, a person decides, and nothing is lost."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from scripts.helpers.errors import (
+    AllUnreadableError,
+    ChangedObjectError,
+    InvalidValueError,
+    LedgerError,
+    SetAsideFullError,
+    SourceError,
+    UnreadableFilesError,
+    WatermarkError,
+)
+from scripts.helpers.files import set_aside
+from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.set_aside import RETRY, SKIP, decided, set_aside_of
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.chunks import Blob
+from scripts.helpers.watermarks import Watermarks
+from tests.protocol.fault_plan import FaultAt
+from tests.support.buckets import SOURCE, Bucket, keys_of
+from tests.support.clock import Clock
+from tests.support.dynamodb import Died, FakeDynamoDB
+from tests.support.faults import _Raw
+from tests.support.steps import KilledError
+
+BAD = b"\x1f\x8b no gzip"
+WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
+
+
+class Nights:
+    """Runs of one job over a local folder: it writes each batch to a folder beside it."""
+
+    def __init__(self, folder: Path, watermarks: Watermarks, clock: Clock) -> None:
+        self.landing, self.raw = folder / "landing", folder / "raw"
+        self.landing.mkdir()
+        self.watermarks, self.clock = watermarks, clock
+        self.options: dict[str, Any] = {"on_unreadable": "set_aside"}
+
+    def put(self, *numbers: int, body: bytes | None = None) -> None:
+        for number in numbers:
+            packed = gzip.compress(f"id\n{number}\n".encode(), mtime=0)
+            (self.landing / f"{number}.csv.gz").write_bytes(packed if body is None else body)
+
+    def run(self, *, freeze: bool = False, run_id: str | None = None, then: Callable[[], None] | None = None) -> Any:
+        with IncrementalJob(self.watermarks, "parking", run_id, clock=self.clock) as job:
+            delta = job.new_files(str(self.landing), transformation_ctx="files", **self.options)
+            if freeze:
+                job.freeze()
+            rows = delta.read_pandas("csv")
+            if then is not None:
+                then()
+            if len(rows):
+                job.write(rows, str(self.raw))
+        return delta
+
+    def decide(self, decision: str, *keys: str) -> None:
+        state = decided(self.state, keys, decision)
+        self.watermarks.set_watermark("parking", state, transformation_ctx="files", **WHY)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.watermarks.get_watermark_values("parking")["files"]
+        return found
+
+    @property
+    def listed(self) -> dict[str, str]:
+        return {key: entry.reason for key, entry in set_aside_of(self.state).items()}
+
+    @property
+    def rows(self) -> list[int]:
+        """Return the ids at the target: sorted, each as often as it is there."""
+        import pandas as pd
+
+        ids: list[int] = []
+        for path in self.raw.glob("*.parquet"):
+            ids += pd.read_parquet(path)["id"].tolist()
+        return sorted(ids)
+
+    def explained(self, key: str) -> Any:
+        return FileBookmark(str(self.landing), state=self.state).explain(key)
+
+
+@pytest.fixture
+def nights(tmp_path: Path, watermarks: Watermarks, clock: Clock) -> Nights:
+    return Nights(tmp_path, watermarks, clock)
+
+
+# --- the night and the morning -------------------------------------------------------------------------------------
+
+
+def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be_read(
+    nights: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    nights.put(1, 3)
+    nights.put(2, body=BAD)
+
+    delta = nights.run()
+    again = nights.run()
+
+    assert nights.rows == [1, 3]
+    assert nights.listed == {"2.csv.gz": "it cannot be read as csv"} == dict(delta.set_aside)
+    assert (again.count, again.set_aside) == (0, {})
+    first = nights.watermarks.history("parking")[1].change.metrics
+    assert (first["files_read"], first["files_set_aside"]) == (2, 1)
+    assert "event=set-aside" in caplog.text
+    found = nights.explained("2.csv.gz")
+    assert (found.status, found.version) == ("set_aside", 1)
+
+
+def test_file_is_taken_by_itself_when_it_is_written_anew(nights: Nights) -> None:
+    nights.put(1)
+    nights.put(2, body=BAD)
+    nights.run()
+
+    nights.put(2)
+    nights.run()
+
+    assert (nights.rows, nights.listed) == ([1, 2], {})
+
+
+@pytest.mark.parametrize("freeze", [False, True], ids=["before the freeze", "after the freeze"])
+def test_next_batch_takes_the_file_again_when_a_person_says_retry(nights: Nights, freeze: bool) -> None:
+    nights.put(1, 2)
+    path = nights.landing / "2.csv.gz"
+    good = path.read_bytes()
+    rewrite(path, b"not gzip" + good[8:])
+    nights.run(freeze=freeze)
+    rewrite(path, good)
+
+    untouched = nights.run()
+    nights.decide(RETRY, "2.csv.gz")
+    retried = nights.run()
+    after = nights.run()
+
+    assert [untouched.count, retried.count, after.count] == [0, 1, 0]
+    assert (nights.rows, nights.listed) == ([1, 2], {})
+    ops = [(entry.change.op, entry.change.why) for entry in nights.watermarks.history("parking")]
+    assert ("SET", "a test") in ops
+
+
+def rewrite(path: Path, body: bytes) -> None:
+    """Put other bytes into a file so that it is the same object: as when a right comes back, or a disk is mended."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(body)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_file_counts_as_done_when_a_person_says_skip(nights: Nights) -> None:
+    nights.put(1)
+    nights.put(2, body=BAD)
+    nights.run()
+
+    nights.decide(SKIP, "2.csv.gz")
+    runs = [nights.run().count, nights.run().count]
+
+    assert runs == [0, 0]
+    assert (nights.rows, nights.listed) == ([1], {})
+    assert nights.explained("2.csv.gz").status == "skipped"
+
+
+def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights) -> None:
+    nights.put(1)
+    nights.put(2, body=BAD)
+    nights.run()
+    (nights.landing / "2.csv.gz").unlink()
+
+    nights.decide(RETRY, "2.csv.gz")
+    nights.run()
+
+    assert nights.listed == {"2.csv.gz": "it is not there any more"}
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_run_stops_and_sets_nothing_aside_when_none_of_many_files_can_be_read(nights: Nights) -> None:
+    nights.put(*range(10), body=BAD)
+
+    with pytest.raises(AllUnreadableError, match="none of the 10 files"):
+        nights.run()
+
+    nights.put(0)
+    nights.run()
+    assert (nights.rows, len(nights.listed)) == ([0], 9)
+
+
+def test_run_stops_and_the_files_stay_new_when_the_list_is_full(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_aside, "MAX_SET_ASIDE", 1)
+    nights.put(1)
+    nights.put(2, 3, body=BAD)
+
+    with pytest.raises(SetAsideFullError, match="2 files would be set aside, and the limit is 1"):
+        nights.run()
+
+    nights.put(2)
+    assert nights.run().count == 3
+    assert (nights.rows, list(nights.listed)) == ([1, 2], ["3.csv.gz"])
+
+
+def test_run_stops_when_nothing_else_is_asked_for(nights: Nights) -> None:
+    nights.options = {}
+    nights.put(1)
+    nights.put(2, body=BAD)
+
+    with pytest.raises(SourceError, match="no readable csv"):
+        nights.run()
+
+    assert not nights.raw.exists()
+
+
+def test_option_is_refused_when_it_is_neither_of_the_two(nights: Nights) -> None:
+    nights.options = {"on_unreadable": "skip"}
+
+    with pytest.raises(InvalidValueError, match="on_unreadable is 'skip'"):
+        nights.run()
+
+
+@pytest.mark.parametrize("key", ["3.csv.gz", ""], ids=["another", "empty"])
+def test_decision_is_refused_when_a_key_is_not_on_the_list(nights: Nights, key: str) -> None:
+    nights.put(1)
+    nights.put(2, body=BAD)
+    nights.run()
+
+    with pytest.raises(InvalidValueError, match="is not set aside"):
+        decided(nights.state, [key], RETRY)
+
+
+@pytest.mark.parametrize("stored", [{"count": 2, "data": None}, {"count": 1}, {"count": 1, "data": b"x"}, [1], "x"])
+def test_damaged_list_is_an_error_when_it_is_read(nights: Nights, stored: Any) -> None:
+    nights.put(1)
+    nights.put(2, body=BAD)
+    nights.run()
+    if isinstance(stored, dict) and "data" in stored and stored["data"] is None:
+        stored["data"] = nights.state["set_aside"]["data"]
+
+    with pytest.raises(LedgerError, match="files that are set aside is damaged"):
+        set_aside_of({**nights.state, "set_aside": stored})
+
+
+# --- the plan ------------------------------------------------------------------------------------------------------
+
+
+def test_frozen_plan_is_amended_and_the_replay_takes_the_rest_when_the_run_dies_after_that(nights: Nights) -> None:
+    nights.put(1, 3)
+    nights.put(2, body=BAD)
+
+    def die() -> None:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        nights.run(freeze=True, then=die)
+    plan = nights.watermarks.latest("parking").plan
+    nights.options = {}
+    replayed = nights.run()
+
+    assert plan is not None
+    assert plan.contexts["files"]["count"] == 2
+    assert keys_of(replayed) == ["1.csv.gz", "3.csv.gz"]
+    assert (nights.rows, list(nights.listed)) == ([1, 3], ["2.csv.gz"])
+
+
+def test_replay_sets_aside_what_is_gone_when_its_plan_has_it(nights: Nights) -> None:
+    nights.put(1, 2)
+    with pytest.raises(KilledError):
+        nights.run(freeze=True, then=raise_killed)
+    (nights.landing / "2.csv.gz").unlink()
+
+    nights.run()
+
+    assert (nights.rows, nights.listed) == ([1], {"2.csv.gz": "it is not there any more"})
+
+
+def test_run_ends_and_the_next_one_takes_the_rest_when_a_file_goes_before_the_commit(nights: Nights) -> None:
+    nights.put(1, 2)
+
+    with pytest.raises(UnreadableFilesError, match="1 file cannot be read") as caught:
+        nights.run(then=(nights.landing / "2.csv.gz").unlink)
+    nights.run()
+
+    assert isinstance(caught.value.__cause__, ChangedObjectError)
+    assert (nights.rows, nights.listed) == ([1], {"2.csv.gz": "it is not there any more"})
+
+
+def test_nothing_is_committed_when_a_script_goes_on_after_the_error(nights: Nights) -> None:
+    nights.put(1, 2)
+
+    with pytest.raises(UnreadableFilesError):
+        with IncrementalJob(nights.watermarks, "parking", clock=nights.clock) as job:
+            delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
+            job.write(delta.read_pandas("csv"), str(nights.raw))
+            (nights.landing / "2.csv.gz").unlink()
+            with pytest.raises(UnreadableFilesError):
+                delta.read_pandas("csv")
+
+    assert not list(nights.raw.glob("*.parquet"))
+    nights.run()
+    assert nights.rows == [1]
+
+
+def raise_killed() -> None:
+    raise KilledError
+
+
+# --- what a key may be, and how objects are seen -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["exact", "windowed"])
+def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket()
+    options: dict[str, Any] = {"mode": mode, "on_unreadable": "set_aside"}
+    monkeypatch.setattr(
+        "scripts.helpers.listing.listing.Lister.look_at_each", lambda _, keys: bucket.look_at_each(keys)
+    )
+    bucket.put("a.csv", "b.csv")
+    first = FileBookmark(SOURCE, **options)
+    first.new_files(bucket)
+    first.set_aside({"a.csv": "it is no csv"})
+    bucket.wait(minutes=60)
+    second = FileBookmark(SOURCE, state=stored(first.state_after), **options)
+    assert second.new_files(bucket).count == 0
+
+    state = decided(stored(second.state_after), ["a.csv"], RETRY)
+    third = FileBookmark(SOURCE, state=stored(state), **options)
+    delta = third.new_files(Bucket(now=bucket.now))
+
+    assert keys_of(delta) == ["a.csv"]
+    assert set_aside_of(third.state_after) == {}
+
+
+def test_key_that_spark_cannot_take_is_set_aside_when_it_is_listed() -> None:
+    bucket = Bucket()
+    bucket.put("a//b.csv", "c.csv")
+    bookmark = FileBookmark(SOURCE, on_unreadable="set_aside")
+
+    delta = bookmark.new_files(bucket)
+
+    assert keys_of(delta) == ["c.csv"]
+    assert bookmark.to_plan(delta)["set_aside"] == 1
+    assert set_aside_of(bookmark.state_after)["a//b.csv"].reason == "Spark cannot take its name"
+    with pytest.raises(SourceError, match="empty component"):
+        FileBookmark(SOURCE).new_files(bucket)
+
+
+def test_older_form_stays_known_when_the_newer_one_is_set_aside() -> None:
+    bucket = Bucket()
+    bucket.put("a.csv", "b.csv", body="good")
+    first = FileBookmark(SOURCE)
+    first.new_files(bucket)
+    bucket.put("a.csv", body="bad")
+    second = FileBookmark(SOURCE, state=stored(first.state_after), on_unreadable="set_aside")
+    second.new_files(bucket)
+    second.set_aside({"a.csv": "it is no csv"})
+
+    bucket.put("a.csv", body="good")
+    third = FileBookmark(SOURCE, state=stored(second.state_after))
+
+    assert third.new_files(bucket).count == 0
+
+
+def stored(state: Any) -> Any:
+    """Return a state as it comes back from the table."""
+    if isinstance(state, Blob):
+        return state.data
+    if isinstance(state, dict):
+        return {name: stored(value) for name, value in state.items()}
+    return [stored(value) for value in state] if isinstance(state, list) else state
+
+
+# --- S3 ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forbidding(s3: Any, bucket: str) -> Any:
+    """Return a client to whom the objects that are called secret are not given."""
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+
+    def refuse(request: Any, **_: Any) -> Any:
+        if "secret" not in request.url:
+            return None
+        body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+        return AWSResponse(request.url, 403, {}, _Raw(body))  # type: ignore[arg-type]
+
+    client.meta.events.register("before-send.s3.GetObject", refuse)
+    return client
+
+
+def test_forbidden_object_is_set_aside_when_its_bucket_refuses_it(
+    s3: Any, forbidding: Any, bucket: str, watermarks: Watermarks, job_id: str
+) -> None:
+    for key in ("1.csv", "secret.csv"):
+        s3.put_object(Bucket=bucket, Key=f"in/{key}", Body=b"id\n1\n")
+
+    with IncrementalJob(watermarks, job_id, s3_client=forbidding) as job:
+        delta = job.new_files(f"s3://{bucket}/in/", on_unreadable="set_aside")
+        rows = delta.read_pandas("csv", s3_client=forbidding)
+
+    assert len(rows) == 1
+    assert dict(delta.set_aside) == {"secret.csv": "it is forbidden to this login (AccessDenied)"}
+
+
+# --- kills ---------------------------------------------------------------------------------------------------------
+
+
+def left_over(nights: Nights) -> dict[int, str]:
+    """Say of each of the three files what became of it: exactly one of new, taken and listed."""
+    delta = FileBookmark(str(nights.landing), state=nights.state).new_files()
+    new = set(keys_of(delta))
+    found = {}
+    for number in (1, 2, 3):
+        key = f"{number}.csv.gz"
+        places = {"taken": nights.rows.count(number), "new": key in new, "listed": key in nights.listed}
+        found[number] = " ".join(name for name, count in places.items() for _ in range(count))
+    return found
+
+
+@pytest.mark.parametrize("fault", ["die-before", "die-after", "error-after"])
+@pytest.mark.parametrize("freeze", [False, True], ids=["before the freeze", "after the freeze"])
+def test_each_file_is_taken_once_or_listed_when_a_run_is_killed_at_any_request(
+    tmp_path_factory: pytest.TempPathFactory, clock: Clock, fault: str, freeze: bool
+) -> None:
+    found = {}
+    for k in range(40):
+        client = FakeDynamoDB()
+        made = Watermarks("table", client, clock=clock)  # type: ignore[arg-type]
+        made.store.sleep = lambda seconds: None
+        nights = Nights(tmp_path_factory.mktemp("landing"), made, clock)
+        nights.put(1, 3)
+        nights.put(2, body=BAD)
+        client.fault = plan = FaultAt(k, fault)
+        with suppress(Died, WatermarkError):
+            nights.run(freeze=freeze)
+        client.fault = None
+
+        clock.move(hours=1)
+        nights.run(freeze=freeze)
+
+        found[k] = left_over(nights)
+        if not plan.struck:
+            break
+
+    assert len(found) > 6
+    assert {k: files for k, files in found.items() if files != {1: "taken", 2: "listed", 3: "taken"}} == {}
+
+
+@pytest.mark.parametrize("fault", ["die-before", "die-after"])
+def test_retry_and_skip_lose_nothing_when_the_decision_or_the_run_after_it_is_killed(
+    tmp_path_factory: pytest.TempPathFactory, clock: Clock, fault: str
+) -> None:
+    found = {}
+    for decision in (RETRY, SKIP):
+        for k in range(30):
+            client = FakeDynamoDB()
+            made = Watermarks("table", client, clock=clock)  # type: ignore[arg-type]
+            nights = Nights(tmp_path_factory.mktemp("landing"), made, clock)
+            nights.put(1, 3)
+            nights.put(2, body=BAD)
+            nights.run()
+            client.fault = plan = FaultAt(k, fault)
+            with suppress(Died):
+                nights.decide(decision, "2.csv.gz")
+                nights.run()
+            client.fault = None
+
+            clock.move(hours=1)
+            nights.run()
+
+            found[decision, k] = left_over(nights)
+            if not plan.struck:
+                break
+
+    ends = {(decision, files[2]) for (decision, _), files in found.items()}
+    assert {files[1] + files[3] for files in found.values()} == {"takentaken"}
+    # Listed where the decision was not made, or the file proved bad again; of what is skipped no list is needed.
+    assert ends == {(RETRY, "listed"), (SKIP, "listed"), (SKIP, "")}
