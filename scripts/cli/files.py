@@ -56,7 +56,7 @@ def files(
         before = read_job(around, job)
         name, state = state_in(around, job, context, "files")
     listed = set_aside_of(state, str(state.get("source")))
-    if not (retry or retry_all or skip):
+    if not (retry or skip or (retry_all and listed)):
         _show(around, name, state, listed, before)
         return
     if not why:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -240,7 +241,8 @@ class IncrementalJob:
             strategy.run.__exit__(type(error), error, None)
             raise
         batch = Batch(strategy, end, publication, may_be_empty=may_be_empty)
-        files = FilePlanning(batch, self._clock, self._s3_client)
+        committed_at = partial(self._watermarks.lookups.committed_at, self.job_id)
+        files = FilePlanning(batch, self._clock, self._s3_client, committed_at)
         partitions = PartitionPlanning(batch, files, self.spark)
         return _Parts(batch, RowPlanning(batch, self._clock), files, partitions, BatchWriter(batch))
 
@@ -424,7 +426,8 @@ class IncrementalJob:
             where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
             again: for sources whose files never change, or that the job itself moves away.
         **options
-            See `FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
+            See `FileOptions`, and `AfterCommit` for what becomes of files that are taken: `after_commit`, `archive_to`
+            and `min_age`. `FileBookmark` lists the errors. Limits of a batch count in a
             disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
             and no batch follows that would take it.
         """

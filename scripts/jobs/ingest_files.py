@@ -67,6 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="with a queue: list the source nevertheless where the last listing is so old; events can be lost",
     )
+    later = parser.add_argument_group("files that are taken")
+    later.add_argument(
+        "--after-commit", choices=("archive", "delete"), help="what becomes of them; by default they stay"
+    )
+    later.add_argument("--archive-to", metavar="URI", help="with archive: where they go, below v<version>/")
+    later.add_argument("--min-age-hours", type=session.positive, metavar="N", help="so long they stay where they are")
     arguments = session.parse(parser, argv)
     if arguments.events_queue not in (None, LIST) and arguments.max_bytes:
         parser.error(
@@ -84,6 +90,9 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     """
     options = {name: getattr(arguments, name) for name in OPTIONS}
     relist = timedelta(hours=arguments.relist_hours) if arguments.relist_hours else None
+    if arguments.after_commit or arguments.archive_to or arguments.min_age_hours:
+        options["after_commit"], options["archive_to"] = arguments.after_commit, arguments.archive_to
+        options["min_age"] = timedelta(hours=arguments.min_age_hours or 0)
     landed = job.new_files(arguments.source, events=events_of(arguments), relist=relist, **options)
     if not landed.count:
         # Messages may have told only of files that were taken before, and the queue may hold more of them.

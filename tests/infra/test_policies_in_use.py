@@ -204,7 +204,8 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["jobs", VALUES], ["show", VALUES], ["history", VALUES], ["diff", VALUES, "1", "2"], ["runs", VALUES],
         ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
         ["freshness", VALUES, "--warn", "1d"],
-        ["doctor", VALUES], ["plan", FILES], ["explain", FILES, file], ["report", VALUES, ROWS, "--html", page],
+        ["doctor", VALUES], ["plan", FILES], ["explain", FILES, file], ["files", FILES],
+        ["report", VALUES, ROWS, "--html", page],
         ["export", VALUES, "--file", exported],
     ]  # fmt: skip
     every = [
@@ -221,6 +222,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["doctor", VALUES, "--after-restore", *WHY],
         ["adopt", OLD, "--run", "jr_old_1", *WHY],
         ["rename-cursor", ROWS, "id", "number", *WHY],
+        ["files", FILES, "--retry-all", *WHY],
         ["reset", ROWS, *WHY],
         ["import", exported, "--replace", *WHY],
     ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.strategies import FileRequest, Reach
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError, SourceError
+from scripts.helpers.protocol.run import Run
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -41,6 +44,8 @@ class FilePlanning:
         Returns the time as an aware datetime.
     s3_client
         By default one is made when the first source on S3 is planned.
+    committed_at
+        Returns when a version of the job was committed; None if nothing tells it any more.
 
     Attributes
     ----------
@@ -48,8 +53,14 @@ class FilePlanning:
         The one given or made, for whoever writes the batch.
     """
 
-    def __init__(self, batch: Batch, clock: Callable[[], datetime], s3_client: S3Client | None) -> None:
-        self._batch, self._clock, self.s3_client = batch, clock, s3_client
+    def __init__(
+        self,
+        batch: Batch,
+        clock: Callable[[], datetime],
+        s3_client: S3Client | None,
+        committed_at: Callable[[int], datetime | None],
+    ) -> None:
+        self._batch, self._clock, self.s3_client, self._committed_at = batch, clock, s3_client, committed_at
 
     def new_files(
         self,
@@ -66,6 +77,7 @@ class FilePlanning:
             raise InvalidValueError(
                 f"relist is {relist!r}. Give it with events only, and as a timedelta that is not negative."
             )
+        after, options = AfterCommit.of(options)
         settled, reach = self.begin(source, context)
         from scripts.helpers.files.delta import FileDelta
         from scripts.helpers.listing.listing import Location
@@ -74,8 +86,10 @@ class FilePlanning:
             return FileDelta(Location.parse(source))
         batch = self._batch
         options = _without_start(options, reach)
-        bookmark = self.bookmark(source, context or "files", reach, options, on_changed)
+        clears = after.after_commit is not None
+        bookmark = self.bookmark(source, context or "files", reach, options, on_changed, clears=clears)
         client = self.s3_client
+        clearing = self._clearing(after, context, bookmark, client, events is None or relist is not None)
 
         def base() -> FileBookmark:
             """Return the bookmark of the state that the plan was made from; a replay needs it only now."""
@@ -104,6 +118,8 @@ class FilePlanning:
         # Never "skip": it would leave files out of a batch that is written with them by now.
         check = partial(delta.unchanged, "error", client) if on_changed is not None else None
         self.add(context, planned, state, delta, f"has_more={delta.has_more}", check)
+        if clearing is not None:
+            batch.end.after_commit(replace(clearing, batch=lambda: delta.readable))
         return delta
 
     def new_files_on_spark(
@@ -169,6 +185,8 @@ class FilePlanning:
         options: Mapping[str, Any],
         on_changed: OnChanged | None,
         partitions: PartitionRule | None = None,
+        *,
+        clears: bool = False,
     ) -> FileBookmark:
         """Return the bookmark of a source, as far as it reaches. What `on_changed` cannot keep is refused."""
         from scripts.helpers.files.bookmark import FileBookmark
@@ -185,6 +203,7 @@ class FilePlanning:
             until=reach.until,
             saves=reach.saves,
             partitions=partitions,
+            clears=clears,
             **options,
         )
         check_on_changed(on_changed, made.location, made.options)
@@ -217,6 +236,26 @@ class FilePlanning:
         )  # fmt: skip
         if check is not None:
             batch.end.before_commit(check)
+
+    def _clearing(
+        self, after: AfterCommit, context: str | None, bookmark: FileBookmark, client: S3Client | None, sees_all: bool
+    ) -> ClearingUp | None:
+        """Return what archives or deletes files after the commit; None where nothing is to be done."""
+        if after.after_commit is None:
+            return None
+        after.check_source(bookmark, sees_all)
+        run = self._batch.run
+        if not context or not isinstance(run, Run):
+            logger.warning(
+                "event=after_commit_without_effect job=%s source=%s: nothing is saved of it, so all files stay",
+                run.job_id, bookmark.location,
+            )  # fmt: skip
+            return None
+        clearing = ClearingUp(
+            after, run, bookmark, client, self._clock, self._committed_at, lambda: bookmark.still_there.slice(0, 0)
+        )
+        clearing.check_rights()
+        return clearing
 
     def _unchanged(
         self,

@@ -67,6 +67,9 @@ class FileBookmark:
         Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
         Takes partitions rather than files; see `partitions.PartitionRule`. The state is the same.
+    clears
+        Whether files are moved away once they are taken: they do not count as gone then, and `still_there` has those
+        that were not.
     **options
         See `FileOptions`.
 
@@ -92,6 +95,7 @@ class FileBookmark:
         until: Mapping[str, Any] | None = None,
         saves: bool = True,
         partitions: PartitionRule | None = None,
+        clears: bool = False,
         **options: Any,
     ) -> None:
         name = optional_context(transformation_ctx, context) or "files"
@@ -134,8 +138,9 @@ class FileBookmark:
             # Whatever was decided since: when the range ended, these were not taken.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
-            self.location, chosen, self._memory, taken_by, self.begins, partitions, self._aside, look
+            self.location, chosen, self._memory, taken_by, self.begins, partitions, self._aside, look, clears
         )
+        self.still_there = LEDGER.empty_table()
         self._batch: dict[str, Any] | None = None
         self._rest: dict[str, Any] | None = None
         self._taken: pa.Table | None = None
@@ -319,7 +324,7 @@ class FileBookmark:
         self._left, self.waiting = left.column("key").to_pylist(), choice.waiting
         self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
         rest = self._rest_of_partitions(rows, choice.archived)
-        self._unreadable = choice.unreadable
+        self._unreadable, self.still_there = choice.unreadable, choice.still_there
         warn_of_set_aside(self.location, choice.unreadable)
         if self._saves:
             self._rest = self.ledger.stored(rest) if rest.num_rows else None

@@ -55,6 +55,8 @@ class Choice(NamedTuple):
     has_more: bool
     aside: Mapping[str, SetAside]
     unreadable: Mapping[str, str]
+    still_there: pa.Table
+    """What earlier batches took and is what it was, if that is asked for."""
     waiting: int = 0
     """Partitions that are left whole, see `partitions.Chosen`."""
     archived: Sequence[str] = ()
@@ -77,6 +79,8 @@ class BatchChooser:
     """What earlier batches have set aside."""
     look_again: Callable[[Collection[str]], pa.Table] | None = None
     """Shows what single objects are now: those that are to be taken again. None where the intervals show all."""
+    clears: bool = False
+    """What is taken goes after the commit: it does not count as gone then, and what is still there is told."""
 
     def choose(
         self,
@@ -103,7 +107,8 @@ class BatchChooser:
         ModifiedObjectError, ArchivedObjectError, SourceError
             As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
         """
-        parts, ready, archived = self._compared(intervals, known, deleted, started if look else None)
+        there = [LEDGER.empty_table()]
+        parts, ready, archived = self._compared(intervals, known, deleted, started if look else None, there)
         new = pa.concat_tables([LISTED.empty_table(), *(part.new for part in parts)])
         modified = pa.concat_tables([LISTED.empty_table(), *(part.modified for part in parts)])
         gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
@@ -146,7 +151,9 @@ class BatchChooser:
             # Taken again, or in a new form. In its old one it is not there any more, so nobody has to decide about it.
             logger.info("event=no-longer-set-aside source=%s key=%r", self.location, key)
             del aside[key]
-        return Choice(rows, left, gone.num_rows, has_more, aside, unreadable, waiting, archived)
+        vanished = gone.num_rows - (_taken(gone) if self.clears else 0)
+        still_there = pa.concat_tables(there)
+        return Choice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived)
 
     def _not_aside(self, new: pa.Table) -> pa.Table:
         """Leave out what is set aside, unless it has changed since or is to be taken again."""
@@ -204,9 +211,14 @@ class BatchChooser:
         return new.filter(pc.invert(_is_among(new, list(reasons)))) if reasons else new, reasons
 
     def _compared(
-        self, intervals: Iterable[Interval], known: Known, deleted: Sequence[str] | None, created: datetime | None
+        self,
+        intervals: Iterable[Interval],
+        known: Known,
+        deleted: Sequence[str] | None,
+        created: datetime | None,
+        still_there: list[pa.Table],
     ) -> tuple[list[Difference], set[str], list[str]]:
-        """Compare all intervals with what is known; find on the way what folders are ready and what is archived."""
+        """Compare all intervals with what is known; find what is ready, what is archived, and what is still there."""
         parts: list[Difference] = []
         archived: list[str] = []
         ready: set[str] = set()
@@ -225,6 +237,8 @@ class BatchChooser:
             chosen = self.memory.candidates(chosen)
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
+            if self.clears:
+                still_there.append(_unchanged(there, chosen, found))
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or not self.memory.keeps_gone:
@@ -334,3 +348,15 @@ def _is_among(rows: pa.Table, keys: Any) -> pa.ChunkedArray:
     """Tell of each row whether its key is one of some, or that of a row of another table."""
     names = keys.column("key").to_pylist() if isinstance(keys, pa.Table) else keys
     return pc.is_in(rows.column("key"), value_set=pa.array(sorted(names), pa.string()))
+
+
+def _taken(rows: pa.Table) -> int:
+    """Count the objects that a batch took."""
+    return int(pc.sum(pc.equal(rows.column("status"), TAKEN), min_count=0).as_py())
+
+
+def _unchanged(known: pa.Table, chosen: pa.RecordBatch, found: Difference) -> pa.Table:
+    """Return what was taken and is listed as what it was."""
+    taken = known.filter(pc.equal(known.column("status"), TAKEN))
+    listed = pc.is_in(taken.column("key"), value_set=chosen.column("key"))
+    return taken.filter(pc.and_(listed, pc.invert(_is_among(taken, found.modified))))

@@ -111,7 +111,7 @@ class FileDelta:
         self.unpinned.add("paths")
         if self.readings is not None:
             self.readings.give_all()
-        return [self.location.uri(key) for key in self._readable.column("key").to_pylist()]
+        return [self.location.uri(key) for key in self.readable.column("key").to_pylist()]
 
     @property
     def set_aside(self) -> Mapping[str, str]:
@@ -119,7 +119,8 @@ class FileDelta:
         return {} if self.readings is None else dict(self.readings.reasons)
 
     @property
-    def _readable(self) -> pa.Table:
+    def readable(self) -> pa.Table:
+        """The rows of `table` whose files are not set aside."""
         return self.table if self.readings is None else self.readings.readable(self.table)
 
     @property
@@ -238,7 +239,7 @@ class FileDelta:
         """
         pinned = on_changed == "error" and not self.unpinned
         found = check_unchanged(
-            self.location, self._readable, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
+            self.location, self.readable, s3_client, on_changed, request_payer=self.request_payer, pinned=pinned
         )
         return replace(self, table=found)
 

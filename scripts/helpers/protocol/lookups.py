@@ -115,6 +115,11 @@ class Lookups:
         """Return the state of one context in a version of `history` or `latest`; None if it has none there."""
         return self._resolved(version.job_id, {context: version.watermarks.get(context)})[context]
 
+    def committed_at(self, job_id: str, version: int) -> datetime | None:
+        """Return when a version was made; None if its log entry has expired."""
+        entry = self.store.read_log(job_id, version)
+        return entry.change.at if entry is not None else None
+
     def start_of_job_run(self, job_id: str, run_id: str) -> datetime | None:
         """Return when `JobRuns` started a run; None if it has no record of it."""
         record = self.store.read(job_id, items.run_record_key(run_id))

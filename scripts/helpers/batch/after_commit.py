@@ -1,0 +1,162 @@
+"""`AfterCommit`: what becomes of the files of a batch once it is committed and published."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.protocol.run import Run
+from scripts.helpers.sinks.places import is_within
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.files.bookmark import FileBookmark
+
+logger = logging.getLogger(__name__)
+
+ACTIONS = ("archive", "delete")
+NAMES = ("after_commit", "archive_to", "min_age")
+
+
+@dataclass(frozen=True)
+class AfterCommit:
+    """What `new_files` is told to do with files once they are taken; by default nothing.
+
+    Attributes
+    ----------
+    after_commit
+        ``archive``, ``delete`` or None.
+    archive_to
+        With ``archive``: a prefix, or a directory for a source that is one. A file goes to ``v<version>/`` and its key.
+    min_age
+        How long files stay where they are: since they were written, and since the commit of their batch.
+    """
+
+    after_commit: str | None = None
+    archive_to: str | None = None
+    min_age: timedelta = timedelta(0)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> tuple[AfterCommit, dict[str, Any]]:
+        """Take these options out of those of `new_files`; return the others as well."""
+        own = {name: options[name] for name in NAMES if name in options}
+        others = {name: value for name, value in options.items() if name not in NAMES}
+        return cls(**own), others
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
+        if self.after_commit not in (None, *ACTIONS):
+            raise InvalidValueError(f"after_commit is {self.after_commit!r}. Use 'archive', 'delete' or None.")
+        if self.after_commit == "archive" and (not isinstance(self.archive_to, str) or not self.archive_to):
+            raise InvalidValueError(
+                f"archive_to is {self.archive_to!r}. Name the prefix or directory that files are moved to."
+            )
+        if self.after_commit != "archive" and self.archive_to is not None:
+            raise InvalidValueError(f"archive_to is {self.archive_to!r}. Give it with after_commit='archive' only.")
+        if not isinstance(self.min_age, timedelta) or self.min_age < timedelta(0):
+            raise InvalidValueError(f"min_age is {self.min_age!r}. Use a timedelta that is not negative.")
+        if self.after_commit is None and self.min_age:
+            raise InvalidValueError(f"min_age is {self.min_age!r}. Give it with after_commit only.")
+
+    def check_source(self, bookmark: FileBookmark, sees_all: bool) -> None:
+        """Refuse sources whose files are not all seen again, or cannot be moved. InvalidValueError says why.
+
+        What a run that died has left is found by the next listing, so there must be one of everything.
+        """
+        location, options = bookmark.location, bookmark.options
+        if not location.is_local and not location.is_s3:
+            raise InvalidValueError(f"after_commit is for S3 and local directories, not for {location.scheme}://.")
+        if options.mode != "exact" or options.layout is not None or not sees_all:
+            raise InvalidValueError(
+                f"after_commit={self.after_commit!r} needs a listing of the whole source, which finds what a run that "
+                "died has left. Use mode='exact', no layout, and with events a relist."
+            )
+        if self.archive_to is None:
+            return
+        archive = type(location).parse(self.archive_to)
+        if archive.is_local != location.is_local or archive.is_s3 != location.is_s3:
+            raise InvalidValueError(
+                f"archive_to is {self.archive_to!r}, and the source is {location}. Use a bucket for a bucket, and a "
+                "directory for a directory."
+            )
+        for one, other in ((archive, location), (location, archive)):
+            if is_within(str(one), str(other)):
+                raise InvalidValueError(
+                    f"archive_to is {self.archive_to!r}, and one of it and the source {str(location)!r} lies within "
+                    "the other, so archived files would be new there. Use another prefix."
+                )
+
+
+@dataclass(frozen=True)
+class ClearingUp:
+    """Archives or deletes what a run, and those before it, have taken; called after the commit.
+
+    Parameters
+    ----------
+    committed_at
+        Returns when a version was committed; None if its log entry has expired.
+    batch
+        The files of the run's batch.
+    """
+
+    after: AfterCommit
+    run: Run
+    bookmark: FileBookmark
+    client: S3Client | None
+    clock: Callable[[], datetime]
+    committed_at: Callable[[int], datetime | None]
+    batch: Callable[[], pa.Table]
+
+    def check_rights(self) -> None:
+        """Raise AccessRefusedError where it can be told that this login may not do it."""
+        self._clearing().check_rights()
+
+    def __call__(self) -> None:
+        """Do what is due."""
+        at = cache(self.committed_at)
+        due = [taken for taken in self._found() if self._is_due(taken, at)]
+        if not due:
+            return
+        done = self._clearing().clear(due)
+        logger.info(
+            "event=cleared job=%s source=%s action=%s files=%d bytes=%d changed=%d gone=%d",
+            self.run.job_id, self.bookmark.location, self.after.after_commit, done.files, done.bytes, done.changed,
+            done.gone,
+        )  # fmt: skip
+
+    def _clearing(self) -> Any:
+        from scripts.helpers.listing.clearing import Clearing
+
+        location, options = self.bookmark.location, self.bookmark.options
+        archive = type(location).parse(self.after.archive_to) if self.after.archive_to else None
+        return Clearing(location, archive, self.client, options.request_payer, options.compare == "mtime")
+
+    def _found(self) -> list[Any]:
+        """Return what is taken and was there when the run looked: of this batch, and of those before it."""
+        from scripts.helpers.listing.clearing import Taken
+
+        found = []
+        for table in (self.bookmark.still_there, self.batch()):
+            columns = (table.column(name).to_pylist() for name in Taken._fields)
+            found += [Taken(*row) for row in zip(*columns, strict=True)]
+        return found
+
+    def _is_due(self, taken: Any, at: Callable[[int], datetime | None]) -> bool:
+        # Readers do not see all of these batches yet. Should their staged files be lost, the sources are needed again.
+        unpublished = [output["version"] for output in self.run.unpublished]
+        if taken.version > self.run.version or (unpublished and taken.version >= min(unpublished)):
+            return False
+        if not self.after.min_age:
+            return True
+        # From the commit as well: a file that was written long ago and taken now may still be wanted by a rewind.
+        last = self.run.head.last
+        committed = last.at if last is not None and taken.version == self.run.version else at(taken.version)
+        since = max(committed or taken.modified, taken.modified)
+        return bool(self.clock() - since >= self.after.min_age)
