@@ -26,6 +26,7 @@ from scripts.helpers.files import set_aside
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.set_aside import RETRY, SKIP, decided, set_aside_of
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.fault_plan import FaultAt
@@ -47,6 +48,10 @@ class Nights:
         self.landing.mkdir()
         self.watermarks, self.clock = watermarks, clock
         self.options: dict[str, Any] = {"on_unreadable": "set_aside"}
+        self.reports: list[JobReport] = []
+
+    def report(self, report: JobReport) -> None:
+        self.reports.append(report)
 
     def put(self, *numbers: int, body: bytes | None = None) -> None:
         for number in numbers:
@@ -54,7 +59,7 @@ class Nights:
             (self.landing / f"{number}.csv.gz").write_bytes(packed if body is None else body)
 
     def run(self, *, freeze: bool = False, run_id: str | None = None, then: Callable[[], None] | None = None) -> Any:
-        with IncrementalJob(self.watermarks, "parking", run_id, clock=self.clock) as job:
+        with IncrementalJob(self.watermarks, "parking", run_id, clock=self.clock, reporters=[self]) as job:
             delta = job.new_files(str(self.landing), transformation_ctx="files", **self.options)
             if freeze:
                 job.freeze()
@@ -112,6 +117,7 @@ def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be
     assert nights.rows == [1, 3]
     assert nights.listed == {"2.csv.gz": "it cannot be read as csv"} == dict(delta.set_aside)
     assert (again.count, again.set_aside) == (0, {})
+    assert [report.values.get("FilesSetAside") for report in nights.reports] == [1, None]
     first = nights.watermarks.history("parking")[1].change.metrics
     assert (first["files_read"], first["files_set_aside"]) == (2, 1)
     assert "event=set-aside" in caplog.text

@@ -23,6 +23,7 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
     "Rows": ("rows_collected", "rows_written"),
     "Files": ("files_read",),
     "Bytes": ("bytes_read", "bytes_written"),
+    "FilesSetAside": ("files_set_aside",),
 }
 """Which of a job's counts a metric is: the first that is there."""
 _OUTCOMES: Mapping[Outcome, str] = {

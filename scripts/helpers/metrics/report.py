@@ -17,6 +17,7 @@ UNITS = {
     "Rows": "Count",
     "Files": "Count",
     "Bytes": "Bytes",
+    "FilesSetAside": "Count",
     "Committed": "Count",
     "Failed": "Count",
     "Fenced": "Count",

@@ -8,7 +8,7 @@ from scripts.helpers.errors import ConfigurationError
 from scripts.helpers.metrics.report import UNITS, JobReport
 
 _UNITS = {"Seconds": "s", "Count": "1", "Bytes": "By"}
-COUNTERS = ("Rows", "Files", "Bytes", "Committed", "Failed", "Fenced", "Unknown")
+COUNTERS = ("Rows", "Files", "Bytes", "FilesSetAside", "Committed", "Failed", "Fenced", "Unknown")
 
 
 class OpenTelemetryMetrics:
