@@ -19,7 +19,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
-from tests.support.faults import _Raw
+from tests.support.faults import Raw
 from tests.support.steps import KilledError
 
 
@@ -348,7 +348,7 @@ def test_run_is_refused_before_it_plans_when_the_login_may_not(
 
     def refuse(request: Any, **_: Any) -> AWSResponse:
         body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
-        return AWSResponse(request.url, 403, {}, _Raw(body))  # type: ignore[arg-type]
+        return AWSResponse(request.url, 403, {}, Raw(body))  # type: ignore[arg-type]
 
     s3_source.client.meta.events.register(f"before-send.s3.{operation}", refuse)
 

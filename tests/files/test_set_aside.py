@@ -33,7 +33,7 @@ from tests.protocol.fault_plan import FaultAt
 from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.clock import Clock
 from tests.support.dynamodb import Died, FakeDynamoDB
-from tests.support.faults import _Raw
+from tests.support.faults import Raw
 from tests.support.steps import KilledError
 
 BAD = b"\x1f\x8b no gzip"
@@ -403,7 +403,7 @@ def forbidding(s3: Any, bucket: str) -> Any:
         if "secret" not in request.url:
             return None
         body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
-        return AWSResponse(request.url, 403, {}, _Raw(body))  # type: ignore[arg-type]
+        return AWSResponse(request.url, 403, {}, Raw(body))  # type: ignore[arg-type]
 
     client.meta.events.register("before-send.s3.GetObject", refuse)
     return client

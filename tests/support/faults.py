@@ -173,7 +173,7 @@ class Faults:
             if not self._takes(counter, match, _parsed(request, event_name)):
                 return None
             body = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "injected"})
-            return AWSResponse(request.url, status, {}, _Raw(body.encode()))  # type: ignore[arg-type]
+            return AWSResponse(request.url, status, {}, Raw(body.encode()))  # type: ignore[arg-type]
 
         counter = [times]
         self._events.register("before-send.dynamodb", before_send)
@@ -186,7 +186,9 @@ class Faults:
         return True
 
 
-class _Raw(BytesIO):
+class Raw(BytesIO):
+    """The body of an answer that was made up."""
+
     def stream(self, **_: Any) -> Any:
         yield self.read()
 
