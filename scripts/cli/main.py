@@ -66,10 +66,9 @@ def cli(**_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, files, plan, doctor, coverage, gaps, backfill, verify, freshness, complete_up_to,
-    runs,
-    work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release, adopt, export, import_,
-    ingest_files, ingest_table, create_table, completion,
+    jobs, show, history, diff, explain, files, plan, doctor, coverage, gaps, backfill, verify, freshness,
+    complete_up_to, runs, work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release,
+    adopt, export, import_, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip
 for made in COMMANDS:
     cli.add_command(made)
