@@ -209,6 +209,23 @@ def test_nothing_is_compared_when_nothing_was_read_or_is_published(
         job.verify(rows(0), str(tmp_path))
 
 
+def test_target_in_s3_and_of_delta_is_read_without_spark(
+    watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path
+) -> None:
+    table = rows(0, 1, 30, note="é")
+    targets = {"parquet": f"s3://{bucket}/raw", "delta": str(tmp_path / "delta")}
+    job = IncrementalJob(watermarks, JOB, s3_client=s3, clock=lambda: NOW)
+    with IncrementalJob(watermarks, JOB, s3_client=s3, clock=lambda: NOW) as run:
+        found = run.rows_since(table, "at")
+        for kind, target in targets.items():
+            run.write(found, target, format=kind)
+
+    equal = [job.verify(table, target, format=kind).is_equal for kind, target in targets.items()]
+    lost = job.verify(pa.concat_tables([table, rows(5, note="é")]), targets["delta"], format="delta")
+
+    assert (equal, [one.missing for one in lost.differing]) == ([True, True], [1])
+
+
 def test_database_is_compared_with_parquet_and_with_delta_when_spark_reads_both(
     watermarks: Watermarks, spark_with_tables: Any, jdbc: Any, postgres: Any, tmp_path: Path
 ) -> None:
@@ -236,6 +253,12 @@ def test_database_is_compared_with_parquet_and_with_delta_when_spark_reads_both(
     assert [(result.is_equal, result.compared.left_out) for result in results] == [(True, {}), (True, {})]
     assert [(one.high, one.missing, one.extra) for one in changed.differing] == [(40, 1, 1), (10, 0, 1)]
     assert changed.total == 5
+    copy = f"{name}_copy"
+    postgres.sql(
+        f"CREATE TABLE {copy} AS SELECT * FROM {name}", f"INSERT INTO {copy} SELECT * FROM {copy} WHERE id = 39"
+    )
+    table = JdbcTable(spark_with_tables, postgres.url, copy, properties=postgres.properties)
+    assert [(one.high, one.doubled) for one in job.verify(source, table, interval=10).differing] == [(40, 1)]
     other = JdbcTable(spark_with_tables, postgres.url, postgres.new_table("id bigint"), properties=postgres.properties)
     with pytest.raises(SourceReplacedError):
         job.verify(other, targets["parquet"])

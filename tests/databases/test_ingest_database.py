@@ -306,3 +306,22 @@ def test_bound_is_refused_when_it_is_no_value_of_the_column(kind: str, text: str
         ingest_table.value_of(source, arguments, "initial_value")
 
     assert f"'at': --initial-value is no {kind}. Write a timestamp as 2026-01-31T10:00:00+00:00" in str(caught.value)
+
+
+def test_rows_of_a_query_are_loaded_when_one_is_given_in_place_of_a_table(
+    jdbc: Any, postgres: PostgresServer, run: Run, tmp_path: Path
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, at timestamptz NOT NULL")
+    postgres.sql(f"INSERT INTO {name} SELECT n, '2026-01-01Z' FROM generate_series(1, 4) n")
+    query = f"SELECT id, at FROM {name} WHERE id > 1"
+
+    done = run("--query", query, "--cursor-column", "at")
+    wrong = [
+        run("--query", f"{query};", "--cursor-column", "at"),
+        run("--query", query, "--jdbc-table", name, "--cursor-column", "at"),
+        run("--query", query, "--snapshot", "--cursor-column", "xmin"),
+        run("--query", f"{query} AND id < 9", "--cursor-column", "at"),
+    ]
+
+    assert (done, wrong) == (exit_codes.OK, [exit_codes.BAD_DATA] * 4)
+    assert sorted(row.id for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()) == [2, 3, 4]

@@ -5,6 +5,7 @@ What holds the columns, a frame of pandas or a table of pyarrow, is for others t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
@@ -27,6 +28,8 @@ from scripts.helpers.rows.window import RowWindow, check_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 DECIMALS = 76
 """Digits that are compared: those of the widest decimal that Arrow has, so that any bound fits beside any value."""
@@ -51,6 +54,7 @@ class ArrowColumns:
     def __init__(self, read: Callable[[str], tuple[pa.Array, bool]], zone: tzinfo | None) -> None:
         self._read_column, self._zone = read, zone
         self._read: dict[str, tuple[str, pa.Array]] = {}
+        self._taken: tuple[RowWindow, pa.Array] | None = None
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
@@ -127,18 +131,26 @@ class ArrowColumns:
                 at_or_past_low = self._past(window.columns, window.read_low, "<=" if window.descending else ">=")
                 ends = pc.and_(ends, at_or_past_low)
             taken = pc.or_(taken, pc.and_(pc.fill_null(ends, False), pc.invert(nulls)))
+        self._taken = (window, taken)
         return taken
 
-    def ends(self, window: RowWindow, taken: pa.Array | None) -> dict[str, Any]:
-        """Return the smallest and the largest cursor of the rows that are taken, or of all."""
+    def counts(self, rows: int, window: RowWindow, name: str) -> dict[str, Any]:
+        """Return a count of rows with the smallest and largest cursor of what was `taken`, where those can be told."""
+        try:
+            return {"rows": rows} | self._ends(window)
+        except Exception as error:
+            logger.debug("event=ends_uncounted source=%s error=%s", name, type(error).__name__)
+            return {"rows": rows}
+
+    def _ends(self, window: RowWindow) -> dict[str, Any]:
         import pyarrow.compute as pc
 
         column = window.columns[0]
         if column.type == "string":
             return {}
         values = self._values(column.name)[1]
-        if taken is not None:
-            values = values.filter(taken)
+        if self._taken is not None and self._taken[0] == window:
+            values = values.filter(self._taken[1])
         ends = pc.min_max(values)
         names = {"minimum": "min", "maximum": "max"} if ends["min"].is_valid else {}
         return {name: _cursor(column, ends[end].as_py()) for name, end in names.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,8 +15,6 @@ from scripts.helpers.rows.window import RowWindow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-logger = logging.getLogger(__name__)
 
 HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
 """What makes a table of the other things of pyarrow that hold rows. Each is read anew or only once, so a plan and the
@@ -72,7 +69,6 @@ class ArrowRows:
         self.table: pa.Table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
         self.name = name
         self._columns = ArrowColumns(self._array, None if zone is None else named_zone(zone, name))
-        self._taken: tuple[RowWindow, pa.Array] | None = None
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
@@ -87,9 +83,7 @@ class ArrowRows:
         self._columns.check(window)
         if window.whole:
             return self.table
-        taken = self._columns.taken(window)
-        self._taken = (window, taken)
-        return self.table.filter(taken)
+        return self.table.filter(self._columns.taken(window))
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
@@ -97,12 +91,7 @@ class ArrowRows:
 
     def counts(self, rows: pa.Table, window: RowWindow) -> dict[str, Any]:
         """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
-        try:
-            taken = self._taken[1] if self._taken is not None and self._taken[0] == window else None
-            return {"rows": rows.num_rows} | self._columns.ends(window, taken)
-        except Exception as error:
-            logger.debug("event=ends_uncounted source=%s error=%s", self.name, type(error).__name__)
-            return {"rows": rows.num_rows}
+        return self._columns.counts(rows.num_rows, window, self.name)
 
     def typed_errors(self) -> AbstractContextManager[None]:
         """Do nothing: the rows are there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,8 +18,6 @@ from scripts.helpers.rows.window import RowWindow
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-logger = logging.getLogger(__name__)
 
 
 def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
@@ -57,7 +54,6 @@ class PandasRows:
     def __init__(self, frame: pd.DataFrame, *, zone: str | None = None, name: str = "DataFrame") -> None:
         self.frame, self.name = frame, name
         self._columns = ArrowColumns(self._array, None if zone is None else named_zone(zone, name))
-        self._taken: tuple[RowWindow, pa.Array] | None = None
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
@@ -73,7 +69,6 @@ class PandasRows:
         if window.whole:
             return self.frame
         taken = self._columns.taken(window)
-        self._taken = (window, taken)
         return self.frame[taken.to_numpy(zero_copy_only=False)]
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
@@ -82,12 +77,7 @@ class PandasRows:
 
     def counts(self, rows: pd.DataFrame, window: RowWindow) -> dict[str, Any]:
         """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
-        try:
-            taken = self._taken[1] if self._taken is not None and self._taken[0] == window else None
-            return {"rows": len(rows)} | self._columns.ends(window, taken)
-        except Exception as error:
-            logger.debug("event=ends_uncounted source=%s error=%s", self.name, type(error).__name__)
-            return {"rows": len(rows)}
+        return self._columns.counts(len(rows), window, self.name)
 
     def typed_errors(self) -> AbstractContextManager[None]:
         """Do nothing: the rows are there."""

@@ -1,0 +1,161 @@
+"""The last rows below a watermark, remembered: what is announced of them, how, and what is not asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import SourceBehindError
+from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.sources import SeenRow
+from scripts.helpers.rows.window import RowWindow
+from tests.support.listed_rows import ListedRows
+from tests.support.row_windows import plan_after
+
+NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
+ID = CursorColumn("id", "bigint")
+
+
+@dataclass
+class Remembered(ListedRows):
+    """Rows of ids with contents; `has_index` says whether the last ones are found in one step."""
+
+    contents: dict[Any, str] = field(default_factory=dict)
+    other: str = "note"
+    has_index: bool = True
+    asked_for: list[int] = field(default_factory=list)
+
+    def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
+        self.asked_for.append(most)
+        if not self.has_index:
+            return None
+        found = sorted(self.rows(window), reverse=not window.descending)[:most]
+        return [SeenRow(row, {self.other: self.contents.get(row[0], "first")}) for row in found]
+
+
+def source_of(*ids: int) -> Remembered:
+    return Remembered((ID,), [(number,) for number in ids], NOW)
+
+
+def plan(source: ListedRows, before: RowWindow | None = None, **options: Any) -> RowWindow:
+    return plan_after(before, source, ["id"], **{"now": NOW} | options)
+
+
+def test_nothing_is_said_when_rows_were_added_above_or_changed_far_below(caplog: pytest.LogCaptureFixture) -> None:
+    source = source_of(*range(1, 11))
+    first = plan(source)
+    source.contents = {1: "other", 8: "other"}
+    source.listed.remove((7,))
+    source.listed.append((11,))
+
+    second = plan(source, first)
+
+    assert source.rows(second) == [(11,)]
+    assert "WARNING" not in {record.levelname for record in caplog.records}
+    assert source.asked_for == [5, 6, 5]
+
+
+def test_edge_stays_and_is_not_asked_for_again_when_nothing_is_new() -> None:
+    source = source_of(1, 2)
+    first = plan(source)
+
+    second = plan(source, first)
+
+    assert second.state_after == first.state_after
+    assert source.asked_for == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_error"),
+    [({}, True), ({"behind": "strict"}, True), ({"behind": "warn"}, False), ({"delay": timedelta(0)}, False),
+     ({"high": 999, "settled": True}, False)],
+)  # fmt: skip
+def test_row_below_the_watermark_is_an_error_unless_the_caller_answers_for_it(
+    options: Any, is_error: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(1, 2, 3, 900)
+    first = plan(source)
+    source.listed += [(4,), (5,)]
+
+    if is_error:
+        with pytest.raises(SourceBehindError, match="watermarks set JOB --context repairs edge:null=") as caught:
+            plan(source, first, **options)
+        assert caught.value.what == "rows below"
+    else:
+        assert plan(source, first, **options).low == (901,)
+        assert "event=rows_below context=repairs source=public.repairs rows=2" in caplog.text
+
+
+@pytest.mark.parametrize("change", ["gone", "changed"])
+@pytest.mark.parametrize("behind", ["raise", "warn", "strict"])
+def test_last_row_that_is_gone_or_changed_is_a_warning_or_an_error_as_asked(
+    change: str, behind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(1, 2, 3)
+    first = plan(source)
+    source.listed.append((4,))
+    if change == "gone":
+        source.listed.remove((3,))
+    else:
+        source.contents = {3: "again"}
+
+    if behind == "strict":
+        with pytest.raises(SourceBehindError, match="is gone or has other values"):
+            plan(source, first, behind=behind)
+    else:
+        assert source.rows(plan(source, first, behind=behind)) == [(4,)]
+        assert "event=last_row_changed context=repairs source=public.repairs" in caplog.text
+
+
+def test_rows_are_compared_by_their_cursor_only_when_a_column_was_added(caplog: pytest.LogCaptureFixture) -> None:
+    source = source_of(1, 2)
+    first = plan(source)
+    source.other, source.contents = "remark", {2: "none"}
+
+    plan(source, first)
+
+    assert "event=last_row_changed" not in caplog.text
+
+
+def test_falling_ids_are_compared_from_the_other_end() -> None:
+    source = source_of(90, 80, 1)
+    first = plan(source, descending=True)
+    source.listed.append((70,))
+
+    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+        plan(source, first, descending=True)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [None, 5, {}, {"start": 1}, {"start": "x", "names": "a", "rows": "b-c"}, {"start": 1, "names": 5, "rows": "b-c"},
+     {"start": None, "names": "a", "rows": ""}, {"start": None, "names": "a", "rows": 7}],
+    ids=str,
+)  # fmt: skip
+def test_edge_is_made_anew_when_the_state_keeps_none_or_a_spoiled_one(
+    kept: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(1, 2, 3)
+    state = plan(source).state_after
+    del state["edge"]
+    source.listed[0] = (4,)
+
+    window = plan_window(source, ["id"], now=NOW, state=state if kept is None else state | {"edge": kept})
+
+    assert window.state_after["edge"]["rows"].count("-") == 3
+    assert "event=last_row" not in caplog.text
+
+
+def test_nothing_is_kept_of_times_of_a_source_without_index_and_below_a_ceiling() -> None:
+    times = Remembered((CursorColumn("at", "timestamp"),), [(NOW - timedelta(hours=1),)], NOW)
+    no_index, ceiling = source_of(1, 2), source_of(1, 2)
+    no_index.has_index, ceiling.ceiling = False, 9
+
+    windows = [plan_window(times, ["at"], now=NOW), plan(no_index), plan(ceiling)]
+
+    assert [window.edge for window in windows] == [None, None, None]
+    assert (times.asked_for, ceiling.asked_for) == ([], [])
