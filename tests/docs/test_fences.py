@@ -42,6 +42,7 @@ RUN = {
 }
 """Which test runs the blocks of a page in a language."""
 NOT_RUN = {
+    ("README.md", "text"): "a picture of a run",
     ("files.md", "mermaid"): "a picture, which only a browser draws",
     ("merge.md", "text"): "a part of a job: sinks/test_database_on_spark.py merges rows with missing ones",
     ("protocol.md", "mermaid"): "a picture, which only a browser draws",

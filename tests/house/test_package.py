@@ -161,7 +161,7 @@ print(json.dumps([OWN, JOB, Watermarks.__module__]))
 
 @pytest.mark.parametrize("order", ["theirs first", "ours first"])
 @pytest.mark.parametrize("init", ["none", "extends"])
-def test_own_package_of_the_same_name_is_found_beside_the_wheel(
+def test_own_package_of_the_same_name_is_found_when_the_wheel_is_beside_it(
     order: str, init: str, wheel: Path, tmp_path: Path
 ) -> None:
     helpers = tmp_path / "repository" / "scripts" / "helpers"
