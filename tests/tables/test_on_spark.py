@@ -125,6 +125,8 @@ def test_replay_reads_the_same_rows_when_the_run_died_and_the_table_has_moved_on
     assert empty.has_more
 
 
+# What is told of Delta's log is the same with Spark and without: see test_stories.py.
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
 def test_each_break_in_the_history_is_told_when_appended_rows_are_read(table: Any, watermarks: Watermarks) -> None:
     def take(**options: Any) -> Any:
         with IncrementalJob(watermarks, "sales") as job:
@@ -239,7 +241,13 @@ def test_appended_rows_have_the_values_of_their_partitions_when_read_by_either_e
             rows = job.rows_since(source, transformation_ctx=context, start_from=0)
             found.append(sorted((row["id"], row["day"]) for row in (rows.collect() if spark else rows.to_pylist())))
 
+    write_deltalake(path, rows, mode="append")
+    with IncrementalJob(watermarks, "days") as job:
+        after = job.rows_since(DeltaTable(path, returns="arrow"), transformation_ctx="spark")
+
     assert found[0] == found[1] == [(1, "a b/ü%20"), (2, None)]
+    # Either engine goes on from the watermark of the other.
+    assert after.num_rows == 2
 
 
 def test_source_is_refused_when_it_is_no_table_or_its_form_is_no_ones(spark_with_tables: Any, tmp_path: Path) -> None:

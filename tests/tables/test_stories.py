@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable as DeltaFiles
+from deltalake import write_deltalake
 
 from scripts.helpers.errors import (
+    ChangeFeedError,
     PlanConflictError,
     SourceChangedError,
+    SourceError,
     SourceExpiredError,
     SourceOptionError,
     SourceReplacedError,
@@ -19,9 +25,11 @@ from scripts.helpers.errors import (
     SourceRolledBackError,
 )
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.sinks.places import place_of
+from scripts.helpers.tables import DeltaTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
-from tests.support.versioned_tables import DeltaByHand, IcebergByHand
+from tests.support.versioned_tables import DeltaByHand, IcebergByHand, rows_of
 
 Take = Callable[..., list[int]]
 
@@ -103,7 +111,7 @@ def test_what_comes_first_is_taken_when_the_table_was_empty_at_the_first_run(tab
 def test_start_that_is_no_commit_of_the_table_is_refused_when_it_runs_first(table: Any, take: Take) -> None:
     table.append(1)
 
-    with pytest.raises((SourceOptionError, SourceExpiredError)):
+    with pytest.raises(SourceOptionError, match="'start_from'"):
         take(start_from=10**15)
 
 
@@ -304,6 +312,76 @@ def test_replay_is_refused_when_the_table_was_made_anew(table: Any, watermarks: 
 
     with pytest.raises(PlanConflictError, match="uuid"), IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source())
+
+
+def test_feed_is_refused_without_spark_when_the_table_or_the_reader_keeps_none(
+    table: Any, take: Take, watermarks: Watermarks
+) -> None:
+    table.append(1)
+    take()
+    if isinstance(table, DeltaByHand):
+        table.files.alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    table.append(2)
+
+    with pytest.raises(ChangeFeedError, match="changes='append'"):
+        take(changes="feed")
+
+    assert watermarks.latest("sales").plan is None
+    assert take() == [2]
+
+
+def test_appended_rows_have_all_columns_when_they_are_of_partitions_and_of_older_files(
+    watermarks: Watermarks, tmp_path: Path
+) -> None:
+    path, day = f"{tmp_path}/days", datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    rows = pa.table(
+        {"id": pa.array([1], pa.int32()), "day": [day.date()], "at": pa.array([day], pa.timestamp("us", "UTC"))}
+    )
+    write_deltalake(path, rows, partition_by=["day", "at"])
+    write_deltalake(path, rows, mode="append")
+    write_deltalake(path, rows.append_column("note", pa.array(["x"])), mode="append", schema_mode="merge")
+
+    with IncrementalJob(watermarks, "days") as job:
+        found = job.rows_since(DeltaTable(path, returns="arrow"), start_from=0)
+
+    first = {"id": 1, "day": day.date(), "at": day}
+    assert sorted(found.to_pylist(), key=lambda row: row["note"] or "") == [
+        {**first, "note": None}, {**first, "note": "x"},
+    ]  # fmt: skip
+    assert found.schema == pa.schema(DeltaFiles(path).schema().to_arrow())
+
+
+def test_appended_rows_are_read_by_spark_only_when_files_do_not_hold_them_as_they_are(
+    watermarks: Watermarks, tmp_path: Path
+) -> None:
+    table = DeltaByHand(tmp_path)
+    table.append(1)
+    log = Path(table.path, "_delta_log", f"{table.newest:020d}.json")
+    vector = '"deletionVector":{"storageType":"u","pathOrInlineDv":"x","offset":1,"sizeInBytes":1,"cardinality":1}'
+    log.write_text(log.read_text().replace('{"add":{', f'{{"add":{{{vector},'))
+
+    with (
+        pytest.raises(SourceError, match="deletionVectors are read by Spark only"),
+        IncrementalJob(watermarks, "sales") as job,
+    ):
+        job.rows_since(table.source(), start_from=0)
+
+
+def test_table_in_a_bucket_is_read_by_the_login_of_its_client_when_it_is_given(
+    watermarks: Watermarks, s3: Any, bucket: str
+) -> None:
+    place: Any = place_of(f"s3://{bucket}/sales", None, s3)
+    login = {**place.login(), "aws_conditional_put": "etag"}
+    for number in (1, 2):
+        write_deltalake(
+            f"s3://{bucket}/sales", rows_of((number,)), mode="append", storage_options=login, partition_by=["kind"]
+        )
+
+    with IncrementalJob(watermarks, "sales") as job:
+        rows = job.rows_since(DeltaTable(f"s3a://{bucket}/sales/", s3_client=s3, returns="arrow"), start_from=0)
+
+    assert rows.to_pylist() == [{"id": 2, "kind": "k2"}]
+    assert f'"folder":"s3://{bucket}/sales"' in state_of(watermarks)["source"]
 
 
 def test_context_of_rows_is_not_taken_for_one_of_a_table_when_the_source_changes(

@@ -7,8 +7,9 @@ span have added are taken from the log, and read as Delta reads the files of a v
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,6 +18,7 @@ from scripts.helpers.errors import (
     InvalidValueError,
     MissingConnectorError,
     SourceError,
+    TargetError,
     WatermarkError,
 )
 from scripts.helpers.sinks.connectors import DELTA_ON_SPARK, check_delta_on_arrow, check_delta_on_spark
@@ -24,7 +26,7 @@ from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.places import Place, S3Place, place_of
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
 from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
-from scripts.helpers.tables.losses import expired_where
+from scripts.helpers.tables.losses import expired_where, source_errors
 from scripts.helpers.tables.sources import History, TableHead
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
 from scripts.helpers.tables.spark_frames import check_no_feed_columns, ordered_changes, with_feed_literals
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from scripts.helpers.tables.arrow_frames import Returns
 
 GONE_IN_SPARK = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "NoSuchKey", "DELTA_FILE_NOT_FOUND")
+READERS = 16
+"""Files that are read at once without Spark."""
 READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 """Features of a table that its Parquet files can be read with as they are. The last two are looked at more closely."""
 
@@ -81,6 +85,7 @@ class DeltaTable:
         place = place_of(path.rstrip("/"), spark, s3_client)
         self.name, self._returns = place.uri(""), returns or "pandas"
         self._engine: _Engine = _SparkEngine(self.name, spark) if spark is not None else _ArrowEngine(place)
+        self._read: dict[int, DeltaCommit] = {}
 
     def identity(self) -> Mapping[str, Any]:
         """Return the folder of the table, and its uuid."""
@@ -92,6 +97,8 @@ class DeltaTable:
 
     def head(self) -> TableHead:
         """Look at the last version; SourceError where there is no table, or it cannot be reached."""
+        # Commits do not change, but another table may have come to this folder.
+        self._read = {}
         with self._typed():
             self._engine.check()
             version, uuid = self._engine.newest()
@@ -173,24 +180,18 @@ class DeltaTable:
 
     def _commits(self, first: int, last: int) -> list[DeltaCommit]:
         """Return the commits from one version to another; those whose file is gone are left out."""
+        versions = range(first, last + 1)
         with self._typed():
-            return self._engine.commits(range(first, last + 1))
+            found = self._engine.commits([version for version in versions if version not in self._read])
+        self._read |= {commit.version: commit for commit in found}
+        return [self._read[version] for version in versions if version in self._read]
 
     def _newest(self) -> int:
         with self._typed():
             return self._engine.newest()[0]
 
-    @contextmanager
-    def _typed(self, *, reads_rows: bool = False) -> Iterator[None]:
-        """Raise SourceError for what the connector says against the table; what is gone is told by `typed_errors`."""
-        try:
-            yield
-        except WatermarkError:
-            raise
-        except Exception as error:
-            if not self._engine.is_of_connector(error) or (reads_rows and self._engine.is_gone(error)):
-                raise
-            raise SourceError(self.name, f"{reason_of(error)} Check the path, and the rights there.") from error
+    def _typed(self, *, reads_rows: bool = False) -> AbstractContextManager[None]:
+        return source_errors(self._engine, self.name, "path", reads_rows=reads_rows)
 
 
 class _Engine(Protocol):
@@ -238,6 +239,8 @@ class _SparkEngine:
 
     def check(self) -> None:
         check_delta_on_spark(self._spark)
+        if getattr(self._spark, "_jvm", None) is None:
+            raise MissingConnectorError("delta", "It needs a Spark session with a JVM, not Spark Connect.")
 
     def newest(self) -> tuple[int, str]:
         snapshot = self._log()._2()
@@ -312,8 +315,8 @@ class _SparkEngine:
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__name__ in (
-            "AnalysisException", "Py4JJavaError", "IllegalArgumentException", "UnsupportedOperationException",
-            "SparkUpgradeException", "SparkRuntimeException",
+            "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException",
+            "UnsupportedOperationException", "SparkUpgradeException", "SparkRuntimeException",
         )  # fmt: skip
 
     def is_gone(self, error: Exception) -> bool:
@@ -344,7 +347,7 @@ class _ArrowEngine:
     """The package `deltalake`, and pyarrow for files of its own."""
 
     def __init__(self, place: Place) -> None:
-        uri = place.uri("")
+        self._place, uri = place, place.uri("")
         self._uri = f"s3://{uri.partition('://')[2]}" if isinstance(place, S3Place) else uri
         self._options = place.login() if isinstance(place, S3Place) else None
 
@@ -356,19 +359,19 @@ class _ArrowEngine:
         return int(table.version()), str(table.metadata().id)
 
     def commits(self, versions: Sequence[int]) -> list[DeltaCommit]:
-        files, found = self._files(), []
+        found = []
         for version in versions:
-            try:
-                with files.open_input_stream(f"_delta_log/{version:020d}.json") as file:
-                    found.append(read_commit(version, file.read().decode()))
-            except FileNotFoundError:
-                continue
+            data = self._bytes(f"_delta_log/{version:020d}.json")
+            if data is not None:
+                found.append(read_commit(version, data.decode()))
         return found
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         import pyarrow.fs as pafs
+        from deltalake.fs import DeltaStorageHandler
 
-        found = self._files().get_file_info([file_of(path) for path in paths]) if paths else []
+        files = pafs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+        found = files.get_file_info([file_of(path) for path in paths]) if paths else []
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
@@ -379,20 +382,23 @@ class _ArrowEngine:
         return with_feed_columns(found, span, self._uri) if span.is_feed else found
 
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> pa.Table:
-        import pyarrow.dataset as ds
+        import pyarrow as pa
 
         table = self._table(span.until)
         self._check_readable(table, taken)
-        schema, files, parquet = self._schema(table), self._files(), ds.ParquetFileFormat()
-        columns = list(table.metadata().partition_columns)
-        fragments = [
-            parquet.make_fragment(
-                file_of(str(action["path"])), filesystem=files,
-                partition_expression=_partition(schema, columns, action.get("partitionValues") or {}),
-            )
-            for action in taken
-        ]  # fmt: skip
-        return ds.FileSystemDataset(fragments, schema, parquet, files).to_table()
+        schema, columns = self._schema(table), list(table.metadata().partition_columns)
+
+        def read(action: Mapping[str, Any]) -> pa.Table:
+            file = file_of(str(action["path"]))
+            data = self._bytes(file)
+            if data is None:
+                raise FileNotFoundError(file)
+            return _rows_of_file(data, schema, columns, action.get("partitionValues") or {})
+
+        # Not by the file system of `deltalake`: it lets no other thread of Python run while it waits, the heartbeat of
+        # the lease among them.
+        with ThreadPoolExecutor(READERS) as threads:
+            return pa.concat_tables([schema.empty_table(), *threads.map(read, taken)])
 
     def feed(self, span: TableSpan) -> pa.Table:
         table = self._table(span.until)
@@ -440,11 +446,12 @@ class _ArrowEngine:
             return pa.table(table.scan()).select(schema.names).cast(schema)
         return table.to_pyarrow_table().select(schema.names).cast(schema)
 
-    def _files(self) -> Any:
-        import pyarrow.fs as pafs
-        from deltalake.fs import DeltaStorageHandler
-
-        return pafs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+    def _bytes(self, file: str) -> bytes | None:
+        """Return what a file of the table holds; None if it is not there."""
+        try:
+            return self._place.read(file)
+        except TargetError as error:
+            raise SourceError(self._uri, f"{error} Check the rights there.") from error
 
     def _check_readable(self, table: Any, taken: Sequence[Mapping[str, Any]]) -> None:
         """Refuse files that are not what they look like; SourceError."""
@@ -463,22 +470,35 @@ class _ArrowEngine:
             )
 
 
-def _partition(schema: pa.Schema, columns: Sequence[str], values: Mapping[str, str | None]) -> Any:
-    """Return what all rows of a file have in the columns that the table is partitioned by."""
+def _rows_of_file(
+    data: bytes, schema: pa.Schema, partition_columns: Sequence[str], values: Mapping[str, str | None]
+) -> pa.Table:
+    """Return the rows of a file with the columns of the table: those of its partition, and those added since."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Spark's own times are INT96, whose nanoseconds do not reach beyond 2262.
+    rows = pq.read_table(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    columns = []
+    for field in schema:
+        if field.name in partition_columns:
+            columns.append(pa.repeat(_value(values.get(field.name), field.type), rows.num_rows))
+        elif field.name in rows.column_names:
+            columns.append(rows.column(field.name).cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a partition, which the log has as a text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: Any = None
-    for name in columns:
-        text, kind = values.get(name), schema.field(name).type
-        # The protocol writes NULL as an empty text, too. What no file and no partition has is NULL anyway.
-        if text is None or text == "":
-            continue
-        if pa.types.is_timestamp(kind) and kind.tz is not None:
-            naive = pa.scalar(text.removesuffix("Z"), pa.string()).cast(pa.timestamp(kind.unit))
-            value = pc.assume_timezone(naive, kind.tz)
-        else:
-            value = pa.scalar(text, pa.string()).cast(kind)
-        here = pc.field(name) == value
-        found = here if found is None else found & here
-    return found
+    # The protocol writes NULL as an empty text, too.
+    if text is None or text == "":
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        naive = pa.scalar(text.removesuffix("Z"), pa.string()).cast(pa.timestamp(kind.unit))
+        return pc.assume_timezone(naive, kind.tz)
+    return pa.scalar(text, pa.string()).cast(kind)

@@ -6,8 +6,8 @@ by one before anything is read: each from the current one of `main` back to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -16,7 +16,6 @@ from scripts.helpers.errors import (
     MissingConnectorError,
     SourceError,
     SourceOptionError,
-    WatermarkError,
 )
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.sinks.connectors import (
@@ -27,10 +26,10 @@ from scripts.helpers.sinks.connectors import (
     quoted,
     spark_table,
 )
-from scripts.helpers.sinks.java_errors import is_of_java, reason_of
+from scripts.helpers.sinks.java_errors import is_of_java
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow
 from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
-from scripts.helpers.tables.losses import expired_where
+from scripts.helpers.tables.losses import expired_where, source_errors
 from scripts.helpers.tables.sources import History, TableHead
 from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.tables.spark_frames import of_snapshots, with_feed_literals
@@ -167,17 +166,8 @@ class IcebergTable:
         with self._typed():
             return self._engine.metadata()
 
-    @contextmanager
-    def _typed(self, *, reads_rows: bool = False) -> Iterator[None]:
-        """Raise SourceError for what the connector says against the table; what is gone is told by `typed_errors`."""
-        try:
-            yield
-        except WatermarkError:
-            raise
-        except Exception as error:
-            if not self._engine.is_of_connector(error) or (reads_rows and self._engine.is_gone(error)):
-                raise
-            raise SourceError(self.name, f"{reason_of(error)} Check the name, and the rights there.") from error
+    def _typed(self, *, reads_rows: bool = False) -> AbstractContextManager[None]:
+        return source_errors(self._engine, self.name, "name", reads_rows=reads_rows)
 
 
 class _Engine(Protocol):
@@ -269,7 +259,8 @@ class _SparkEngine:
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__name__ in (
-            "AnalysisException", "Py4JJavaError", "IllegalArgumentException", "UnsupportedOperationException",
+            "AnalysisException", "Py4JJavaError", "Py4JError", "IllegalArgumentException",
+            "UnsupportedOperationException",
         )  # fmt: skip
 
     def is_gone(self, error: Exception) -> bool:

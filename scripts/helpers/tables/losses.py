@@ -1,11 +1,44 @@
-"""How the loss of files of a table comes out, wherever its rows are read: mostly within the write of a batch. Pure."""
+"""What comes out of errors of a connector: where it is asked, and where files turn out to be gone. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from scripts.helpers.errors import SourceExpiredError, TargetError, WatermarkError
+from scripts.helpers.errors import SourceError, SourceExpiredError, TargetError, WatermarkError
+from scripts.helpers.sinks.java_errors import reason_of
+
+
+class Complaints(Protocol):
+    """What tells the errors of a connector from others."""
+
+    def is_of_connector(self, error: Exception) -> bool:
+        """Tell whether it is the connector that complains."""
+
+    def is_gone(self, error: Exception) -> bool:
+        """Tell whether it complains about something of the table that is gone."""
+
+
+@contextmanager
+def source_errors(engine: Complaints, name: str, what: str, *, reads_rows: bool = False) -> Iterator[None]:
+    """Raise SourceError for what a connector says against a table.
+
+    Parameters
+    ----------
+    what
+        By what the table is named: its path, or its name.
+    reads_rows
+        Let pass what says that something is gone: `expired_where` has the words for it.
+    """
+    try:
+        yield
+    except WatermarkError:
+        raise
+    except Exception as error:
+        if not engine.is_of_connector(error) or (reads_rows and engine.is_gone(error)):
+            raise
+        raise SourceError(name, f"{reason_of(error)} Check the {what}, and the rights there.") from error
 
 
 @contextmanager

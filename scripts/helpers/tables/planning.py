@@ -164,9 +164,11 @@ def _first(source: TableSource, head: TableHead, options: TableOptions, context:
         found = TableSpan(source.format, after, after, changes=options.changes, at=head.at, source=head.identity)
         return replace(found, start=after, commits=0)
     history = source.history(after, None, head)
-    if history.lost == "rollback":
+    if history.lost is not None:
         raise SourceOptionError(
-            "start_from", f"{source.name!r} has no commit {after} in its present history. Give one that it has."
+            "start_from",
+            f"{source.name!r} has no commit {after} in its present history, or not all of those after it any more. "
+            "Give a later one, or leave it out for the whole table.",
         )
     return _since(source, head, after, None, options, context, job_id, after)
 
