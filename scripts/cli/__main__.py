@@ -1,5 +1,5 @@
 """`python -m scripts.cli` is the command `watermarks`."""
 
-from scripts.cli.main import main
+from scripts.cli.start import main
 
 main()

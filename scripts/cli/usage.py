@@ -12,6 +12,8 @@ import click
 
 from scripts.cli.documents import json_text
 
+INTERRUPTED = 130
+"""What a shell expects of a command that Ctrl-C has ended: 128 and the number of SIGINT."""
 _IS_JSON = "scripts.cli.usage"
 
 
@@ -41,8 +43,16 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Read the rest and run the command."""
-        with _said(ctx.meta[_IS_JSON]):
-            return super().invoke(ctx)
+        try:
+            with _said(ctx.meta[_IS_JSON]):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except click.Abort as error:
+            # A question ends so as well: click turns Ctrl-C there into what "no" is, too.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                sys.exit(INTERRUPTED)
+            raise
 
 
 @contextmanager

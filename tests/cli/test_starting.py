@@ -1,0 +1,53 @@
+"""How the command starts without its packages, and how Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from scripts.cli import deciding, jobs
+from scripts.cli.main import cli
+from scripts.helpers.watermarks import Watermarks
+from tests.support.blocked_packages import run_without
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_command_says_what_to_install_when_a_package_is_missing(package: str) -> None:
+    done = run_without({package}, "from scripts.cli.start import main\nmain()", "jobs")
+
+    assert done.returncode == 78
+    assert done.stderr == f"watermarks needs {package}: {sys.executable} -m pip install click rich\n"
+
+
+def interrupted(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_command_ends_with_130_when_it_is_interrupted_at_work(
+    watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "list_jobs", interrupted)
+
+    done = CliRunner().invoke(cli, ["--table", watermarks.table_name, "--endpoint-url", endpoint, "jobs"])
+
+    assert (done.exit_code, done.stdout) == (130, "")
+
+
+def test_command_ends_with_130_when_it_is_interrupted_at_a_question(
+    watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watermarks.begin("parking", "jr_1") as run:
+        run.freeze({}, {"up_to": 42})
+        run.commit()
+    monkeypatch.setattr(deciding, "is_asked", lambda: True)
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupted)
+    given = ["--table", watermarks.table_name, "--endpoint-url", endpoint, "reset", "parking", "--why", "again"]
+
+    with pytest.raises(SystemExit) as ended:
+        cli(given)
+
+    assert ended.value.code == 130
+    assert watermarks.latest("parking").version == 1
