@@ -11,7 +11,7 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 	$(BIN)/python -m scripts.demo
 
 test: lint ## all tests; sets itself up
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_live_tables.py tests/files/test_events_properties.py --timeout 36000

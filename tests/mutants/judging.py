@@ -132,7 +132,8 @@ def run(items: Sequence[pytest.Item], tests: Sequence[Recorded], report: Report)
                 failed.append(report)
 
     items[0].config.pluginmanager.register(Noted())
-    for number, (item, following) in enumerate(zip(items, [*items[1:], items[0].session], strict=True)):
+    followers: list[pytest.Item | pytest.Session] = [*items[1:], items[0].session]
+    for number, (item, following) in enumerate(zip(items, followers, strict=True)):
         report(f"{number:8}".encode())
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime + patience(tests[number]) / 3)
