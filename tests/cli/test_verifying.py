@@ -64,7 +64,7 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
     [found] = [line.split() for line in shown.stdout.splitlines() if "differs" in line]
     assert found == ["2026-01-02", "00:00:00Z", "2026-01-03", "00:00:00Z", "24", "23", "1", "0", "0", "differs"]
     words = shlex.split(shown.stdout.splitlines()[-1])
-    assert words[:3] == ["python", "-m", "scripts.jobs.ingest_table"]
+    assert words[:2] == ["watermarks", "ingest-table"]
     assert {
         "--backfill-from=2026-01-02T00:00:00+00:00", "--backfill-to=2026-01-03T00:00:00+00:00",
         "--backfill-name=verify", "--sink=merge", "--cursor-column=at",

@@ -553,12 +553,8 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
             lambda context, frame: context.create_dynamic_frame.from_options("s3", {"paths": ["/x"]}, "ion"),
             "The format 'ion' is Glue's own and not here. Use one of csv",
         ),
-        (
-            lambda context, frame: context.write_dynamic_frame.from_jdbc_conf(frame, "c"),
-            "write_dynamic_frame.from_jdbc_conf is Glue's own and not here",
-        ),
     ],
-    ids=["mapPartitions", "FindMatches", "FillMissingValues", "purge_table", "dynamodb", "ion", "from_jdbc_conf"],
+    ids=["mapPartitions", "FindMatches", "FillMissingValues", "purge_table", "dynamodb", "ion"],
 )
 def test_what_is_not_here_is_named_with_the_other_way_when_used(
     use: Callable[[GlueContext, DynamicFrame], Any], text: str, glue_context: GlueContext, spark: Any

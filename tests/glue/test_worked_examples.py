@@ -299,7 +299,7 @@ def test_new_rows_of_a_database_are_read_when_bookmark_keys_are_named(
 
 
 def test_rows_come_in_falling_order_when_the_sort_order_says_so(
-    begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any
+    begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = postgres.new_table("id bigint PRIMARY KEY")
     options = {
@@ -315,6 +315,7 @@ def test_rows_come_in_falling_order_when_the_sort_order_says_so(
         job.commit()
 
     assert batches == [[9, 99], [7]]
+    assert "event=rows_below context=rows" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["", "public."], ids=["table", "schema and table"])

@@ -71,8 +71,8 @@ def test_edge_stays_and_is_not_asked_for_again_when_nothing_is_new() -> None:
 
 @pytest.mark.parametrize(
     ("options", "is_error"),
-    [({}, True), ({"behind": "strict"}, True), ({"behind": "warn"}, False), ({"delay": timedelta(0)}, False),
-     ({"high": 999, "settled": True}, False)],
+    [({}, True), ({"behind": "strict"}, True), ({"behind": "warn"}, False),
+     ({"behind": "source"}, False), ({"delay": timedelta(0)}, False), ({"high": 999, "settled": True}, False)],
 )  # fmt: skip
 def test_row_below_the_watermark_is_an_error_unless_the_caller_answers_for_it(
     options: Any, is_error: bool, caplog: pytest.LogCaptureFixture

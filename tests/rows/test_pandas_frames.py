@@ -623,7 +623,12 @@ def test_write_may_be_tried_again_or_go_elsewhere_when_one_failed(watermarks: Wa
     ("frame", "options", "error", "text"),
     [
         (pd.DataFrame({"Batch_ID": [1]}), {"batch_folders": True}, ReservedNameError, "'batch_id' is a reserved name"),
-        (pd.DataFrame({"id": [1]}), {"format": "csv"}, InvalidValueError, "pandas writes format='parquet' here"),
+        (
+            pd.DataFrame({"id": [1]}),
+            {"format": "csv"},
+            InvalidValueError,
+            "pandas and pyarrow write format='parquet' here",
+        ),
     ],
     ids=["column", "format"],
 )

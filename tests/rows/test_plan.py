@@ -940,6 +940,11 @@ def test_empty_source_is_a_warning_and_rows_below_the_watermark_are_refused_when
         plan(source, second)
 
 
+def test_source_that_is_behind_is_an_error_when_the_caller_allows_rows_below_only() -> None:
+    with pytest.raises(SourceBehindError, match="context 'repairs' of job 'JOB' has seen"):
+        after(source_of(ID, 1, 2, 3), 1, behind="source")
+
+
 def test_source_that_is_behind_is_a_warning_when_the_caller_says_so(caplog: pytest.LogCaptureFixture) -> None:
     second = after(source_of(ID, 1, 2, 3), 1, behind="warn")
 
@@ -982,7 +987,9 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
 
 
 def test_option_behind_is_refused_when_it_is_neither() -> None:
-    assert "behind='never' is unknown. Use 'raise', 'warn' or 'strict'." in refused(source_of(ID, 1), behind="never")
+    assert "behind='never' is unknown. Use 'raise', 'warn', 'source' or 'strict'." in refused(
+        source_of(ID, 1), behind="never"
+    )
 
 
 # --- columns without zone ---------------------------------------------------------------------------------

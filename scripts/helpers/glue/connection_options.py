@@ -152,7 +152,11 @@ def table_request(given: Mapping[str, Any]) -> TableRequest:
         raise GlueOptionError("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
     partitions = _whole(left, "hashpartitions", 1) or (JDBC_PARTITIONS if hashed else None)
-    options = {"descending": True} if _descending(left) else {}
+    # Glue reads no row that comes in below its bookmark keys, and scripts are written for that: an error would stop
+    # each of them. Such rows are counted in a WARNING. A table that went back as a whole stays an error.
+    options: dict[str, Any] = {"behind": "source"}
+    if _descending(left):
+        options["descending"] = True
     options |= _ours(left, {field.name for field in fields_of(RowOptions)})
     _tell("JDBC", left)
     return TableRequest(

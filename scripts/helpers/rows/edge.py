@@ -142,7 +142,7 @@ def _compare(before: Edge, now: Edge | None, source: RowSource, options: RowOpti
     came = before.came_below(now)
     if came:
         # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
-        if options.behind != "warn" and options.delay and not options.settled:
+        if options.behind in ("raise", "strict") and options.delay and not options.settled:
             raise SourceBehindError(source.name, context, "rows below", job_id)
         logger.warning(
             "event=rows_below context=%s source=%s rows=%d: they came below the watermark after it had passed them, "

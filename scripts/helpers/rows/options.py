@@ -13,7 +13,7 @@ from scripts.helpers.rows.cursors import EXACT, CursorColumn, Tick
 from scripts.helpers.rows.window import Nulls, RowWindow
 
 Sink = Literal["append", "merge"]
-Behind = Literal["raise", "warn", "strict"]
+Behind = Literal["warn", "source", "raise", "strict"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
 """How far the upper bound of times stays behind the clock: a transaction that commits up to five
@@ -60,8 +60,9 @@ class RowOptions:
     behind
         Nothing is new, and the last row of a database's table is below what was seen; or rows came below the watermark
         of numbers: ``raise`` SourceBehindError, or ``warn``, where the newest rows are deleted as a matter of course.
-        ``strict`` raises as well where the last row that was taken has changed or is gone, which is a WARNING
-        otherwise: for tables whose rows are never updated or deleted.
+        ``source`` raises for the first and warns of the second, as Glue's own readers pass over such rows. ``strict``
+        raises as well where the last row that was taken has changed or is gone, which is a WARNING otherwise: for
+        tables whose rows are never updated or deleted.
     max_rows
         Most new rows of one batch; the next one goes on from there (`IncrementalJob.has_more`). Rows of one cursor stay
         together, so more of them than this are one batch.
@@ -87,7 +88,9 @@ class RowOptions:
         if self.sink not in get_args(Sink):
             raise CursorError(first.name, f"sink={self.sink!r} is unknown. Use 'append' or 'merge'.")
         if self.behind not in get_args(Behind):
-            raise CursorError(first.name, f"behind={self.behind!r} is unknown. Use 'raise', 'warn' or 'strict'.")
+            raise CursorError(
+                first.name, f"behind={self.behind!r} is unknown. Use 'raise', 'warn', 'source' or 'strict'."
+            )
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
         # True is an int in Python.
