@@ -466,7 +466,10 @@ class Decisions:
 
 def _counted(output: Mapping[str, Any]) -> str:
     rows = output.get("rows")
-    return "rows" if rows is None else "1 row" if rows == 1 else f"{rows:,} rows"
+    # An output that does not say how many it holds: rows were not counted while they were staged.
+    if rows is None:
+        return "rows"
+    return "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def _check_retract(retract: bool, context: str | None) -> None:

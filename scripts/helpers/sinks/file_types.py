@@ -222,7 +222,10 @@ def _is_in(paths: Iterable[str], column: str) -> bool:
 
 def _version_of(name: str) -> tuple[int, str]:
     batch, folder = batch_of(name), batch_folder_of(name)
-    return (batch[2] if batch else folder[1] if folder else 0), name
+    if batch:
+        return batch[2], name
+    # A file that no batch wrote was there before them all.
+    return (folder[1] if folder else 0), name
 
 
 def _header(uri: str, spark: SparkSession, own: Mapping[str, str]) -> list[str]:

@@ -460,7 +460,10 @@ def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
     # Those of AWS are boto3's to choose, by the region.
     if endpoint and "amazonaws.com" not in endpoint:
         secure = str(conf.get("fs.s3a.connection.ssl.enabled", "true")) == "true"
-        options["endpoint_url"] = endpoint if "://" in endpoint else f"http{'s' if secure else ''}://{endpoint}"
+        # S3A takes an endpoint without a scheme, boto3 does not.
+        if "://" not in endpoint:
+            endpoint = f"{'https' if secure else 'http'}://{endpoint}"
+        options["endpoint_url"] = endpoint
     key, secret = conf.get("fs.s3a.access.key", None), conf.get("fs.s3a.secret.key", None)
     if key and secret:
         options |= {"aws_access_key_id": str(key), "aws_secret_access_key": str(secret)}

@@ -120,7 +120,12 @@ class TableOptions:
 
     def __str__(self) -> str:
         """Return what a log shows of them."""
-        start = "everything" if self.start_from is None else "now" if self.start_from == "now" else "given"
+        # A version or a time that was given is a value, which no log shows.
+        start = "given"
+        if self.start_from is None:
+            start = "everything"
+        elif self.start_from == "now":
+            start = "now"
         return (
             f"changes={self.changes} start_from={start} max_versions={self.max_versions or 'all'} "
             f"on_overwrite={self.on_overwrite} on_expired={self.on_expired} on_rollback={self.on_rollback} "
