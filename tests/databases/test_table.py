@@ -250,6 +250,43 @@ def test_server_uses_the_index_when_little_is_new_in_a_large_table(postgres: Any
         assert "Index" in explained and "Seq Scan" not in explained, explained
 
 
+def rows_looked_at(step: dict[str, Any]) -> int:
+    """Return how many rows and entries of indexes a plan of EXPLAIN ANALYZE went through."""
+    own = 0
+    if "Scan" in step["Node Type"]:
+        own = step["Actual Rows"] + step.get("Rows Removed by Filter", 0) + step.get("Rows Removed by Index Recheck", 0)
+    return int(own * step["Actual Loops"]) + sum(map(rows_looked_at, step.get("Plans", ())))
+
+
+@pytest.mark.parametrize("cursor", ["at", ["at", "id"]], ids=["one column", "two columns"])
+def test_server_looks_at_new_rows_and_nulls_only_when_rows_with_null_are_included(
+    postgres: Any, table_in: Maker, cursor: Any
+) -> None:
+    name = postgres.new_table("id int primary key, at timestamptz")
+    postgres.sql(
+        f"INSERT INTO {name} SELECT n, timestamptz '2025-01-01 00:00+00' + make_interval(secs => n)"
+        " FROM generate_series(1, 50000) n",
+        f"INSERT INTO {name} SELECT -n, NULL FROM generate_series(1, 500) n",
+        f"CREATE INDEX ON {name} (at, id)",
+        f"VACUUM ANALYZE {name}",
+    )
+    source = table_in(name)
+    options: dict[str, Any] = {"nulls": "include", "sink": "merge"}
+    first = plan(source, cursor, high=datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=49_988), **options)
+    before = postgres.log()
+
+    second = plan(source, cursor, first, **options)
+    count = source.rows(second).select("id").count()
+
+    assert count == 500 + 13
+    sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
+    assert len(sent) == 3  # facts, how many rows there are, and the rows
+    for statement in sent:
+        query = statement[statement.index("SELECT") :]
+        ((explained,),) = postgres.sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")
+        assert rows_looked_at(explained[0]["Plan"]) < 2_000, explained
+
+
 @pytest.mark.parametrize(("index", "warned"), [("", True), ("(id, at)", True), ("(at, id)", False)])
 def test_warning_says_what_it_costs_when_cursor_column_has_no_index(
     postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, index: str, warned: bool

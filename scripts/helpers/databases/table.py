@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -413,7 +414,9 @@ class JdbcTable:
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY
         predicate = window.predicate(self.dialect)
-        source = f"FROM {self._table} WHERE {predicate}"
+        # Without those that have NULL: with OR, the database walks the index from its beginning to the first new row.
+        present = replace(window, nulls="exclude").predicate(self.dialect)
+        source = f"FROM {self._table} WHERE {present}"
         # Counted no further than it takes to know: counting a billion rows would cost as much as reading them.
         smallest, largest, count = self._ask(
             smallest=self.dialect.outermost(first, "MIN", source),
