@@ -14,8 +14,8 @@ WITHOUT_EFFECT = {"mode", "workers"}
 
 
 def test_each_option_of_files_is_one_of_plan_or_told_not_to_be_when_the_page_is_read() -> None:
-    [known] = re.findall(r"So what it gives as (.*?) is\s+given here as well", text_of("command-line.md"), re.DOTALL)
-    [unknown] = re.findall(r"A job that uses (.*?)\s+may take other files", text_of("command-line.md"), re.DOTALL)
+    [known] = re.findall(r"So pass the job's (.*?)\s+to `plan` as\s+well", text_of("command-line.md"), re.DOTALL)
+    [unknown] = re.findall(r"A job that uses (.*?)\s+may\s+read\s+other files", text_of("command-line.md"), re.DOTALL)
     told, left_out = (set(re.findall(r"`(\w+)`", text)) for text in (known, unknown))
     offered = {option.name for option in cli.commands["plan"].params}
     options = {field.name for field in fields(FileOptions)}
