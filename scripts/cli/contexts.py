@@ -43,7 +43,7 @@ def file_bookmark() -> Any:
 
 def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the state of a context of some kind, the only one if none is named."""
-    watermarks = around.watermarks.get_watermark_values(job)
+    watermarks: dict[str, Any] = around.watermarks.get_watermark_values(job)
     names = sorted(
         name for name, state in watermarks.items() if isinstance(state, Mapping) and state.get("kind") == kind
     )

@@ -37,6 +37,8 @@ def as_json(value: Any) -> Any:
         return {str(name): as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
+    if isinstance(value, set):
+        return [as_json(item) for item in sorted(value)]
     # A datetime is a date too, so it is asked about first.
     if isinstance(value, datetime):
         return to_utc_string(value) if value.tzinfo else value.isoformat()

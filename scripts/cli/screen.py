@@ -83,7 +83,7 @@ def value_text(value: Any) -> str:
         return f"{size_text(value.length)} in {value.chunks:,} chunks"
     if isinstance(value, Blob):
         return "bytes in chunks"
-    if isinstance(value, (Mapping, Sequence)) and not isinstance(value, str):
+    if isinstance(value, (Mapping, Sequence, set)) and not isinstance(value, str):
         return json.dumps(as_json(value), ensure_ascii=False)
     return str(value)
 

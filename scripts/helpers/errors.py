@@ -28,9 +28,16 @@ class WatermarkError(Exception):
 class NothingThereError(WatermarkError, LookupError):
     """What was asked for does not exist (yet)."""
 
+    def __str__(self) -> str:
+        """Return the text as it is: a KeyError would put it in quotes."""
+        return Exception.__str__(self)
 
-class UnknownJobError(NothingThereError):
-    """The table holds nothing under this job name."""
+
+class UnknownJobError(NothingThereError, IndexError, KeyError):
+    """The table holds nothing under this job name.
+
+    Scripts of the original class catch IndexError where they ask for the latest run, KeyError where they name one.
+    """
 
     def __init__(self, job_id: str, table_name: str) -> None:
         self.job_id, self.table_name = job_id, table_name
@@ -40,8 +47,11 @@ class UnknownJobError(NothingThereError):
         )
 
 
-class NoWatermarkError(NothingThereError):
-    """The job is known, but none of its runs has committed: this is its first run."""
+class NoWatermarkError(NothingThereError, IndexError):
+    """The job is known, but none of its runs has committed: this is its first run.
+
+    Scripts of the original class catch IndexError for it.
+    """
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -58,14 +68,28 @@ class UnknownGlueJobError(NothingThereError):
         super().__init__(f"Glue has no job {job_id!r} in region {region!r}. Check the name and the region.")
 
 
-class UnknownRunError(NothingThereError):
-    """The job is known, this run of it is not (never committed, or expired)."""
+class UnknownRunError(NothingThereError, KeyError):
+    """The job is known, this run of it is not (never committed, or expired).
+
+    Scripts of the original class catch KeyError for it.
+    """
 
     def __init__(self, job_id: str, run_id: str) -> None:
         self.job_id, self.run_id = job_id, run_id
         super().__init__(
             f"Run {run_id!r} of job {job_id!r} has no watermark: it never committed, or its item expired. "
             "history(job_id) lists the runs that have one."
+        )
+
+
+class UnknownWatermarkError(NothingThereError, KeyError):
+    """A run has stored no value of this name."""
+
+    def __init__(self, job_id: str, name: str, known: Sequence[str]) -> None:
+        self.job_id, self.name, self.known = job_id, name, tuple(known)
+        super().__init__(
+            f"Job {job_id!r} has stored no {name!r}. It has stored: {', '.join(known) or 'nothing'}. Read a name that "
+            "create_watermark_item(job_id=..., run_id=..., NAME=value) was given."
         )
 
 
@@ -402,6 +426,18 @@ class AmbiguousHistoryError(ConfigurationError):
             f"Job {job_id!r} has {len(run_ids)} items of the original class, and random run ids have no order: "
             f"{shown}. Find the last successful run (Glue's get_job_runs shows start times), "
             "then call adopt(job_id, run_id=...)."
+        )
+
+
+class LegacyItemError(ConfigurationError):
+    """An item of the original class that can be read and not taken over: this package stores no such values."""
+
+    def __init__(self, job_id: str, run_id: str, detail: str) -> None:
+        self.job_id, self.run_id = job_id, run_id
+        super().__init__(
+            f"Item {run_id!r} of job {job_id!r} is of the original class and cannot be taken over. {detail} "
+            f"get_watermark_values reads it as it is; say what the next run needs of it: adopt({job_id!r}, "
+            f"run_id={run_id!r}, watermarks={{...}})."
         )
 
 
@@ -877,3 +913,13 @@ class LogFolderError(ConfigurationError):
 
 class JobArgumentError(WatermarkError, RuntimeError):
     """Job arguments that Glue keeps for itself, or that do not go together; awsglue raises a RuntimeError."""
+
+
+class MissingOptionsError(JobArgumentError, TypeError):
+    """`getResolvedOptions` without the names of the options; awsglue raises a TypeError that names no remedy."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "getResolvedOptions needs the names of the job's arguments as well: getResolvedOptions(sys.argv, "
+            "['JOB_NAME']). JOB_RUN_ID is in the result without being named."
+        )

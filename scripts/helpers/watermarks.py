@@ -17,12 +17,21 @@ from scripts.helpers.protocol.begin import DEFAULT_LEASE, MAX_LEASE, begin_run, 
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.history import History
+from scripts.helpers.protocol.items import WATERMARKS
 from scripts.helpers.protocol.jobs import ListedJobs, list_jobs
 from scripts.helpers.protocol.lookups import Lookups
-from scripts.helpers.protocol.names import JOB_ID_RULE, check_run_id, needed_context, optional_context
+from scripts.helpers.protocol.names import (
+    ANY_JOB_ID,
+    JOB_ID_RULE,
+    check_job_id,
+    check_run_id,
+    needed_context,
+    optional_context,
+)
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store, make_client
 from scripts.helpers.protocol.values import encode
+from scripts.helpers.protocol.watermark_item import WatermarkItem
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.progress import RowsProgress, Spans
 
@@ -124,6 +133,11 @@ class Watermarks:
         return self.lookups.store
 
     @property
+    def dynamodb_client(self) -> DynamoDBClient:
+        """The client, under the name that the original class gave it."""
+        return self.store.client
+
+    @property
     def clock(self) -> Callable[[], datetime]:
         """What tells the time."""
         return self.lookups.clock
@@ -135,18 +149,25 @@ class Watermarks:
 
     # --- the playbook's one-shot ----------------------------------------------------------------
 
-    def create_watermark_item(self, job_id: str, run_id: str, **watermarks: Any) -> dict[str, Any]:
+    @staticmethod
+    def create_watermark_item(job_id: str, run_id: str, key: str = WATERMARKS, **watermarks: Any) -> dict[str, Any]:
         """Make the item that `add_watermark` stores, with every value checked. Nothing is sent.
+
+        Parameters
+        ----------
+        key
+            Where the item has the values. Under another key than ``watermarks`` they are one watermark of that name,
+            a map: ``get_watermark_values(job_id, key=...)`` returns it.
 
         Raises
         ------
         InvalidIdError, InvalidValueError, ReservedNameError, TooLargeError
             All are ValueErrors that name the key, the limit and the remedy.
         """
-        self.lookups.check_job(job_id)
+        check_job_id(job_id, ANY_JOB_ID)  # By the rule of its table `add_watermark` checks it.
         check_run_id(run_id)
-        encode(watermarks)
-        return {"jobName": job_id, "runId": run_id, "watermarks": watermarks}
+        encode(watermarks if key == WATERMARKS else {key: watermarks})
+        return {"jobName": job_id, "runId": run_id, key: watermarks}
 
     def add_watermark(self, watermark_item: Mapping[str, Any]) -> None:
         """Commit a run's watermarks in one call: begin, freeze and commit as one conditional write.
@@ -164,14 +185,15 @@ class Watermarks:
         StoreUnavailableError
             Call again with the same item: it is committed once.
         """
-        names = {"jobName", "runId", "watermarks"}
         given = watermark_item if isinstance(watermark_item, Mapping) else {}
-        if set(given) != names or not isinstance(given["watermarks"], Mapping):
+        maps = {key: value for key, value in given.items() if key not in ("jobName", "runId")}
+        if len(given) != 3 or len(maps) != 1 or not isinstance(next(iter(maps.values())), Mapping):
             raise InvalidValueError(
                 "A watermark item has exactly jobName, runId and a map of watermarks. "
                 "Make it with create_watermark_item."
             )
-        commit_at_once(self._changes, given["jobName"], check_run_id(given["runId"]), given["watermarks"])
+        new = maps.get(WATERMARKS, maps)
+        commit_at_once(self._changes, given["jobName"], check_run_id(given["runId"]), new)
 
     # --- runs -----------------------------------------------------------------------------------
 
@@ -234,12 +256,22 @@ class Watermarks:
         UnknownJobError, NoWatermarkError, UnknownRunError
             All are LookupErrors.
         """
-        return self.lookups.get_watermark(job_id, run_id)
+        return WatermarkItem.of(self.lookups.get_watermark(job_id, run_id))
 
-    def get_watermark_values(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
-        """Return only the values of a run's watermarks, with the types they went in with."""
-        values: dict[str, Any] = self.lookups.get_watermark(job_id, run_id)["watermarks"]
-        return values
+    def get_watermark_values(self, job_id: str, run_id: str | None = None, key: str = WATERMARKS) -> Any:
+        """Return only the values of a run's watermarks, with the types they went in with.
+
+        Parameters
+        ----------
+        key
+            That of `create_watermark_item`.
+
+        Raises
+        ------
+        UnknownWatermarkError
+            A KeyError: the run has stored nothing under the key. So does a look-up of a name in the values.
+        """
+        return self.get_watermark(job_id, run_id)[key]
 
     def latest(self, job_id: str) -> Head:
         """Return what is committed for a job and what is open. One strongly consistent read."""
@@ -539,6 +571,7 @@ class Watermarks:
         run_id: str | None = None,
         *,
         runs: Iterable[Mapping[str, Any]] | None = None,
+        watermarks: Mapping[str, Any] | None = None,
         why: str = ADOPTED_BY_HAND,
         who: str | None = None,
     ) -> Head:
@@ -551,6 +584,8 @@ class Watermarks:
         runs
             Instead of it, the ``JobRuns`` that Glue's ``get_job_runs`` returns: of the runs that have
             an item, the one with the latest ``StartedOn`` is taken.
+        watermarks
+            Values to begin with instead of those of the item, where this package cannot store these.
         why, who
             Kept in the history.
 
@@ -558,12 +593,14 @@ class Watermarks:
         ------
         UnknownRunError
             There is no such item.
+        LegacyItemError
+            The item holds what this package does not store, such as more than 64 KB: give `watermarks`.
         PlanConflictError
             The job has a head already; nothing is left to adopt.
         InvalidValueError
             Both or neither of the two are given, or no run of the list has an item.
         """
-        return self.decisions.adopt(job_id, run_id, runs=runs, why=why, who=who)
+        return self.decisions.adopt(job_id, run_id, runs=runs, watermarks=watermarks, why=why, who=who)
 
     def doctor(
         self,

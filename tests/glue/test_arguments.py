@@ -216,3 +216,12 @@ def test_glues_own_parser_is_used_when_its_library_is_there(monkeypatch: pytest.
 def test_our_parser_is_used_when_glues_library_is_absent() -> None:
     assert not on_glue()
     assert glue.getResolvedOptions(["script.py", "--day", "Monday"], ["day"])["day"] == "Monday"
+
+
+def test_options_are_explained_when_they_are_left_out_as_on_the_page_of_the_playbook() -> None:
+    with pytest.raises(
+        TypeError, match=r"getResolvedOptions\(sys.argv, \['JOB_NAME'\]\). JOB_RUN_ID is in the result"
+    ) as caught:
+        glue.getResolvedOptions(["script.py", "--JOB_NAME", "parking"])
+
+    assert isinstance(caught.value, RuntimeError)

@@ -111,6 +111,15 @@ BUILT = [
     (errors.TableSchemaError("t"), ["'t'", "'jobName' (S)", "'runId' (S)", "terraform/main.tf"]),
     (errors.AccessRefusedError("dynamodb:PutItem", "t"), ["dynamodb:PutItem", "'t'", "Allow it"]),
     (errors.AmbiguousHistoryError("parking", ["a", "b"]), ["'parking'", "2 items", "a, b", "adopt(job_id, run_id="]),
+    (
+        errors.LegacyItemError("parking", "jr_1", "It is large."),
+        ["'jr_1'", "'parking'", "It is large.", "adopt('parking', run_id='jr_1', watermarks={...})"],
+    ),
+    (
+        errors.UnknownWatermarkError("parking", "day", ["n", "rows"]),
+        ["'parking'", "'day'", "n, rows", "create_watermark_item"],
+    ),
+    (errors.MissingOptionsError(), ["getResolvedOptions(sys.argv, ['JOB_NAME'])", "JOB_RUN_ID is in the result"]),
     (errors.NewerFormatError("parking", 2, 1), ["'parking'", "format 2", "up to 1", "Upgrade"]),
     (errors.CorruptItemError("parking", "~latest", "KeyError"), ["'parking'", "'~latest'", "KeyError", "backup"]),
     (errors.SourceError("s3://b/", "cannot be listed."), ["'s3://b/'", "cannot be listed."]),
@@ -188,7 +197,7 @@ FAMILIES = [
         LookupError,
         [
             "UnknownJobError", "NoWatermarkError", "UnknownRunError", "UnknownVersionError", "UnknownContextError",
-            "UnplacedRunError", "UnknownGlueJobError",
+            "UnplacedRunError", "UnknownGlueJobError", "UnknownWatermarkError",
         ],
     ),
     (
@@ -207,7 +216,8 @@ FAMILIES = [
         WatermarkError,
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
-            "AmbiguousHistoryError", "NewerFormatError", "CorruptItemError", "SourceError", "SourceChangedError",
+            "AmbiguousHistoryError", "LegacyItemError", "NewerFormatError", "CorruptItemError", "SourceError",
+            "SourceChangedError",
             "SourceReplacedError", "SourceRewrittenError", "SourceRolledBackError", "SourceExpiredError",
             "ChangeFeedError",
             "UnreadableObjectError", "UnreadableFilesError", "AllUnreadableError", "SetAsideFullError",

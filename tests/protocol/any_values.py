@@ -29,8 +29,13 @@ leaves = (
     st.none() | st.booleans() | integers | floats | decimals() | st.text(max_size=40) | st.binary(max_size=40)
     | st.dates() | moments | st.sampled_from([0, "", False, Decimal(0), Decimal("0.00"), Decimal("0E+500")])
 )  # fmt: skip
+sets = (
+    st.sets(st.text(max_size=12), min_size=1, max_size=4) | st.sets(st.binary(max_size=12), min_size=1, max_size=4)
+    | st.sets(integers, min_size=1, max_size=4) | st.sets(floats, min_size=1, max_size=4)
+    | st.sets(decimals(), min_size=1, max_size=4)
+)  # fmt: skip
 names = st.text(min_size=1, max_size=12)
 nested_values = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=16
+    leaves | sets, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=16
 )
 maps = st.dictionaries(names.filter(lambda name: name not in RESERVED_NAMES), nested_values, max_size=6)

@@ -187,7 +187,6 @@ ALTERED_HEAD: list[tuple[str, Any]] = [
     ("watermarks", None),
     ("watermarks", {"S": "x"}),
     ("watermarks.share", {"S": "x"}),
-    ("watermarks.id", {"SS": ["x"]}),
     ("types", None),
     ("types.seen", {"S": "float"}),
     ("types.seen", {"M": {}}),

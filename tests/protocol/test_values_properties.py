@@ -30,6 +30,8 @@ def legacy_view(value: Any) -> Any:
         return {name: legacy_view(item) for name, item in value.items()}
     if isinstance(value, list):
         return [legacy_view(item) for item in value]
+    if isinstance(value, set):
+        return {legacy_view(item) for item in value}
     if isinstance(value, datetime):
         utc = value.astimezone(timezone.utc)
         return f"{utc.year:04d}-" + utc.strftime("%m-%dT%H:%M:%S.%f+00:00")
@@ -48,6 +50,8 @@ def comparable(attribute: Any) -> Any:
         return {"M": {name: comparable(item) for name, item in value.items()}}
     if tag == "L":
         return {"L": [comparable(item) for item in value]}
+    if tag in ("SS", "NS", "BS"):
+        return {tag: set(map(Decimal, value)) if tag == "NS" else set(value)}
     return {"N": Decimal(value)} if tag == "N" else attribute
 
 
@@ -61,6 +65,8 @@ def real_size(attribute: Any) -> int:
         return 3 + sum(1 + len(name.encode()) + real_size(item) for name, item in value.items())
     if tag == "L":
         return 3 + sum(1 + real_size(item) for item in value)
+    if tag in ("SS", "NS", "BS"):
+        return 3 + sum(1 + real_size({tag[0]: item}) for item in value)
     return {"S": lambda: len(value.encode()), "B": lambda: len(value)}.get(tag, lambda: 1)()
 
 

@@ -57,7 +57,6 @@ RUN_IDS: list[Any] = [
 ]
 JOB_CALLS: dict[str, Callable[[Watermarks, Any], Any]] = {
     "begin": lambda watermarks, job_id: watermarks.begin(job_id, "r1"),
-    "create_watermark_item": lambda watermarks, job_id: watermarks.create_watermark_item(job_id, "r1", n=1),
     "add_watermark": lambda watermarks, job_id: watermarks.add_watermark(
         {"jobName": job_id, "runId": "r1", "watermarks": {"n": 1}}
     ),
@@ -74,9 +73,12 @@ RUN_CALLS: dict[str, Callable[[Watermarks, str, Any], Any]] = {
     "add_watermark": lambda watermarks, job_id, run_id: watermarks.add_watermark(
         {"jobName": job_id, "runId": run_id, "watermarks": {"n": 1}}
     ),
+}
+READS: dict[str, Callable[[Watermarks, str, Any], Any]] = {
     "adopt": lambda watermarks, job_id, run_id: watermarks.adopt(job_id, run_id),
     "get_watermark": lambda watermarks, job_id, run_id: watermarks.get_watermark(job_id, run_id),
 }
+"""They take any run id under which the original class may have stored an item."""
 BAD_VALUES: list[Any] = [
     pytest.param(datetime(2026, 3, 16), InvalidValueError, "without a time zone. Give it one", id="naive-datetime"),
     pytest.param(float("nan"), InvalidValueError, "NaN or infinite", id="nan"),
@@ -85,7 +87,12 @@ BAD_VALUES: list[Any] = [
     pytest.param(10**38 + 1, InvalidValueError, "has 39 digits; the limit is 38. Round it", id="39-digits"),
     pytest.param(Decimal("1E126"), InvalidValueError, "outside 1E-130 to 9.9E+125. Scale it", id="1E126"),
     pytest.param("x" * 65 * 1024, TooLargeError, "the limit is 65,536. Store a reference", id="65-kb"),
-    pytest.param({1, 2}, InvalidValueError, "is a set, which cannot be stored. Use str", id="set"),
+    pytest.param(set(), InvalidValueError, "is an empty set, which a table cannot hold", id="empty-set"),
+    pytest.param({1, "a"}, InvalidValueError, "is a set of int, str. Sets hold texts, bytes, or", id="mixed-set"),
+    pytest.param({1, 2.0}, InvalidValueError, "is a set of float, int. Sets hold", id="set-of-two-types"),
+    pytest.param({(1, 2)}, InvalidValueError, "is a set of tuple. Sets hold", id="set-of-tuples"),
+    pytest.param(set(range(2_001)), InvalidValueError, "is past entry 2,000", id="large-set"),
+    pytest.param(object(), InvalidValueError, "is a object, which cannot be stored. Use str", id="object"),
     pytest.param((1, 2), InvalidValueError, "is a tuple, which cannot be stored", id="tuple"),
     pytest.param("\ud800", InvalidValueError, "half a surrogate pair", id="surrogate"),
     pytest.param({"": 1}, InvalidValueError, "has a name that is not a non-empty str. Rename it", id="empty-name"),
@@ -133,6 +140,19 @@ def test_run_id_is_refused_before_anything_is_sent_when_it_is_bad(
     assert str(caught.value).startswith("Run id ")
     assert text in str(caught.value)
     assert "1 to 255 printable ASCII characters" in str(caught.value) or "must be a str" in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("call", READS)
+@pytest.mark.parametrize("bad", ["", "!c#0000000000000000001", "~latest", "r" * 1_025, 7, b"r1"])
+def test_run_id_is_refused_before_anything_is_sent_when_it_is_a_key_of_ours(
+    client: Any, wire: Wire, job_id: str, bad: Any, call: str
+) -> None:
+    watermarks = Watermarks("some-table", client)
+
+    with pytest.raises(InvalidIdError, match=r"^Run id .*(starts with neither|must be a str)"):
+        READS[call](watermarks, job_id, bad)
+
     assert wire.requests == []
 
 
@@ -245,7 +265,7 @@ def test_add_watermark_takes_a_handmade_item_when_a_name_is_that_of_an_argument(
 # --- nothing there yet ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", sorted(set(JOB_CALLS) - {"begin", "create_watermark_item", "add_watermark", "adopt"}))
+@pytest.mark.parametrize("call", sorted(set(JOB_CALLS) - {"begin", "add_watermark", "adopt"}))
 def test_job_is_named_when_it_is_unknown(watermarks: Watermarks, job_id: str, stored: Stored, call: str) -> None:
     with pytest.raises(UnknownJobError, match="Check the name; a job appears there with its first run") as caught:
         JOB_CALLS[call](watermarks, job_id)

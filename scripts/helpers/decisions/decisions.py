@@ -23,10 +23,10 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.changes import Changes
+from scripts.helpers.protocol.changes import Changes, check_adoptable
 from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, replaced, spill_large, take_blobs
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs
-from scripts.helpers.protocol.names import check_context, check_run_id, new_token
+from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
 from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
 from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 
@@ -279,6 +279,7 @@ class Decisions:
         run_id: str | None = None,
         *,
         runs: Iterable[Mapping[str, Any]] | None = None,
+        watermarks: Mapping[str, Any] | None = None,
         why: str = ADOPTED_BY_HAND,
         who: str | None = None,
     ) -> Head:
@@ -287,13 +288,15 @@ class Decisions:
         if (run_id is None) == (runs is None):
             raise InvalidValueError("adopt takes one of run_id and runs.")
         if run_id is not None:
-            check_run_id(run_id)
+            check_readable_run_id(run_id)
+        given = None if watermarks is None else as_stored(watermarks)
         order = self._order(who, why)
         found = self._to_adopt(job_id)
         run_id = run_id or _latest_started(job_id, runs or (), found)
         if run_id not in found:
             raise UnknownRunError(job_id, run_id)
-        head = self._lookups.head_of_legacy(found[run_id], len(found)).explained(order)
+        head = self._lookups.head_of_legacy(found[run_id], len(found), given).explained(order)
+        check_adoptable(head)
         if not isinstance(self._store.swap(None, head), Written):
             raise PlanConflictError(job_id, ADOPTED)
         self._changes.write_log(head)

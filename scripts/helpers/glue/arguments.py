@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from scripts.helpers.errors import JobArgumentError
+from scripts.helpers.errors import JobArgumentError, MissingOptionsError
 from scripts.helpers.glue_api.errors import GlueArgumentError
 
 ENABLE, PAUSE, DISABLE = "job-bookmark-enable", "job-bookmark-pause", "job-bookmark-disable"
@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def getResolvedOptions(  # noqa: N802
-    args: Sequence[str], options: Sequence[str], allow_abbrev: bool = False
+    args: Sequence[str], options: Sequence[str] | None = None, allow_abbrev: bool = False
 ) -> dict[str, Any]:
     """Resolve the arguments of a job as AWS Glue does.
 
@@ -37,7 +37,7 @@ def getResolvedOptions(  # noqa: N802
     args
         Such as ``sys.argv``; the first one is the script and is passed over, as are unknown ones.
     options
-        Names without dashes that must be given. ``JOB_NAME`` has to be among them to be in the result.
+        Needed. Names without dashes that must be given. ``JOB_NAME`` has to be among them to be in the result.
         ``TempDir`` may be missing all the same.
     allow_abbrev
         Take the start of a name for the name.
@@ -52,6 +52,8 @@ def getResolvedOptions(  # noqa: N802
 
     Raises
     ------
+    MissingOptionsError
+        A TypeError: `options` is left out.
     GlueArgumentError
         An argument is missing, has no value, or one that is no choice.
     JobArgumentError
@@ -66,6 +68,8 @@ def getResolvedOptions(  # noqa: N802
     >>> args["JOB_NAME"], args["day"], args["job_bookmark_option"], args["JOB_RUN_ID"]
     ('parking', 'Monday', 'job-bookmark-disable', None)
     """
+    if options is None:  # As the playbook's page calls it.
+        raise MissingOptionsError
     for name in ("continuation-option", "job-bookmark-option"):
         if name in options:
             raise JobArgumentError(f"Using reserved arguments {name}")

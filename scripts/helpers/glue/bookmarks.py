@@ -322,4 +322,6 @@ def plain(value: Any) -> Any:
         return {str(name): plain(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(entry) for entry in value]
+    if isinstance(value, set):
+        return [plain(entry) for entry in sorted(value)]
     return value

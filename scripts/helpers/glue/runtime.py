@@ -24,13 +24,13 @@ def glue_session(spark_context: SparkContext | None = None) -> SparkSession:
 
 
 def getResolvedOptions(  # noqa: N802
-    args: Sequence[str], options: Sequence[str], allow_abbrev: bool = False
+    args: Sequence[str], options: Sequence[str] | None = None, allow_abbrev: bool = False
 ) -> dict[str, Any]:
     """Resolve the arguments of a job: by Glue's own parser on Glue, elsewhere by `arguments.getResolvedOptions`.
 
     Its GlueArgumentError comes out as ours, so that one ``except`` does for both.
     """
-    if not on_glue():
+    if not on_glue() or options is None:  # Glue's own parser names no remedy for options that are left out.
         return arguments.getResolvedOptions(args, options, allow_abbrev)
     from awsglue import utils
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from scripts.helpers.errors import InvalidValueError, LegacyItemError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.retention import expire_version
+from scripts.helpers.protocol.values import encode
 
 
 class Changes:
@@ -43,6 +45,7 @@ class Changes:
             imported = self.lookups.legacy_head(job_id, legacy)
             if imported is None:
                 return None, Head.first(job_id)
+            check_adoptable(imported)
             # A version of its own: the history shows what was there before the first run of this package.
             outcome = self._store.swap(None, imported)
             # Lost to another first run, which imported the same item: its head is as good. (A head is never
@@ -64,3 +67,11 @@ class Changes:
         """Give the version before the newest one its end, if versions expire."""
         if self.retention is not None and before.log_entry is not None:
             expire_version(self._store, before.log_entry, after, self.lookups.clock() + self.retention)
+
+
+def check_adoptable(head: Head) -> None:
+    """Refuse a head whose values, of an item of the original class, cannot be stored; LegacyItemError."""
+    try:
+        encode(head.watermarks)
+    except InvalidValueError as error:
+        raise LegacyItemError(head.job_id, head.run_id, str(error)) from error

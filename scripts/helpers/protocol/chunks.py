@@ -251,4 +251,6 @@ def _map_bytes(attribute: Attribute, change: Any) -> Attribute:
         return {"M": {name: _map_bytes(item, change) for name, item in value.items()}}
     if tag == "L":
         return {"L": [_map_bytes(item, change) for item in value]}
+    if tag == "BS":
+        return {"BS": [change(one) for one in value]}
     return attribute

@@ -21,7 +21,7 @@ from scripts.helpers.protocol.values import Attribute, ImplausibleError, from_ut
 Item = dict[str, Attribute]
 T = TypeVar("T")
 
-HASH_KEY, RANGE_KEY, TTL_ATTRIBUTE = "jobName", "runId", "expiresAt"
+HASH_KEY, RANGE_KEY, WATERMARKS, TTL_ATTRIBUTE = "jobName", "runId", "watermarks", "expiresAt"
 HEAD_KEY = "~latest"
 LOG_PREFIX = "!c#"
 RUN_RECORD_PREFIX, JOB_RECORD_KEY, TRIGGER_KEY = "!r#", "!j", "!t"
@@ -336,17 +336,30 @@ def _change(item: Item) -> Change:
 
 
 def _run(item: Item) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        HASH_KEY: item[HASH_KEY]["S"],
-        RANGE_KEY: item[RANGE_KEY]["S"],
-        "watermarks": values.decode(item["watermarks"], item.get("types")),
+    found: dict[str, Any] = {HASH_KEY: item[HASH_KEY]["S"], RANGE_KEY: item[RANGE_KEY]["S"]}
+    if "version" not in item:
+        return found | {"watermarks": _legacy_watermarks(item)}
+    return found | {
+        "watermarks": values.decode(item["watermarks"], item["types"]),
+        "version": _whole(item, "version"),
+        "status": item["status"]["S"],
+        "committedAt": _moment_in(item, "committedAt"),
+        "metrics": values.decode(item["metrics"], item["metricTypes"]),
     }
-    if "version" in item:
-        found["version"] = _whole(item, "version")
-        found["status"] = item["status"]["S"]
-        found["committedAt"] = _moment_in(item, "committedAt")
-        found["metrics"] = values.decode(item["metrics"], item["metricTypes"])
-    return found
+
+
+def _legacy_watermarks(item: Item) -> dict[str, Any]:
+    """Return the values of an item of the original class, with what it kept under another key under that name.
+
+    Its `key=` names the attribute of the values, and a script could add attributes of its own: none may be lost.
+    """
+    others = {name: attribute for name, attribute in item.items() if name not in (HASH_KEY, RANGE_KEY, WATERMARKS)}
+    if WATERMARKS not in item and not any("M" in attribute for attribute in others.values()):
+        raise ValueError("no map of watermarks")
+    found = values.decode(item[WATERMARKS]) if WATERMARKS in item else {}
+    if others.keys() & found.keys():
+        raise ValueError("a name that stands in the item and in its watermarks")
+    return found | values.decode({"M": others})
 
 
 def _text(item: Item, name: str) -> str | None:

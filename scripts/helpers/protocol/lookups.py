@@ -17,7 +17,14 @@ from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import lazy_blobs
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.history import History
-from scripts.helpers.protocol.names import MAX_NAME, check_job_id, check_run_id, new_token, served_by
+from scripts.helpers.protocol.names import (
+    MAX_NAME,
+    check_job_id,
+    check_readable_run_id,
+    check_run_id,
+    new_token,
+    served_by,
+)
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled
 
@@ -46,7 +53,7 @@ class Lookups:
             declared = head.last is not None and head.last.run_id is None and head.watermarks
             return self._run_item(head, None if declared else head.run_id)
         self.check_job(job_id)
-        check_run_id(run_id)
+        check_readable_run_id(run_id)
         stored = self.store.read_head(job_id)
         # The head first: a run that has just committed may have died before it wrote its run item.
         if stored and stored.last and stored.last.run_id == run_id:
@@ -143,13 +150,15 @@ class Lookups:
             return self.head_of_legacy(item)
         return None
 
-    def head_of_legacy(self, item: items.Item, legacy_items: int = 1) -> Head:
-        """Make the head that takes over an item of the original class, of which there are so many."""
-        legacy = items.run_from_item(item)
+    def head_of_legacy(self, item: items.Item, legacy_items: int = 1, instead: Mapping[str, Any] | None = None) -> Head:
+        """Make the head that takes over an item of the original class, of which there are so many.
+
+        `instead` are values that a person gives in place of its own.
+        """
         return Head.imported(
-            legacy["jobName"],
-            legacy["runId"],
-            legacy["watermarks"],
+            item[items.HASH_KEY]["S"],
+            item[items.RANGE_KEY]["S"],
+            items.run_from_item(item)["watermarks"] if instead is None else instead,
             now=self.clock(),
             token=new_token(),
             legacy_items=legacy_items,

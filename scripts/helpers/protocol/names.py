@@ -13,15 +13,22 @@ from scripts.helpers.errors import InvalidIdError, InvalidValueError
 JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 """Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
 
+ANY_JOB_ID = r"(?s:.{1,2048})"
+"""What a table can hold, for calls that do not know its rule. 2,048 bytes is DynamoDB's own limit for a hash key."""
 MAX_NAME = 255
 _DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
 _OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
+_READABLE_RUN_ID = re.compile(r"[^!~].{0,1023}", re.DOTALL)
+"""DynamoDB's own limit for a range key is 1,024 bytes."""
 
 
 def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
     """Return a job name that keeps the rule, else raise InvalidIdError."""
-    return _check("Job name", job_id, re.compile(rule), f"It must match {rule}")
+    return _check(
+        "Job name", job_id, re.compile(rule),
+        f"It must match {rule}. If the table has such jobs already, widen the rule: Watermarks(job_id_rule=...)",
+    )  # fmt: skip
 
 
 def check_run_id(run_id: str) -> str:
@@ -29,6 +36,11 @@ def check_run_id(run_id: str) -> str:
     return _check(
         "Run id", run_id, _RUN_ID, "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
     )
+
+
+def check_readable_run_id(run_id: str) -> str:
+    """Return a run id under which the original class may have stored an item: any text but keys of our own."""
+    return _check("Run id", run_id, _READABLE_RUN_ID, "It must be text that starts with neither '!' nor '~'")
 
 
 def same_run(owner: str, run_id: str) -> bool:

@@ -7,7 +7,7 @@ and a Decimal are numbers. What DynamoDB cannot tell apart stands beside them in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import date, datetime, timezone
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
@@ -29,6 +29,8 @@ MAX_CHUNKS, MAX_RAW_BYTES = 1_000, 256 * 1024 * 1024
 """What a reference may say at most of the chunks that it stands for, and of what they decompress to."""
 _CONTEXT = Context(prec=MAX_DIGITS)
 SPILLED = "spilled"
+_SETS = ("SS", "NS", "BS")
+"""Sets of DynamoDB: their first letter is the type of each member."""
 RESERVED_NAMES = ("jobName", "runId", "watermarks")
 
 
@@ -70,8 +72,9 @@ def encode(
     Parameters
     ----------
     values
-        str, int, float, Decimal, bool, None, bytes, date, aware datetime, list and dict, nested
-        up to 16 levels and 2,000 entries. Zeros at the end of a Decimal are not kept: DynamoDB trims them.
+        str, int, float, Decimal, bool, None, bytes, date, aware datetime, list, dict, and sets of texts, of bytes
+        or of numbers of one type, nested up to 16 levels and 2,000 entries. Zeros at the end of a Decimal are not
+        kept: DynamoDB trims them.
     what
         What the map is, for error texts.
     limit
@@ -123,12 +126,15 @@ def as_stored(given: Mapping[str, Any], what: str = "watermark", limit: int = MA
 
 def same_values(left: Any, right: Any) -> bool:
     """Tell whether two stored values are equal in type as well: 1, 1.0 and True are three values."""
+    # A dict of a look-up explains what it lacks, and is a dict all the same.
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
     if type(left) is not type(right):
         return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
     if isinstance(left, list):
         return len(left) == len(right) and all(map(same_values, left, right))
+    if isinstance(left, set):
+        return left == right and {type(one) for one in left} == {type(one) for one in right}
     return bool(left == right)
 
 
@@ -145,6 +151,8 @@ def size_of(attribute: Attribute) -> int:
         return 3 + sum(1 + len(name.encode("utf-8")) + size_of(item) for name, item in value.items())
     if tag == "L":
         return 3 + sum(1 + size_of(item) for item in value)
+    if tag in _SETS:
+        return 3 + sum(1 + size_of({tag[0]: item}) for item in value)
     return 1
 
 
@@ -184,14 +192,19 @@ class _Encoder:
             return {"S": value.isoformat()}, {"S": "date"}
         if isinstance(value, Spilled):  # Named here because a reference is a tuple, which is refused below.
             return self.mapping(value._asdict(), path, depth)[0], {"S": SPILLED}
+        return self.nested(value, path, depth)
+
+    def nested(self, value: Any, path: str, depth: int) -> tuple[Attribute, Attribute | None]:
         if isinstance(value, Mapping):
             return self.mapping(value, path, depth)
         if isinstance(value, list):
             return self.listing(value, path, depth)
+        if isinstance(value, Set):
+            return self.members(value, path)
         raise self.refuse(
             path,
             f"is a {type(value).__name__}, which cannot be stored",
-            "Use str, int, float, Decimal, bool, None, bytes, date, an aware datetime, a list or a dict.",
+            "Use str, int, float, Decimal, bool, None, bytes, date, an aware datetime, a list, a dict or a set.",
         )
 
     def text(self, value: str, path: str) -> str:
@@ -276,6 +289,27 @@ class _Encoder:
                 types[str(index)] = kind
         return {"L": attributes}, {"M": types} if types else None
 
+    def members(self, value: Set[Any], path: str) -> tuple[Attribute, Attribute | None]:
+        """Write a set. Its members are sorted, so that equal sets are equal attributes."""
+        if not value:
+            raise self.refuse(path, "is an empty set, which a table cannot hold", "Store an empty list or None.")
+        self.entries += len(value)
+        if self.entries > MAX_ENTRIES + 1:
+            raise self.refuse(path, f"is past entry {MAX_ENTRIES:,} of its map", "Store fewer entries.")
+        kinds = {type(one) for one in value}
+        if kinds == {str}:
+            return {"SS": sorted(self.text(one, path) for one in value)}, None
+        if kinds == {bytes}:
+            return {"BS": sorted(value)}, None
+        if kinds == {int}:
+            return {"NS": sorted(self.integer(one, path) for one in value)}, None
+        if kinds == {float}:
+            return {"NS": sorted(self.floating(one, path) for one in value)}, {"S": "float"}
+        if kinds == {Decimal}:
+            return {"NS": sorted(self.decimal(one, path) for one in value)}, {"S": "decimal"}
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise self.refuse(path, f"is a set of {names}", "Sets hold texts, bytes, or numbers of one type. Store a list.")
+
 
 def _decode(attribute: Attribute, types: Attribute | None) -> Any:
     ((tag, value),) = attribute.items()
@@ -287,6 +321,8 @@ def _decode(attribute: Attribute, types: Attribute | None) -> Any:
             return {name: _decode(item, inner.get(name)) for name, item in value.items()}
         return [_decode(item, inner.get(str(index))) for index, item in enumerate(value)]
     kind = types["S"] if types else None
+    if tag in _SETS:
+        return {_decode({tag[0]: one}, types) for one in value}
     if tag == "N":
         return _number(value, kind)
     if tag == "S" and kind == "datetime":
