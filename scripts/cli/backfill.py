@@ -13,12 +13,13 @@ import click
 from scripts.cli.commands import command, context_option, job_argument, read_job
 from scripts.cli.contexts import BEGINNING, END, bound_given, span_rows, state_in
 from scripts.cli.deciding import decide, deciding, previewed
-from scripts.cli.documents import emit, head_json, state_of
+from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobError
+from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
 from scripts.helpers.rows.coverage import types_of
@@ -42,7 +43,7 @@ class _Begun:
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         low, high = self.bounds
-        state = state_of(self.head, now)
+        state = activity(self.head, now)
         return {
             "job": self.job_id, "name": self.name, "low": low, "high": high, "state": state,
             "head": head_json(self.head, now),
@@ -173,7 +174,7 @@ class _Work:
             out.print("Begun and not done:")
             rows: list[Sequence[Cell]] = [
                 [one.name, bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
-                 state_of(one.head, self.around.now()), one.job_id]
+                 activity(one.head, self.around.now()), one.job_id]
                 for one in self.begun
             ]  # fmt: skip
             show_rows(out, ("name", "low", "high (not included)", "state", "job of the slice"), rows)
@@ -191,7 +192,7 @@ class _Work:
         """Write one command a line, and nothing else, to standard output."""
         err, now = self.around.err, self.around.now()
         for one in self.begun:
-            if one.head.claim is not None and state_of(one.head, now) == "at work":
+            if one.head.claim is not None and activity(one.head, now) == "at work":
                 run = printable(one.head.claim.run_id)
                 err.print(f"Slice {printable(one.job_id)} is left out: run {run} is at work on it.", style="yellow")
                 continue

@@ -11,12 +11,13 @@ import click
 from rich.text import Text
 
 from scripts.cli.diff import Difference, differences, show_differences
-from scripts.cli.documents import emit, head_json, state_of
+from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
 from scripts.cli.screen import moment
 from scripts.cli.surroundings import Surroundings, is_asked
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head, Order
 from scripts.jobs.exit_codes import FAILED
 
@@ -76,7 +77,7 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Dif
     if before.plan is not None:
         contexts = ", ".join(sorted(map(printable, before.plan.contexts)))
         out.print(f"The open plan is dropped ({contexts}); what a sink of your own wrote for it stays.", style="yellow")
-    if before.claim is not None and state_of(before, now) == "at work":
+    if before.claim is not None and activity(before, now) == "at work":
         owner = printable(before.claim.run_id)
         lease = moment(before.claim.lease_until)
         out.print(f"Run {owner} is at work, lease until {lease}: it can commit no more.", style="red")

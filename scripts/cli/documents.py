@@ -10,7 +10,8 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.metrics.freshness import age, failed_since, lag, may_be_dead, silence
+from scripts.helpers.metrics.freshness import Threshold, age, failed_since, lag, may_be_dead, silence
+from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import Spilled, to_utc_string
@@ -52,20 +53,25 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def head_json(head: Head, now: datetime) -> dict[str, Any]:
+def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> dict[str, Any]:
     """Return what is known of a job, without the values of its watermarks: they may be personal data."""
+    condition, rhythm = condition_of(head, now, threshold), rhythm_in(head)
     run = last_run(head)
     # A clock that is a little behind the writer's must not show a run that begins in the future.
     last = None if run is None else {"run": run[0], "seconds": max(as_json(now - run[1]), 0)}
     plan = None if head.plan is None else {"id": head.plan.plan_id, "contexts": sorted(head.plan.contexts)}
     return {
         "job": head.job_id,
-        "state": state_of(head, now),
+        "state": condition.word,
+        "reason": condition.reason,
+        "command": condition.command,
+        "activity": activity(head, now),
         "version": head.version,
         "epoch": head.epoch,
         "fence": head.fence,
         "lag_seconds": as_json(lag(head, now)),
         "age_seconds": as_json(age(head, now)),
+        "usual_seconds": None if rhythm is None else as_json(rhythm.usual),
         "last": change_json(head.last) if head.last else None,
         "last_run": last,
         "failed_runs": failed_since(head, now),
@@ -111,16 +117,6 @@ def change_json(change: Change) -> dict[str, Any]:
 def entry_json(entry: LogEntry) -> dict[str, Any]:
     """Return one version of a history."""
     return {"version": entry.version, **change_json(entry.change), "seconds": as_json(entry.duration)}
-
-
-def state_of(head: Head, now: datetime) -> str:
-    """Say in a word or two what a job is doing."""
-    if head.claim is not None and now < head.claim.lease_until:
-        return "at work"
-    # A plan outlives the lease of the run that froze it: that the next run replays it is what matters then.
-    if head.plan is not None:
-        return "open plan"
-    return "lease over" if head.claim is not None else "idle"
 
 
 def last_run(head: Head) -> tuple[str, datetime] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +15,47 @@ from scripts.cli.commands import Duration, Job, command
 from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
 from scripts.cli.jobs import UNKNOWN, found_jobs
-from scripts.cli.screen import NONE, Cell, show_rows
+from scripts.cli.screen import NONE, Cell, count_of, show_rows
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import duration_text
-from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
-from scripts.helpers.metrics.freshness import (
-    RANK,
-    Freshness,
-    Measure,
-    Status,
-    Threshold,
-    age,
-    lag,
-    open_plan_age,
-    threshold_of,
-    thresholds,
-)
+from scripts.helpers.metrics.freshness import Measure, Threshold, age, lag, open_plan_age, threshold_of
 from scripts.helpers.metrics.report import JobReport
-from scripts.helpers.protocol.head import Head
+from scripts.helpers.metrics.urgency import LATE, lateness_of, rhythm_in, size_of, unreadable
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 MISSING = "not in the table; check the name in the thresholds"
-Judged = tuple[ListedJob, Freshness | None]
-"""A job with what its threshold says of it; None where the job cannot be read."""
-STYLES = {"fresh": "green", "warn": "yellow", "never": "yellow", "error": "red"}
+STYLES = {"on time": "green", "missing": "red", "problem": "red", "not known": ""}
+"""Colours of states; of all others yellow."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One job with what is said of it: a state of `WORDS`, ``on time``, or ``not known`` where nothing is usual yet."""
+
+    job: ListedJob
+    word: str
+    reason: str
+    threshold: Threshold | None
+
+    @property
+    def level(self) -> int:
+        """Return 2 for what is missing or cannot be read, 1 for what is late, unusual or never was there, else 0."""
+        if self.word in ("missing", "problem"):
+            return 2
+        return 0 if self.word in ("on time", "not known") else 1
 
 
 @command("freshness")
 @click.argument("names", nargs=-1, type=Job())
-@click.option(
-    "--thresholds",
-    "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help='JSON by job name or pattern: {"parking*": {"warn": "2h", "error": "1d", "measure": "age"}}.',
-)
+@thresholds_option
 @click.option("--warn", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 90s, 2h.")
 @click.option("--error", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 1d.")
 @click.option("--measure", type=click.Choice(["age", "lag"]), default="age", help="For --warn and --error (age).")
-@click.option("--fail-on", type=click.Choice(["error", "warn"]), default="error", help="What the exit code 1 is for.")
+@click.option("--fail-on", type=click.Choice(["missing", "late"]), default="missing", help="What exit code 1 is for.")
 @click.option("--metrics", is_flag=True, help="Write a line of CloudWatch's Embedded Metric Format for each job, only.")
 def freshness(
     around: Surroundings,
@@ -65,34 +64,32 @@ def freshness(
     warn: timedelta | None,
     error: timedelta | None,
     measure: Measure,
-    fail_on: Status,
+    fail_on: str,
     metrics: bool,
 ) -> None:
-    """Tell which jobs are late. The exit code is 1 if one is, 0 if none is.
+    """Tell which jobs are late. The exit code is 1 if one is missing, 0 if none is.
 
-    Age is the time since the last version of a job, lag the time since its oldest cursor of time.
-    Jobs that no threshold is given for are left out.
+    Without thresholds a job is late half a period after its next commit was due, and missing once
+    three more did not come; its period is learned from its last 28 commits. With them it is late
+    from "warn" on and missing from "error" on. Age is the time since the last version of a job, lag
+    the time since its oldest cursor of time. --fail-on late has exit code 1 also for jobs that are
+    late, took unusually little or much, or have no commit yet.
     """
     if metrics and around.is_json:
         raise click.UsageError("--metrics writes lines of its own. Leave --output out.")
-    given = _read(file) if file else {}
+    given = read_thresholds(file)
     if warn is not None or error is not None:
         given.setdefault("*", Threshold(warn, error, measure))
-    if not given and not metrics:
-        raise InvalidValueError("No threshold is given. Give --warn, --error or --thresholds FILE.")
     now = around.now()
     jobs = found_jobs(around, names) if names else _all_jobs(around, given)
+    judged = [_judged(job, now, threshold_of(job.job_id, given)) for job in jobs]
     if metrics:
-        _report([job.head for job in jobs if job.head], now)
-    judged: list[Judged] = []
-    for job in jobs:
-        threshold = threshold_of(job.job_id, given)
-        if threshold is not None:
-            judged.append((job, threshold.judge(job.head, now) if job.head else None))
-    late = sum(_rank(one) >= RANK[fail_on] for one in judged)
-    judged.sort(key=lambda one: (-_rank(one), one[0].job_id))
+        _report(judged, now)
+    least = 2 if fail_on == "missing" else 1
+    late = sum(one.level >= least for one in judged)
+    judged.sort(key=lambda one: (-one.level, one.job.job_id))
     if around.is_json:
-        emit({"table": around.table, "late": late, "jobs": [_facts(job, found) for job, found in judged]})
+        emit({"table": around.table, "late": late, "jobs": [_facts(one, now) for one in judged]})
     elif not metrics:
         _show(around, judged, late)
         unknown = [job.job_id for job in jobs if job.problem == UNKNOWN]
@@ -100,6 +97,25 @@ def freshness(
             offer_near(around, unknown)
     if late:
         raise click.exceptions.Exit(FAILED)
+
+
+def _judged(job: ListedJob, now: datetime, threshold: Threshold | None) -> Judged:
+    if job.head is None:
+        return Judged(job, "problem", unreadable(job.job_id, job.problem or "").reason, threshold)
+    found = lateness_of(job.head, now, threshold) or size_of(job.head)
+    if found is not None:
+        return Judged(job, found.word, found.reason, threshold)
+    since = age(job.head, now)
+    if since is None:
+        return Judged(job, "no commit yet", "nothing is committed", threshold)
+    rhythm = rhythm_in(job.head)
+    if threshold is not None:
+        judged = threshold.judge(job.head, now)
+        behind = since if judged.behind is None else judged.behind
+        return Judged(job, "on time", f"{duration_text(behind)} {judged.measure}", threshold)
+    if rhythm is not None:
+        return Judged(job, "on time", f"{rhythm.text}, last {duration_text(since)} ago", threshold)
+    return Judged(job, "not known", f"too few commits, last {duration_text(since)} ago", threshold)
 
 
 def _all_jobs(around: Surroundings, given: Mapping[str, Threshold]) -> list[ListedJob]:
@@ -113,66 +129,51 @@ def _all_jobs(around: Surroundings, given: Mapping[str, Threshold]) -> list[List
     return jobs + [ListedJob(name, None, MISSING) for name in _named(given) if name not in there]
 
 
-def _rank(judged: Judged) -> int:
-    """Return how bad it is; a job that cannot be read is as bad as one that is late."""
-    _, found = judged
-    return RANK["error"] if found is None else RANK[found.status]
-
-
-def _read(file: Path) -> dict[str, Threshold]:
-    try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InvalidValueError(f'{file} holds no map of jobs, such as {{"parking*": {{"error": "1d"}}}}.')
-    return thresholds(found)
-
-
 def _named(given: Mapping[str, Threshold]) -> list[str]:
     """Return the names of thresholds that are no patterns: of these jobs one each must be there."""
     return [name for name in given if not set(name) & set("*?[")]
 
 
-def _report(heads: list[Head], now: datetime) -> None:
-    for head in heads:
+def _report(judged: list[Judged], now: datetime) -> None:
+    for one in judged:
+        head = one.job.head
+        if head is None:
+            continue
         found = {
             "AgeSeconds": age(head, now),
             "LagSeconds": lag(head, now),
             "OpenPlanAgeSeconds": open_plan_age(head, now) or timedelta(0),
         }
         values = {name: time.total_seconds() for name, time in found.items() if time is not None}
+        # Also 0: an alarm on it comes back to OK only by a value.
+        values |= {"Late": float(one.word in LATE), "Missing": float(one.word == "missing")}
         run = head.last.run_id if head.last else None
         EmbeddedMetrics().report(JobReport(head.job_id, run or "", "looked", now, values))
 
 
-def _facts(job: ListedJob, found: Freshness | None) -> dict[str, Any]:
-    if found is None:
-        return {"job": job.job_id, "status": "error", "problem": job.problem}
-    behind = None if found.behind is None else found.behind.total_seconds()
-    return {"job": job.job_id, "status": found.status, "measure": _measured(job, found), "seconds": behind}
-
-
-def _measured(job: ListedJob, found: Freshness) -> Measure:
-    """Return what was compared: a job without a cursor of time has no lag, and is judged by its age."""
-    has_lag = job.head is not None and lag(job.head, datetime.now(timezone.utc)) is not None
-    return found.threshold.measure if has_lag else "age"
+def _facts(one: Judged, now: datetime) -> dict[str, Any]:
+    facts = {"job": one.job.job_id, "status": one.word, "reason": one.reason}
+    if one.job.head is None:
+        return facts | {"problem": one.job.problem}
+    if one.threshold is None:
+        since, measure = age(one.job.head, now), "age"
+    else:
+        found = one.threshold.judge(one.job.head, now)
+        since, measure = found.behind, found.measure
+    rhythm = rhythm_in(one.job.head)
+    return facts | {
+        "measure": measure,
+        "seconds": None if since is None else since.total_seconds(),
+        "usual_seconds": None if rhythm is None else rhythm.usual.total_seconds(),
+    }
 
 
 def _show(around: Surroundings, judged: list[Judged], late: int) -> None:
     rows: list[list[Cell]] = []
-    for job, found in judged:
-        if found is None:
-            rows.append([job.job_id, Text("error", "red"), job.problem or "", NONE, NONE])
-            continue
-        limits = [
-            NONE if limit is None else duration_text(limit) for limit in (found.threshold.warn, found.threshold.error)
-        ]
-        behind = "no version yet"
-        if found.behind is not None:
-            is_new = job.head is not None and job.head.last is None
-            behind = f"{duration_text(found.behind)} {'without a version' if is_new else _measured(job, found)}"
-        rows.append([job.job_id, Text(found.status, STYLES[found.status]), behind, *limits])
+    for one in judged:
+        warn, error = (one.threshold.warn, one.threshold.error) if one.threshold else (None, None)
+        limits = [NONE if limit is None else duration_text(limit) for limit in (warn, error)]
+        rows.append([one.job.job_id, Text(one.word, STYLES.get(one.word, "yellow")), one.reason, *limits])
     if rows:
-        show_rows(around.out, ("job", "status", "behind", "warn at", "error at"), rows)
-    around.out.print(f"{late:,} of {len(judged):,} late.", style="bold red" if late else "dim")
+        show_rows(around.out, ("job", "status", "why", "late at", "missing at"), rows)
+    around.out.print(f"{late:,} of {count_of(len(judged), 'job')} late.", style="bold red" if late else "dim")

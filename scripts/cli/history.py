@@ -14,7 +14,8 @@ from scripts.cli.screen import NONE, Cell, moment, released_text, show_folded, s
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text
 from scripts.helpers.protocol.head import LogEntry, Release
-from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
+from scripts.helpers.protocol.history import counted
+from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 
 HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "who", "why")
 NUMBERS = ("version", "took", "rows", "files", "bytes")

@@ -2,60 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, Job, command
-from scripts.cli.documents import as_json, emit, head_json, json_text, last_run, state_of
+from scripts.cli.documents import as_json, emit, head_json, json_text, last_run
 from scripts.cli.failures import offer_near
 from scripts.cli.progress import progress
 from scripts.cli.screen import NONE, Cell, count_of, release_hint, show_folded, show_rows
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import duration_text, id_text, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
-from scripts.helpers.metrics.freshness import age, failed_since, lag, may_be_dead, open_plan_age
+from scripts.helpers.metrics.freshness import (
+    Threshold,
+    age,
+    failed_since,
+    lag,
+    may_be_dead,
+    open_plan_age,
+    threshold_of,
+)
+from scripts.helpers.metrics.urgency import LATE, WORDS, Condition, condition_of, unreadable
 from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
 from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")
-SORTS = ("behind", "name", "version", "state")
+SORTS = ("urgency", "behind", "name", "version")
 NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
+STYLES = {"problem": "red", "missing": "red", "at work": "green", "idle": "", "no commit yet": ""}
+"""Colours of states; of all others yellow."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which jobs are shown, and in which order. Without `states` those in any."""
+
+    prefix: str = ""
+    states: tuple[str, ...] = ()
+    stale: timedelta | None = None
+    sort: str = "urgency"
+    limit: int | None = None
+    everything: bool = False
 
 
 @command("jobs")
 @click.argument("names", nargs=-1, type=Job())
 @click.option("--prefix", default="", metavar="TEXT", help="Only jobs whose names begin so.")
+@click.option("--state", "states", type=click.Choice(WORDS), multiple=True, metavar="STATE", help="Only jobs in it.")
+@click.option("--late", is_flag=True, help="Only jobs that are late or missing.")
 @click.option(
     "--stale", type=Duration(), metavar="TIME", help="Only jobs without a new version for so long: 90s, 2h, 1d."
 )
-@click.option("--sort", type=click.Choice(SORTS), default="behind", help="Default: behind.")
+@click.option("--sort", type=click.Choice(SORTS), default="urgency", help="Default: urgency.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N.")
 @click.option("--all", "everything", is_flag=True, help="Also the jobs that backfills are.")
+@thresholds_option
 def jobs(
     around: Surroundings,
     names: tuple[str, ...],
     prefix: str,
+    states: tuple[str, ...],
+    late: bool,
     stale: timedelta | None,
     sort: str,
     limit: int | None,
     everything: bool,
+    file: Path | None,
 ) -> None:
-    """List jobs: how far they are behind, and what is open.
+    """List jobs, the most urgent first.
+
+    The states, in this order: problem, missing, late, open plan, lease over, failing, unusually
+    small, unusually large, no commit yet, at work, idle. When a job usually commits and how much
+    it takes is learned from its last 28 commits; --thresholds wins over that.
 
     Lag is the time since the oldest cursor of a job, changed the time since its last version, by
     a run unless it says by what, plan the time since an open plan was frozen. Last run has the job
-    in the state "at work", and failed counts runs since the last version that are gone without a
-    commit. Without NAMES the table is scanned from head to head, without its histories; that needs
+    in the state "at work". Failed counts the runs since the last commit that ended without one.
+    Without NAMES the table is scanned from head to head, without its histories; that needs
     dynamodb:Scan. With NAMES only those jobs are read.
     """
+    given = read_thresholds(file)
+    if late:
+        states = (*states, *LATE)
+    chosen = Choice(prefix, states, stale, sort, limit, everything or bool(names))
     found, cost = _named(around, names) if names else _listed(around)
-    _show(around, found, cost, prefix=prefix, stale=stale, sort=sort, limit=limit, everything=everything or bool(names))
+    _show(around, found, cost, chosen, given)
     if unknown := [job.job_id for job in found if job.problem == UNKNOWN]:
         offer_near(around, unknown)
         raise click.exceptions.Exit(FAILED)
@@ -65,48 +106,76 @@ def _show(
     around: Surroundings,
     found: list[ListedJob],
     cost: ListCost | None,
-    *,
-    prefix: str,
-    stale: timedelta | None,
-    sort: str,
-    limit: int | None,
-    everything: bool,
+    chosen: Choice,
+    given: Mapping[str, Threshold],
 ) -> None:
     now = around.now()
-    fitting = [job for job in found if job.job_id.startswith(prefix)]
+    fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
     derived = 0
-    if not everything:
+    if not chosen.everything:
         own = [job for job in fitting if served_by(job.job_id) is None]
         # Counted before --stale: it says how many --all would add, whatever their age.
         derived, fitting = len(fitting) - len(own), own
-    if stale is not None:
-        fitting = [job for job in fitting if _age(job, now) >= stale]
-    fitting.sort(key=lambda job: _order(job, sort, now))
-    shown = fitting[:limit]
+    conditions = {job.job_id: condition_in(job, now, given) for job in fitting}
+    if chosen.states:
+        fitting = [job for job in fitting if conditions[job.job_id].word in chosen.states]
+    if chosen.stale is not None:
+        fitting = [job for job in fitting if _age(job, now) >= chosen.stale]
+    fitting.sort(key=lambda job: _order(job, chosen.sort, now, conditions[job.job_id]))
+    shown = fitting[: chosen.limit]
     left = len(fitting) - len(shown)
     if around.is_json:
-        facts = [_facts(job, now) for job in shown]
+        facts = [_facts(job, now, given) for job in shown]
         told = None if cost is None else vars(cost)
         emit({"table": around.table, "jobs": facts, "more": left, "backfills": derived, "cost": told})
         return
     if shown:
-        show_rows(around.out, HEADINGS, [_row(job, now) for job in shown], right=("failed",))
+        show_rows(around.out, HEADINGS, [_row(job, now, conditions[job.job_id]) for job in shown], right=("failed",))
     else:
         around.out.print("No job.")
-    for job in shown:
-        if job.problem:
-            show_folded(around.out, Text(f"{printable(job.job_id)}: {printable(job.problem)}", "red"))
+    show_reasons(around, [(job.job_id, conditions[job.job_id]) for job in shown])
     for job in shown:
         if job.head is not None and may_be_dead(job.head, now):
             show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, now)}"), "yellow"))
     if left:
         around.out.print(f"… and {left:,} more; see --limit", style="dim")
     if derived:
-        around.out.print(f"{derived:,} jobs of backfills are not shown; see --all", style="dim")
+        jobs_of = "1 job of a backfill is" if derived == 1 else f"{derived:,} jobs of backfills are"
+        around.out.print(f"{jobs_of} not shown; see --all", style="dim")
+    if len(conditions) > 1:
+        unwell = sum(condition.needs_somebody for condition in conditions.values())
+        around.out.print(attention_text(unwell, len(conditions)), style="bold" if unwell else "dim")
     if cost is None:
         return
     read = f"{count_of(cost.items, 'item')} in {count_of(cost.requests, 'request')}"
-    around.out.print(f"Read {read}, {cost.units:,g} read units.", style="dim")
+    around.out.print(f"Read {read}, {cost.units:,g} read {'unit' if cost.units == 1 else 'units'}.", style="dim")
+
+
+def show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Condition]]) -> None:
+    """Write a line for each job that needs somebody: what is wrong."""
+    for job_id, condition in conditions:
+        if condition.needs_somebody:
+            text = printable(f"{job_id}: {_said(condition)}")
+            show_folded(around.out, Text(text, STYLES.get(condition.word, "yellow")))
+
+
+def _said(condition: Condition) -> str:
+    """Return the reason, after the word where the reason alone would not say it."""
+    return condition.reason if condition.word == "problem" else f"{condition.word}, {condition.reason}"
+
+
+def attention_text(unwell: int, jobs: int) -> str:
+    """Write how many of all jobs need somebody."""
+    if unwell == 0:
+        return f"Nothing needs attention in {count_of(jobs, 'job')}."
+    return f"{unwell:,} of {count_of(jobs, 'job')} {'needs' if unwell == 1 else 'need'} attention."
+
+
+def condition_in(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> Condition:
+    """Return what is most urgent about a job of a list."""
+    if job.head is None:
+        return unreadable(job.job_id, job.problem or "it cannot be read")
+    return condition_of(job.head, now, threshold_of(job.job_id, given))
 
 
 def found_jobs(around: Surroundings, names: tuple[str, ...] = ()) -> list[ListedJob]:
@@ -143,10 +212,11 @@ def _named(around: Surroundings, names: tuple[str, ...]) -> tuple[list[ListedJob
 def _checked(job: ListedJob, now: datetime) -> ListedJob:
     """Return a job as it is if all that is shown of it can be worked out; else one whose problem is told."""
     try:
+        condition = condition_in(job, now, {})
         for sort in SORTS:
-            _order(job, sort, now)
-        _row(job, now)
-        json_text(as_json(_facts(job, now)))
+            _order(job, sort, now, condition)
+        _row(job, now, condition)
+        json_text(as_json(_facts(job, now, {})))
     except DAMAGE as error:
         return ListedJob(job.job_id, None, f"damaged ({type(error).__name__} while reading it); see doctor")
     return job
@@ -158,39 +228,34 @@ def _age(job: ListedJob, now: datetime) -> timedelta:
     return NEVER if found is None else found
 
 
-def _order(job: ListedJob, sort: str, now: datetime) -> tuple[Any, ...]:
+def _order(job: ListedJob, sort: str, now: datetime, condition: Condition) -> tuple[Any, ...]:
     if sort == "version":
         return (-job.head.version if job.head else 1, job.job_id)
-    if sort == "state":
-        return (_state(job, now), job.job_id)
     if sort == "name":
         return (job.job_id,)
     # Not `lag or age`: a lag of nothing is a lag, and false.
     found = lag(job.head, now) if job.head else None
     behind = _age(job, now) if found is None else found
-    return (-behind.total_seconds(), job.job_id)
+    rank = condition.rank if sort == "urgency" else 0
+    return (rank, -behind.total_seconds(), job.job_id)
 
 
-def _state(job: ListedJob, now: datetime) -> str:
-    return state_of(job.head, now) if job.head else job.problem or ""
-
-
-def _facts(job: ListedJob, now: datetime) -> dict[str, Any]:
+def _facts(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> dict[str, Any]:
     if job.head is None:
-        return {"job": job.job_id, "state": "problem", "problem": job.problem}
-    return head_json(job.head, now)
+        return {"job": job.job_id, "state": "problem", "reason": job.problem, "problem": job.problem}
+    return head_json(job.head, now, threshold_of(job.job_id, given))
 
 
-def _row(job: ListedJob, now: datetime) -> list[Cell]:
+def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:
+    state = Text(condition.word, STYLES.get(condition.word, "yellow"))
     if job.head is None:
-        return [job.job_id, Text("problem", "red"), *[NONE] * (len(HEADINGS) - 2)]
-    head, state = job.head, state_of(job.head, now)
-    style = {"open plan": "yellow", "lease over": "yellow", "at work": "green"}.get(state, "")
+        return [job.job_id, state, *[NONE] * (len(HEADINGS) - 2)]
+    head = job.head
     behind, planned = lag(head, now), open_plan_age(head, now)
     since, run, failed = age(head, now), last_run(head), failed_since(head, now)
     return [
         job.job_id,
-        Text(state, style),
+        state,
         NONE if behind is None else duration_text(behind),
         _changed(head.last, since) if head.last and since is not None else "never",
         NONE if planned is None else duration_text(planned),

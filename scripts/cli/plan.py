@@ -13,12 +13,13 @@ from rich.text import Text
 
 from scripts.cli.commands import Duration, command, context_option, job_argument, read_job
 from scripts.cli.contexts import file_bookmark, file_options
-from scripts.cli.documents import emit, state_of
+from scripts.cli.documents import emit
 from scripts.cli.progress import progress
 from scripts.cli.screen import Cell, bound_text, commit_text, count_of, planned_text, show_rows, window_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable, size_text
 from scripts.helpers.errors import InvalidValueError, UnknownContextError
+from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.options import DEFAULT_DELAY
@@ -245,7 +246,7 @@ def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:
 
 def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]]) -> None:
     now = around.now()
-    state, is_replay = state_of(head, now), head.plan is not None
+    state, is_replay = activity(head, now), head.plan is not None
     if around.is_json:
         contexts = [{"context": name, **_facts(part)} for name, part in parts.items()]
         emit(

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from scripts.cli.commands import command, job_argument, read_job
-from scripts.cli.documents import emit, head_json, state_of
+from scripts.cli.documents import emit, head_json
 from scripts.cli.screen import (
     NONE,
     Cell,
@@ -25,6 +25,7 @@ from scripts.cli.screen import (
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text
 from scripts.helpers.metrics.freshness import age, lag, may_be_dead
+from scripts.helpers.metrics.urgency import condition_of
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
 
@@ -52,9 +53,11 @@ def show(around: Surroundings, job: str) -> None:
 
 
 def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
+    condition = condition_of(head, now)
+    state = f"{condition.word}, {condition.reason}" if condition.needs_somebody else condition.word
     facts: list[tuple[str, Cell]] = [
         ("job", Text(head.job_id, "bold")),
-        ("state", state_of(head, now)),
+        ("state", state),
         ("version", f"{head.version:,}"),
         ("epoch", head.epoch),
     ]

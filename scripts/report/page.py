@@ -20,8 +20,9 @@ from markupsafe import Markup
 from scripts.helpers.display.units import count_text, duration_text, id_text, size_text, time_text
 from scripts.helpers.errors import DAMAGE, InvalidValueError
 from scripts.helpers.protocol.head import LogEntry
-from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
+from scripts.helpers.protocol.history import counted
 from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from scripts.helpers.protocol.history import BYTES, FILES, ROWS, counted
+from scripts.helpers.protocol.history import counted
+from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 from scripts.report.facts import JobFacts
 
 MOST = 60

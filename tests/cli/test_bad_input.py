@@ -353,7 +353,7 @@ def test_late_jobs_are_in_a_document_when_json_is_asked_for(run: Command, world:
 
     found = json.loads(done.stdout)
     assert (done.exit_code, found["late"]) == (1, 1)
-    assert [(job["job"], job["status"]) for job in found["jobs"]] == [("repairs", "error"), ("rents", "fresh")]
+    assert [(job["job"], job["status"]) for job in found["jobs"]] == [("repairs", "missing"), ("rents", "on time")]
 
 
 def test_type_is_asked_for_when_the_present_value_is_null(run: Command, watermarks: Watermarks) -> None:

@@ -63,24 +63,34 @@ def test_pages_grow_again_when_short_histories_follow_long_ones() -> None:
     assert client.requests < 150
 
 
+def test_list_asks_no_more_than_a_scan_when_histories_are_short() -> None:
+    """Each jump to the next head is a request, and a page of a scan holds the histories of 150 such jobs."""
+    client = ScannedTable({f"job-{number:05d}": job_items(f"job-{number:05d}", 5) for number in range(20_000)})
+
+    found = list_jobs(Store("table", client))  # type: ignore[arg-type]
+
+    assert len(found.jobs) == 20_000
+    assert client.requests <= 220
+
+
 @pytest.mark.parametrize(
-    ("data_bytes", "second_limit"),
-    [(5 * 4_096, 32), (6 * 4_096 - 1, 32), (6 * 4_096, 16), (8 * 4_096 - 1, 16), (8 * 4_096, 4)],
-    ids=["six-units", "six-still", "seven", "eight-still", "nine"],
+    ("weight", "second_limit"),
+    [(24, 128), (25, 64), (48, 64), (49, 4)],
+    ids=["worth-reading", "not-worth-more", "still", "too-much"],
 )
-def test_next_page_is_sized_by_the_units_read_in_vain_when_items_are_large(data_bytes: int, second_limit: int) -> None:
-    """The first page has eight heads, and beside each an item that has been read for nothing."""
-    data = {"data": {"B": bytes(data_bytes)}}
+def test_next_page_is_sized_by_what_was_read_in_vain_when_items_are_large(weight: int, second_limit: int) -> None:
+    """The first page has 32 heads, and beside each an item that has been read for nothing."""
+    data = {"data": {"B": bytes((weight - 1) * 512)}}
     jobs = {f"job-{number:02d}": [*job_items(f"job-{number:02d}", 0), data | items.key(f"job-{number:02d}", "#")]
-            for number in range(20)}  # fmt: skip
+            for number in range(80)}  # fmt: skip
     client, limits = ScannedTable(jobs), list[int]()
     scan = client.scan
     client.scan = lambda **given: limits.append(given["Limit"]) or scan(**given)  # type: ignore[method-assign]
 
     found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
 
-    assert limits[:2] == [16, second_limit]
-    assert len(found.jobs) == 20
+    assert limits[:2] == [64, second_limit]
+    assert len(found.jobs) == 80
 
 
 MANY = 50_000

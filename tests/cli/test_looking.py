@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +20,22 @@ from scripts.cli.progress import progress
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol import items
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
 from tests.cli.stories import NOW, Command, document, job_items, land, rows_state
 from tests.support.clock import Clock
+from tests.support.known_jobs import UNWELL, known_jobs
 from tests.support.steps import commit
 
 
-def test_jobs_come_with_what_is_behind_first_when_listed(run: Command, world: Watermarks) -> None:
+def test_jobs_come_with_what_is_urgent_first_when_listed(run: Command, world: Watermarks) -> None:
     found = document(run(world, "jobs", "--output", "json"))
 
     assert [job["job"] for job in found["jobs"]] == [
-        "libraries", "repairs", "parking-permits", "parking-fines", "rents", "housing",
+        "libraries", "repairs", "housing", "parking-permits", "parking-fines", "rents",
     ]  # fmt: skip
     by_name = {job["job"]: job for job in found["jobs"]}
     assert by_name["repairs"]["state"] == "open plan"
@@ -70,14 +74,63 @@ def test_last_run_and_failed_ones_are_named_when_the_head_knows_them(
         "decided": (None, 0),
         "new": ({"run": "jr_1", "seconds": 120}, 0),
     }
-    assert [line.split("  ")[0] for line in shown] == ["job", "at-work", "decided", "died", "let-go", "new", shown[-1]]
-    assert [" ".join(line.split()) for line in shown[1:-1]] == [
+    assert [line.split("  ")[0] for line in shown[:6]] == ["job", "at-work", "decided", "died", "let-go", "new"]
+    assert [" ".join(line.split()) for line in shown[1:6]] == [
         "at-work at work 9 h jr_2 2 min -",
         "decided idle SET 3 h - -",
         "died lease over 9 h jr_2 3 h 1",
-        "let-go idle 9 h jr_1 9 h 2",
+        "let-go failing 9 h jr_1 9 h 2",
         "new at work never jr_1 2 min -",
     ]
+
+
+@pytest.fixture(scope="module")
+def known(dynamodb: Any) -> Watermarks:
+    """Return a table with 61 jobs of known rhythm."""
+    made = Watermarks("known-jobs", dynamodb)
+    made.create_table()
+    for head in known_jobs():
+        dynamodb.put_item(TableName="known-jobs", Item=items.head_to_item(head))
+    return made
+
+
+def test_first_12_jobs_are_those_that_need_somebody_when_11_of_61_do(run: Command, known: Watermarks) -> None:
+    found = document(run(known, "jobs", "--limit", "12", "--output", "json"))
+    shown = run(known, "jobs", "--limit", "12").stdout
+
+    assert {job["job"]: job["state"] for job in found["jobs"][:11]} == UNWELL
+    assert found["jobs"][11]["state"] == "idle"
+    assert "11 of 61 jobs need attention." in shown
+    assert re.search(r"daily-09: missing, usually every 24 h, last 9 d", shown)
+
+
+def test_jobs_of_a_state_are_listed_alone_when_it_is_asked_for(run: Command, known: Watermarks) -> None:
+    late = document(run(known, "jobs", "--late", "--output", "json"))["jobs"]
+    small = document(run(known, "jobs", "--state", "unusually small", "--output", "json"))["jobs"]
+
+    assert {job["job"] for job in late} == {name for name, word in UNWELL.items() if word in LATE}
+    assert {job["job"] for job in small} == {"daily-few-rows", "daily-no-file"}
+
+
+def test_freshness_says_what_jobs_says_when_no_threshold_is_given(run: Command, known: Watermarks) -> None:
+    missing = run(known, "freshness", "--output", "json")
+    late = run(known, "freshness", "--fail-on", "late", "--output", "json")
+
+    told = {job["job"]: job["status"] for job in json.loads(missing.stdout)["jobs"]}
+    assert {name: word for name, word in told.items() if word not in ("on time", "not known")} == UNWELL
+    assert {word for name, word in told.items() if name.startswith("new-")} == {"not known"}
+    assert (missing.exit_code, json.loads(missing.stdout)["late"]) == (1, list(UNWELL.values()).count("missing"))
+    assert json.loads(late.stdout)["late"] == len(UNWELL)
+
+
+def test_thresholds_win_when_a_file_has_some(run: Command, known: Watermarks, tmp_path: Path) -> None:
+    file = tmp_path / "thresholds.json"
+    file.write_text(json.dumps({"*-09": {"error": "30d"}, "daily-well-1": {"warn": "1m"}}))
+
+    found = document(run(known, "jobs", "--thresholds", str(file), "--output", "json"))["jobs"]
+
+    states = {job["job"]: job["state"] for job in found}
+    assert (states["daily-09"], states["hourly-09"], states["daily-well-1"]) == ("idle", "idle", "late")
 
 
 def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing(
@@ -176,8 +229,9 @@ def test_jobs_say_what_they_read_when_a_table_of_100_000_items_is_listed(
 
     found = run("table", "jobs")
 
-    *jobs, cost = found.stdout.splitlines()[1:]
+    *jobs, attention, cost = found.stdout.splitlines()[1:]
     assert len(jobs) == 100
+    assert attention == "Nothing needs attention in 100 jobs."
     assert client.read < 1_000
     assert cost.startswith(f"Read {client.read:,} items in {client.requests:,} requests, ")
 

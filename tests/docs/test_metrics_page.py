@@ -49,7 +49,7 @@ def test_page_shows_what_is_printed_when_it_is_followed(
         (["--error", "5d", "--measure", "lag"], 0),
         (["--error", "3d", "--measure", "lag"], 1),
         (["--warn", "3d", "--measure", "lag"], 0),
-        (["--warn", "3d", "--measure", "lag", "--fail-on", "warn"], 1),
+        (["--warn", "3d", "--measure", "lag", "--fail-on", "late"], 1),
         (["repairs", "--error", "1h"], 0),
         (["--thresholds", "freshness.json"], 1),
     ],
@@ -80,7 +80,7 @@ def test_job_is_late_when_a_threshold_names_it_and_the_table_does_not(late_table
 
     assert done.exit_code == 1
     assert "not in the table; check the name in the thresholds" in done.stdout
-    assert "1 of 1 late." in done.stdout
+    assert "1 of 2 jobs late." in done.stdout
 
 
 @pytest.mark.parametrize(("limit", "code"), [("1h", 1), ("3h", 0)])
@@ -94,7 +94,7 @@ def test_job_that_never_committed_is_late_when_its_run_began_long_ago(
 
     assert done.exit_code == code, done.output
     [job] = json.loads(done.stdout)["jobs"]
-    assert (job["status"], job["measure"]) == ("error" if code else "never", "age")
+    assert (job["status"], job["measure"]) == ("missing" if code else "no commit yet", "age")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,9 @@ def test_file_is_refused_when_it_is_wrong(late_table: Watermarks, file: str, tex
     assert text in done.stderr
 
 
-def test_a_threshold_is_asked_for_when_none_is_given(late_table: Watermarks) -> None:
-    done = CliRunner().invoke(cli, ["freshness"])
+def test_job_of_one_version_is_not_known_to_be_late_when_no_threshold_is_given(late_table: Watermarks) -> None:
+    done = CliRunner().invoke(cli, ["freshness", "--output", "json"])
 
-    assert done.exit_code == 65
-    assert "Give --warn, --error or --thresholds FILE." in done.stderr
+    [job] = json.loads(done.stdout)["jobs"]
+    assert (done.exit_code, job["status"]) == (0, "not known")
+    assert job["reason"].startswith("too few commits, last ")

@@ -10,7 +10,6 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.metrics.freshness import (
-    RANK,
     Threshold,
     age,
     duration,
@@ -86,7 +85,13 @@ def test_open_plan_is_of_no_age_when_nothing_says_how_old_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("committed", "status"),
-    [(timedelta(minutes=59), "fresh"), (HOUR, "warn"), (DAY - HOUR, "warn"), (DAY, "error"), (None, "never")],
+    [
+        (timedelta(minutes=59), "on time"),
+        (HOUR, "late"),
+        (DAY - HOUR, "late"),
+        (DAY, "missing"),
+        (None, "no commit yet"),
+    ],
     ids=str,
 )
 def test_job_is_judged_by_its_age_when_the_threshold_says_so(committed: timedelta | None, status: str) -> None:
@@ -98,14 +103,14 @@ def test_job_is_judged_by_its_age_when_the_threshold_says_so(committed: timedelt
 def test_job_is_judged_by_its_lag_when_it_has_one() -> None:
     threshold = Threshold(error=DAY, measure="lag")
 
-    assert threshold.judge(head(HOUR, a=rows(NOW - 2 * DAY)), NOW).status == "error"
+    assert threshold.judge(head(HOUR, a=rows(NOW - 2 * DAY)), NOW).status == "missing"
     assert threshold.judge(head(HOUR), NOW).behind == HOUR
 
 
 def test_job_is_fresh_when_its_cursor_is_of_this_moment_and_its_last_version_old() -> None:
     found = Threshold(error=HOUR, measure="lag").judge(head(2 * DAY, a=rows(NOW)), NOW)
 
-    assert (found.status, found.behind) == ("fresh", timedelta(0))
+    assert (found.status, found.behind) == ("on time", timedelta(0))
 
 
 def test_own_name_wins_and_then_the_longest_pattern_when_several_match() -> None:
@@ -142,7 +147,7 @@ def test_duration_is_refused_when_it_is_none(text: object) -> None:
         duration(text)
 
 
-@pytest.mark.parametrize(("since", "status"), [(HOUR, "never"), (2 * HOUR, "warn"), (DAY, "error")])
+@pytest.mark.parametrize(("since", "status"), [(HOUR, "no commit yet"), (2 * HOUR, "late"), (DAY, "missing")])
 def test_job_that_never_committed_is_judged_by_its_run_when_one_has_begun(since: timedelta, status: str) -> None:
     begun = replace(head(committed=None), claim=Claim("jr_1", "token", 1, NOW, NOW - since))
 
@@ -154,8 +159,4 @@ def test_job_that_never_committed_is_judged_by_its_plan_when_a_later_run_has_it(
         head(committed=None), claim=Claim("jr_2", "token", 1, NOW, NOW), plan=Plan("p", {}, {}, NOW - DAY)
     )
 
-    assert Threshold(2 * HOUR, DAY).judge(planned, NOW).status == "error"
-
-
-def test_job_that_never_committed_counts_as_a_warning_when_jobs_are_ranked() -> None:
-    assert RANK["fresh"] < RANK["warn"] == RANK["never"] < RANK["error"]
+    assert Threshold(2 * HOUR, DAY).judge(planned, NOW).status == "missing"

@@ -94,18 +94,6 @@ EQUIVALENT = [
         because="a larger page is tried twice as often, which costs reads only",
     ),
     Equivalent(
-        "scripts/helpers/metrics/freshness.py",
-        'RANK: Mapping[Status, int] = {"fresh": 0, "never": 1, "warn": 1, "error": 2}',
-        "(-1)",
-        because="only the order of ranks counts",
-    ),
-    Equivalent(
-        "scripts/helpers/metrics/freshness.py",
-        'RANK: Mapping[Status, int] = {"fresh": 0, "never": 1, "warn": 1, "error": 2}',
-        "(3)",
-        because="only the order of ranks counts",
-    ),
-    Equivalent(
         "scripts/helpers/display/units.py",
         "if seconds < 0:",
         "(-1)",
@@ -113,20 +101,20 @@ EQUIVALENT = [
     ),
     Equivalent(
         "scripts/helpers/protocol/jobs.py",
-        "ENOUGH, TOO_MUCH = 6, 8",
-        "(5)",
+        "ENOUGH, TOO_MUCH = 24, 48",
+        "(23)",
         because="pages grow or shrink a little sooner or later, which costs reads only",
     ),
     Equivalent(
         "scripts/helpers/protocol/jobs.py",
-        "ENOUGH, TOO_MUCH = 6, 8",
-        "(7)",
+        "ENOUGH, TOO_MUCH = 24, 48",
+        "(25)",
         because="pages grow or shrink a little sooner or later, which costs reads only",
     ),
     Equivalent(
         "scripts/helpers/protocol/jobs.py",
-        "ENOUGH, TOO_MUCH = 6, 8",
-        "(9)",
+        "ENOUGH, TOO_MUCH = 24, 48",
+        "(49)",
         because="pages grow or shrink a little sooner or later, which costs reads only",
     ),
 ]

@@ -12,6 +12,7 @@ import pytest
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
 from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Plan
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.recent import PastCommit
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 LEASE = timedelta(minutes=15)
@@ -173,7 +174,8 @@ def test_committed_takes_the_plans_own_next_and_lets_go_when_planned() -> None:
         "COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", previous_run_id="jr_0", started_at=NOW,
         metrics={"rows": 2}, fence=start.fence, runs=4, failed=0,
     )  # fmt: skip
-    assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change)
+    recent = (PastCommit(NOW, rows=2),)
+    assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change, recent=recent)
     assert head.run_id == "jr_1"
     assert head.log_entry == LogEntry("parking", 4, {"repairs": 9}, change)
 

@@ -17,9 +17,8 @@ from typing import Any, Literal
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head
 
-Status = Literal["fresh", "warn", "error", "never"]
+Status = Literal["on time", "late", "missing", "no commit yet"]
 Measure = Literal["age", "lag"]
-RANK: Mapping[Status, int] = {"fresh": 0, "never": 1, "warn": 1, "error": 2}
 LONG_LEASE = timedelta(hours=1)
 """A lease that lasts longer from now on is worth a look: so long a run that has died keeps others away."""
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -99,7 +98,7 @@ def _moment(state: Any) -> datetime | None:
 
 @dataclass(frozen=True)
 class Threshold:
-    """From when on a job is late: a time to warn at, and one that is an error. Either may be None.
+    """From when on a job is late (`warn`), and missing (`error`). Either may be None.
 
     `measure` tells what is compared: `age`, or `lag` where the job has one (else `age`).
     """
@@ -126,22 +125,24 @@ class Threshold:
         return cls(**given, measure=text.get("measure", "age"))
 
     def judge(self, head: Head, now: datetime) -> Freshness:
-        """Tell whether a job is late. One that never committed is `never`, unless its run began too long ago."""
+        """Tell whether a job is late. One that never did has no commit yet, unless its run began too long ago."""
         behind = lag(head, now) if self.measure == "lag" else None
+        # A job without a cursor of time has no lag, and is judged by its age.
+        measure: Measure = "age" if behind is None else "lag"
         found = age(head, now) if behind is None else behind
         if found is None:
             begun = _begun(head)
             since = None if begun is None else max(now - begun, timedelta(0))
-            status = "fresh" if since is None else self._status(since)
-            # Never `fresh`: nothing was committed, and a job that nobody has scheduled would look well for ever.
-            return Freshness(head.job_id, "never" if status == "fresh" else status, since, self)
-        return Freshness(head.job_id, self._status(found), found, self)
+            status = "on time" if since is None else self._status(since)
+            # Never on time: nothing was committed, and a job that nobody has scheduled would look well for ever.
+            return Freshness(head.job_id, "no commit yet" if status == "on time" else status, since, measure, self)
+        return Freshness(head.job_id, self._status(found), found, measure, self)
 
     def _status(self, behind: timedelta) -> Status:
         # The error first: its time is the later one, so what reaches it has reached the warning as well.
         if self.error is not None and behind >= self.error:
-            return "error"
-        return "warn" if self.warn is not None and behind >= self.warn else "fresh"
+            return "missing"
+        return "late" if self.warn is not None and behind >= self.warn else "on time"
 
 
 def _begun(head: Head) -> datetime | None:
@@ -152,7 +153,7 @@ def _begun(head: Head) -> datetime | None:
 
 @dataclass(frozen=True)
 class Freshness:
-    """What a threshold says of one job; `behind` is its age or lag.
+    """What a threshold says of one job; `behind` is its age or lag, as `measure` tells.
 
     Of a job that never committed it is the time since its run began or its plan was frozen, None without either.
     """
@@ -160,6 +161,7 @@ class Freshness:
     job_id: str
     status: Status
     behind: timedelta | None
+    measure: Measure
     threshold: Threshold
 
 

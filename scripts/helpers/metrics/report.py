@@ -22,6 +22,8 @@ UNITS = {
     "Failed": "Count",
     "Fenced": "Count",
     "Unknown": "Count",
+    "Late": "Count",
+    "Missing": "Count",
 }
 """The metrics, by their names in CloudWatch, with its units."""
 

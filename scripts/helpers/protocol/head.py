@@ -23,6 +23,7 @@ from typing import Any
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RetractedError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
+from scripts.helpers.protocol.recent import PastCommit, with_commit
 
 SUCCESS = ("COMMIT", "IMPORT")
 """What a change is called when it ends a run well; a run item is kept for each."""
@@ -170,6 +171,7 @@ class Head:
     is output that a decision took back and that may be at its target still; each run that begins deletes it
     before it plans. `retracted` are the versions, from and to, whose output is gone: none can be gone back to.
     `releases` are the claims that people ended since the last version; the next version takes them into the history.
+    `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
     """
 
     job_id: str
@@ -184,6 +186,7 @@ class Head:
     retracting: Outputs = ()
     retracted: tuple[tuple[int, int], ...] = ()
     releases: tuple[Release, ...] = ()
+    recent: tuple[PastCommit, ...] = ()
 
     def __repr__(self) -> str:
         last, claim = self.last, self.claim
@@ -342,6 +345,7 @@ class Head:
             plan=None,
             unpublished=self.unpublished + outputs,
             releases=(),
+            recent=with_commit(self.recent, change.at, change.metrics),
         )
 
     def published(self, outputs: Outputs) -> Head:

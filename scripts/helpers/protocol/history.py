@@ -8,10 +8,7 @@ from typing import Any
 from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.display.units import id_text
 from scripts.helpers.protocol.head import LogEntry, Release
-
-ROWS = ("rows_collected", "rows_written", "rows")
-FILES = ("files_read", "files")
-BYTES = ("bytes_read", "bytes_written", "bytes")
+from scripts.helpers.protocol.recent import BYTES, FILES, ROWS, first_count
 
 
 class History(Table[LogEntry]):
@@ -67,11 +64,7 @@ class History(Table[LogEntry]):
 
 def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:
     """Return the first of some counts that an entry has."""
-    for name in names:
-        found = entry.change.metrics.get(name)
-        if isinstance(found, int | float) and not isinstance(found, bool):
-            return found
-    return None
+    return first_count(entry.change.metrics, names)
 
 
 def _released(entry: LogEntry) -> str | None:

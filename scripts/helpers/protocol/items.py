@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from scripts.helpers.errors import DAMAGE, CorruptItemError, InvalidValueError, NewerFormatError, ReservedNameError
 from scripts.helpers.protocol import values
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Outputs, Plan, Release
+from scripts.helpers.protocol.recent import from_text, to_text
 from scripts.helpers.protocol.values import Attribute, ImplausibleError, from_utc_string, to_utc_string
 
 Item = dict[str, Attribute]
@@ -111,6 +112,9 @@ def head_to_item(head: Head) -> Item:
         item["retracted"] = {"S": json.dumps(head.retracted)}
     if head.releases:
         item["releases"] = _releases(head.releases)
+    # No new format: versions that do not know it read the head as before, and learn nothing from what they commit.
+    if head.recent:
+        item["recent"] = {"S": to_text(head.recent)}
     return item
 
 
@@ -298,6 +302,7 @@ def _head(item: Item) -> Head:
         retracting=_outputs_in(item, "retracting"),
         retracted=_versions_in(item, "retracted"),
         releases=_releases_in(item),
+        recent=from_text(item["recent"]["S"]) if "recent" in item else (),
     )
 
 

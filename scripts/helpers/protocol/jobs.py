@@ -16,15 +16,17 @@ from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.store import Store
 
 SEGMENTS = 4
-MIN_PAGE, FIRST_PAGE, MAX_PAGE = 2, 16, 1_000
-"""Items of one request. The smallest holds the head of one job and the first item of the next."""
+MIN_PAGE, FIRST_PAGE, MAX_PAGE = 2, 64, 4_000
+"""Items of one request. The smallest holds the head of one job and the first item of the next. The first one is longer
+than a history that is worth reading through, so that it holds the end of one. The largest is more than the 1 MB
+that DynamoDB returns at a time."""
 PROBE_EVERY = 16
 """Requests for the smallest page, after which a larger one tries whether histories have become short."""
-UNIT_BYTES = 4_096
-"""What DynamoDB counts as one unit of a consistent read."""
-ENOUGH, TOO_MUCH = 6, 8
-"""Units read beside the heads for each job found: below the first pages grow, above the second they shrink.
-A request costs a unit too, which is about seven items of a history."""
+ITEM_BYTES = 512
+"""About what an item of a history has."""
+ENOUGH, TOO_MUCH = 24, 48
+"""Items read beside the heads for each job found: below the first pages grow, above the second they shrink.
+A request more takes as long as a page that is longer by some dozens of items."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
 """The largest range key: after it comes another job."""
@@ -232,12 +234,12 @@ class _Walk:
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
         """Choose the size of the next page by what this one read in vain; a head jumped to is no merit of its size."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
-        waste = sum(_units(item) for item in page if not _is_head(item))
+        waste = sum(_weight(item) for item in page if not _is_head(item))
         # Faster down than up: a page too large is read in vain, one too small costs a request more.
         if waste <= ENOUGH * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
         elif waste > TOO_MUCH * heads:
-            self._limit = max(MIN_PAGE, self._limit // 4)
+            self._limit = max(MIN_PAGE, self._limit // 16)
         self._pages_since_probe = self._pages_since_probe + 1 if self._limit == MIN_PAGE else 0
         if self._pages_since_probe > PROBE_EVERY:
             self._limit, self._pages_since_probe = FIRST_PAGE, 0
@@ -255,9 +257,9 @@ def _is_head(item: items.Item) -> bool:
     return bool(item[items.RANGE_KEY]["S"] == items.HEAD_KEY)
 
 
-def _units(item: items.Item) -> int:
-    """Return about how many read units an item costs by its chunk of data; others are small."""
-    return 1 + len(item.get("data", {}).get("B", b"")) // UNIT_BYTES
+def _weight(item: items.Item) -> int:
+    """Return as how many items of a history an item counts: one with a chunk of data is as large as hundreds."""
+    return 1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES
 
 
 def _kind(item: items.Item) -> str:

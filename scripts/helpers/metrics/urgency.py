@@ -1,0 +1,144 @@
+"""What is wrong with a job, in the words that every screen, page and metric uses, most urgent first. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from scripts.helpers.display.units import duration_text, id_text
+from scripts.helpers.metrics.freshness import Freshness, Threshold, age, failed_since, open_plan_age
+from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
+from scripts.helpers.protocol.head import Head
+
+Activity = Literal["at work", "open plan", "lease over", "idle"]
+Word = Literal[
+    "problem", "missing", "late", "open plan", "lease over", "failing", "unusually small", "unusually large",
+    "no commit yet", "at work", "idle",
+]  # fmt: skip
+WORDS: tuple[Word, ...] = (
+    "problem", "missing", "late", "open plan", "lease over", "failing", "unusually small", "unusually large",
+    "no commit yet", "at work", "idle",
+)  # fmt: skip
+"""The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
+NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
+LATE: tuple[Word, ...] = ("missing", "late")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The most urgent state of a job, why it is in it, and the command that shows or mends it (may be empty)."""
+
+    word: Word
+    reason: str = ""
+    command: str = ""
+
+    @property
+    def rank(self) -> int:
+        """Return the place in the order of urgency, 0 first."""
+        return WORDS.index(self.word)
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Tell whether a person should look."""
+        return self.word in NEEDS_SOMEBODY
+
+
+def unreadable(job_id: str, problem: str) -> Condition:
+    """Return the condition of a job whose head cannot be read."""
+    return Condition("problem", problem, f"watermarks doctor {shlex.quote(job_id)}")
+
+
+def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition:
+    """Return what is most urgent about a job.
+
+    Parameters
+    ----------
+    threshold
+        From when on the job is late: it wins over what is usual. Past `warn` a job is late, past `error` missing.
+    """
+    lateness = lateness_of(head, now, threshold)
+    if lateness is not None:
+        return lateness
+    name, failed, run = shlex.quote(head.job_id), failed_since(head, now), activity(head, now)
+    if run == "open plan":
+        planned = open_plan_age(head, now) or timedelta(0)
+        reason = f"planned {duration_text(planned)} ago and not committed; the next run replays it"
+        return Condition("open plan", reason, f"watermarks plan {name}")
+    if run == "lease over" and head.claim is not None:
+        over = duration_text(now - head.claim.lease_until)
+        reason = f"run {id_text(head.claim.run_id)} ended {over} ago without a plan; run the job again"
+        return Condition("lease over", reason, f"watermarks show {name}")
+    if failed and run == "idle":
+        return Condition("failing", _failures(failed), f"watermarks show {name}")
+    size = size_of(head)
+    if size is not None:
+        return size
+    if run == "at work" and head.claim is not None:
+        since = max(now - head.claim.since, timedelta(0))
+        return Condition("at work", f"run {id_text(head.claim.run_id)} for {duration_text(since)}")
+    return Condition("idle") if head.last is not None else Condition("no commit yet", "nothing is committed")
+
+
+def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
+    """Tell whether a job is late or missing, by its threshold, else by its rhythm; None where it is not."""
+    if threshold is not None:
+        return _by_threshold(head, now, threshold.judge(head, now))
+    rhythm, since = rhythm_in(head), age(head, now)
+    if rhythm is None or since is None or since < rhythm.late:
+        return None
+    reason = f"{rhythm.text}, last {duration_text(since)} ago"
+    return _late("missing" if since >= rhythm.missing else "late", reason, head, now)
+
+
+def size_of(head: Head) -> Condition | None:
+    """Tell whether the last run took unusually little or much; None where it did not, or a person came after it."""
+    size = None if head.last is None or head.last.op != "COMMIT" else unusual_size(head.recent)
+    if size is None:
+        return None
+    word: Word = "unusually small" if size.is_small else "unusually large"
+    return Condition(word, size.text, f"watermarks history {shlex.quote(head.job_id)}")
+
+
+def rhythm_in(head: Head) -> Rhythm | None:
+    """Return the rhythm of a job; None where too few commits are known."""
+    # From the last version on, as the age: who rewinds a job, or sets it, has just looked at it.
+    return None if head.last is None else rhythm_of(head.recent, head.last.at)
+
+
+def activity(head: Head, now: datetime) -> Activity:
+    """Say what a run does with the job now, whatever is wrong with it."""
+    if head.claim is not None and now < head.claim.lease_until:
+        return "at work"
+    # A plan outlives the lease of the run that froze it: that the next run replays it is what matters then.
+    if head.plan is not None:
+        return "open plan"
+    return "lease over" if head.claim is not None else "idle"
+
+
+def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | None:
+    if found.status not in LATE or found.behind is None:
+        return None
+    threshold = found.threshold
+    limit = threshold.error if found.status == "missing" else threshold.warn
+    measure = found.measure if head.last is not None else "without a commit"
+    reason = f"{duration_text(found.behind)} {measure}, the limit is {duration_text(limit or timedelta(0))}"
+    return _late("missing" if found.status == "missing" else "late", reason, head, now)
+
+
+def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
+    """Add what is known of runs since: a job that runs and fails needs something else than one that does not start."""
+    name, failed = shlex.quote(head.job_id), failed_since(head, now)
+    if failed:
+        reason += f"; {_failures(failed)}"
+    if activity(head, now) == "at work":
+        return Condition(word, f"{reason}; a run is at work", f"watermarks show {name}")
+    if head.plan is not None:
+        return Condition(word, f"{reason}; its plan is open, and the next run replays it", f"watermarks plan {name}")
+    return Condition(word, reason, f"watermarks show {name}")
+
+
+def _failures(failed: int) -> str:
+    """Say how many runs failed since the last success: the only failures that somebody still has to mend."""
+    return f"{failed:,} {'run' if failed == 1 else 'runs'} failed since the last commit"

@@ -1,0 +1,56 @@
+"""The newest commits that a head keeps: how they grow, and how they come back from a text."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.protocol.recent import MOST, PastCommit, from_text, to_text, with_commit
+
+NOW = datetime(2026, 3, 16, 15, 45, 59, tzinfo=timezone.utc)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"rows_collected": 808}, (808, None)),
+        ({"files_read": 0}, (None, 0)),
+        ({"rows_collected": 7, "files_read": 2}, (7, 2)),
+        ({"rows_written": 3.9, "files": 1}, (3, 1)),
+        ({"rows_collected": -1, "files_read": True}, (None, None)),
+        ({"rows_collected": 10**16}, (None, None)),
+        ({}, (None, None)),
+    ],
+    ids=["rows", "no-file", "both", "others", "implausible", "too-many", "none"],
+)
+def test_commits_come_back_as_they_were_when_written(metrics: dict[str, Any], expected: tuple[Any, Any]) -> None:
+    commits = with_commit(with_commit((), NOW - 1440 * MINUTE, {"rows": 5}), NOW, metrics)
+
+    assert (commits[-1].rows, commits[-1].files) == expected
+    assert commits[-1].at == NOW.replace(second=0)
+    assert from_text(to_text(commits)) == commits
+
+
+def test_newest_commits_stay_when_there_are_too_many() -> None:
+    commits: tuple[PastCommit, ...] = ()
+    for number in range(MOST + 5):
+        commits = with_commit(commits, NOW + number * MINUTE, {"rows": number})
+
+    assert [commit.rows for commit in commits] == list(range(5, MOST + 5))
+    assert len(to_text(commits)) < 150
+
+
+def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -> None:
+    commits = with_commit(with_commit((), NOW, {}), NOW - 5 * MINUTE, {})
+
+    assert commits[0].at == commits[1].at
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "1:2:3:4", "-1:2", "1:2 ", "9" * 9 + ":1", "29560560", "1:" + "9" * 17], ids=repr
+)
+def test_text_teaches_nothing_or_what_it_says_when_it_was_altered(text: str) -> None:
+    assert len(from_text(text)) == (text == "1:2 ")
