@@ -64,7 +64,7 @@ bench-writes: .venv/ready ## staging and publishing beside a bare write; half an
 # dlt has a Python of its own: its S3 client needs another botocore than boto3 does.
 .venv/bench: .venv/ready
 	grep -oE '^[^ ]+==[^ ]+' .ci/constraints.txt >.venv/versions.txt
-	$(BIN)/pip install --quiet --constraint .venv/versions.txt --no-build-isolation --editable '.[bench]'
+	$(BIN)/pip install --quiet --constraint .venv/versions.txt --requirement .ci/requirements/bench.txt
 	$(BIN)/python -m venv .venv/dlt
 	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1'
 	touch $@

@@ -1,8 +1,9 @@
-"""How the command starts without its packages, and how Ctrl-C ends it."""
+"""How the command starts without its packages, how it names its version, and how Ctrl-C ends it."""
 
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -20,6 +21,12 @@ def test_command_says_what_to_install_when_a_package_is_missing(package: str) ->
 
     assert done.returncode == 78
     assert done.stderr == f"watermarks needs {package}: {sys.executable} -m pip install click rich\n"
+
+
+def test_version_is_that_of_the_installed_package_when_asked_for() -> None:
+    done = CliRunner().invoke(cli, ["--version"])
+
+    assert (done.exit_code, done.output) == (0, f"watermarks, version {version('glue-watermarks')}\n")
 
 
 def interrupted(*_: Any, **__: Any) -> Any:

