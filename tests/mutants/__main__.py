@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.changes import Mutant, mutants_of
 from tests.mutants.covering import covering_tests
 from tests.mutants.equivalents import EQUIVALENT
@@ -29,6 +31,8 @@ from tests.mutants.recording import RECORDS, ROOT, Records, record_of
 GOAL = 0.95
 FIRST = 15
 """Test files of a module that are run before the others are looked at, which takes longer than to kill most mutants."""
+RECORDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""How pytest ends when it has run all tests of its files. A test that fails is recorded as one that kills nothing."""
 PLACES = ("scripts/helpers", "scripts")
 RECORDS_FOLDER = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "glue-watermarks" / "mutants"
 
@@ -65,8 +69,10 @@ class Copies:
         shares = [missing[number :: len(self.folders)] for number in range(len(self.folders))]
         variables = {RECORDS: str(records)}
         running = [self.start(number, [*options, *share], **variables) for number, share in enumerate(shares) if share]
-        for process in running:
-            process.wait()
+        ended = [process.wait() for process in running]
+        # Without a record a test kills nothing, and whatever only it notices would be called a survivor.
+        if any(code not in RECORDED for code in ended):
+            raise SystemExit(f"Not all tests could be recorded; {self.log} says why.")
 
     def judge(self, number: int, order: Order, results: Results) -> None:
         """Judge mutants in one of the copies. A process that cannot go on is followed by another."""

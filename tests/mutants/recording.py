@@ -59,6 +59,7 @@ class Recorder:
     """Notes lines of `scripts` while tests run. The functions it hands to Python must be quick."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.scripts = folder, f"{ROOT / 'scripts'}{os.sep}"
         self.seen: defaultdict[str, set[int]] = defaultdict(set)
         self.tests: dict[str, dict[str, Any]] = {}

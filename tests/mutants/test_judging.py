@@ -63,7 +63,8 @@ def test_numbers():
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
     """Return what became of each mutant of CODE, by what it changes."""
-    tree, records = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("records")
+    tree = tmp_path_factory.mktemp("tree")
+    records = tree / "records" / "made when first needed"
     shutil.copytree(REPOSITORY / "tests" / "mutants", tree / "tests" / "mutants", ignore=lambda *_: {"__pycache__"})
     for name, text in {
         "scripts/__init__": "",
