@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.coverage import with_coverage
-from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.cursors import EPOCH, CursorColumn
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.plan import plan_window
@@ -48,6 +48,14 @@ def test_uuid_of_a_moment_is_below_all_that_are_made_from_then_on(moment: dateti
     assert first <= value
     assert timedelta(0) <= aware - moment_of(value) < timedelta(milliseconds=1)
     assert first_at(aware + timedelta(milliseconds=1)) > value
+
+
+def test_uuids_of_moments_outside_of_what_python_or_they_can_say_are_the_first_and_last() -> None:
+    smallest = "00000000-0000-7000-8000-000000000000"
+    before = datetime(1969, 12, 31, tzinfo=timezone.utc)
+
+    assert first_at(before) == first_at(EPOCH) == smallest
+    assert moment_of("ffffffff-ffff-7fff-bfff-ffffffffffff") == datetime.max.replace(tzinfo=timezone.utc)
 
 
 def test_uuids_stay_a_delay_behind_the_clock_when_newer_ones_are_there() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.verification import (
+    MOST,
     Choice,
     Compared,
     Difference,
@@ -41,6 +42,23 @@ def test_newest_days_and_some_others_are_compared_when_there_are_many() -> None:
     assert len(spans) == 5
     assert spans == sorted(spans, key=lambda span: span[1], reverse=True)
     assert choice.spans(AT, [(None, at(30, 6))], at(1, 12))[0] == spans
+
+
+def test_three_newest_and_five_others_are_compared_when_nothing_else_is_said() -> None:
+    found: tuple[Any, int] = Choice(seed=1).spans(ID, [(0, 1_000)], None)
+
+    spans, total = found
+    assert (total, len(set(spans)), len(spans)) == (100, 8, 8)
+    assert spans[:3] == [(990, 1_000), (980, 990), (970, 980)]
+    assert all(low < 970 for low, _ in spans[3:])
+
+
+def test_ten_thousand_intervals_are_compared_and_no_more_when_all_are_asked_for() -> None:
+    everything = Choice(interval=1, everything=True, recent=MOST)
+
+    assert everything.spans(ID, [(0, MOST)], None)[1] == MOST == 10_000
+    with pytest.raises(InvalidValueError, match="10,001 intervals are more than 10,000"):
+        everything.spans(ID, [(0, MOST + 1)], None)
 
 
 def test_oldest_interval_is_open_only_where_everything_before_was_read() -> None:
@@ -121,6 +139,7 @@ def test_interval_is_refused_when_it_does_not_fit(column: CursorColumn, options:
     ("options", "text"),
     [
         ({"recent": -1}, "recent=-1 is no whole number"),
+        ({"sample": 10_001}, "sample=10001 is no whole number from 0 to 10,000"),
         ({"sample": True}, "sample=True is no whole number"),
         ({"recent": 0, "sample": 0}, "compare nothing"),
     ],
@@ -132,7 +151,7 @@ def test_choice_is_refused_when_it_compares_nothing(options: Any, text: str) -> 
 
 def test_what_lies_above_the_watermark_is_left_out_when_a_backfill_has_read_it() -> None:
     assert covered_below([(None, (3, 7)), ((5, None), (12, None)), ((20, 1), None)], 9) == [(None, 3), (5, 9)]
-    assert covered_below([(1, None)], 9) == [(1, 9)]
+    assert covered_below([(1, None), (9, None)], 9) == [(1, 9)]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +161,7 @@ def test_what_lies_above_the_watermark_is_left_out_when_a_backfill_has_read_it()
         ("decimal(9,2)", "decimal(12,4)", "decimal(12,4)"),
         ("decimal(38,18)", "bigint", "decimal(38,18)"),
         ("decimal(38,0)", "decimal(38,18)", None),
+        ("decimal(21,0)", "decimal(38,18)", None),
         ("float", "double", "double"),
         ("double", "decimal(9,2)", None),
         ("varchar(9)", "string", "string"),
@@ -176,6 +196,26 @@ def test_difference_is_none_only_when_both_sides_have_the_same_rows(source: Any,
 
     assert (found == Difference()) == (source == target)
     assert sum(target.values()) - sum(source.values()) == found.extra + found.doubled - found.missing
+
+
+@pytest.mark.parametrize("difference", [Difference(missing=1), Difference(doubled=1)])
+def test_interval_differs_when_rows_are_missing_or_doubled_whether_they_move_or_not(difference: Difference) -> None:
+    found = [verified((None, 5), 3, 4, difference, exact=exact) for exact in (False, True)]
+
+    assert [one.differs for one in found] == [True, True]
+
+
+def test_all_are_equal_when_none_differs_and_all_were_compared() -> None:
+    result = Verification(
+        [verified((None, 5), 3, 3, Difference(), exact=True)], "repairs", "rows", 1, Compared({"id": "int"}, {})
+    )
+
+    assert (result.is_equal, result.is_sampled, result.differing, list(result.mending())) == (True, False, [], [])
+    assert repr(result).splitlines() == [
+        "repairs, rows: 1 of 1 intervals compared, all equal:",
+        "low                 high (not included)  source  target",
+        "the very beginning  5                         3       3  equal",
+    ]
 
 
 def test_extra_rows_differ_only_where_rows_do_not_move() -> None:

@@ -55,6 +55,22 @@ def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str
 
 
 @pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, "changes=append start_from=everything max_versions=all on_overwrite=raise"),
+        ({"start_from": "now", "changes": "feed"}, "changes=feed start_from=now max_versions=all on_overwrite=raise"),
+        # The number of a commit is a value of a watermark, which no log shows.
+        ({"start_from": 0, "max_versions": 2, "on_overwrite": "skip"},
+         "changes=append start_from=given max_versions=2 on_overwrite=skip"),
+    ],
+)  # fmt: skip
+def test_log_shows_options_without_the_commit_to_start_from(options: dict[str, Any], shown: str) -> None:
+    text = str(TableOptions.of(options))
+
+    assert text == f"{shown} on_expired=raise on_rollback=raise on_replaced=raise sink=append"
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: DeltaTable("sales"),

@@ -88,7 +88,7 @@ class Choice:
         column
             The first cursor column.
         covered
-            The ranges that were read, in order.
+            The ranges that were read, in order; none of them is empty (see `covered_below`).
         smallest
             The smallest cursor of the source, where a range has no beginning; None if the source has no row.
 
@@ -97,16 +97,15 @@ class Choice:
         InvalidValueError
             The interval does not fit the column, or makes too many of them to compare all.
         """
-        ranges = [span for span in covered if span[0] is None or span[0] < span[1]]  # type: ignore[operator]
         if column.type == "string" or column.is_uuid:
             if self.interval is not None:
                 raise InvalidValueError(
                     f"interval= does not fit the cursor {column.name!r}, a {column.type}. Leave it out."
                 )
-            return ranges[::-1], len(ranges)
+            return list(reversed(covered)), len(covered)
         scale = _Scale(column)
-        starts = [scale.of(_start(span, smallest)) for span in ranges]
-        ends = [scale.of(span[1]) for span in ranges]
+        starts = [scale.of(_start(span, smallest)) for span in covered]
+        ends = [scale.of(span[1]) for span in covered]
         width = scale.width(self.interval, sum(ends) - sum(starts))
         cells = [_Cells(start, end, width) for start, end in zip(starts, ends, strict=True)]
         total = sum(piece.count for piece in cells)
@@ -115,7 +114,7 @@ class Choice:
         found = []
         for number in self._chosen(total):
             newer = 0
-            for piece, (low, _) in zip(reversed(cells), reversed(ranges), strict=True):
+            for piece, (low, _) in zip(reversed(cells), reversed(covered), strict=True):
                 within = number - newer
                 newer += piece.count
                 if within < piece.count:

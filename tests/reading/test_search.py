@@ -1,0 +1,89 @@
+"""Which of some files are to blame when reading fails: those that fail alone, twice, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from scripts.helpers.reading.search import NotAFileError, search
+
+MANY = [f"{number:03d}" for number in range(64)]
+
+
+class Reader:
+    """Reads files of which some are damaged, and notes what it was asked to read."""
+
+    def __init__(self, *damaged: str) -> None:
+        self.damaged, self.reads = set(damaged), list[list[str]]()
+
+    def fails(self, keys: Sequence[str]) -> Exception | None:
+        self.reads.append(list(keys))
+        found = sorted(self.damaged & set(keys))
+        return ValueError(f"damaged: {found[0]}") if found else None
+
+
+def nobody(error: Exception, keys: Sequence[str]) -> Sequence[str]:
+    return []
+
+
+def the_one_it_names(error: Exception, keys: Sequence[str]) -> Sequence[str]:
+    return [str(error).removeprefix("damaged: ")]
+
+
+def all_of_them(error: Exception, keys: Sequence[str]) -> Sequence[str]:
+    return keys
+
+
+def a_stranger(error: Exception, keys: Sequence[str]) -> Sequence[str]:
+    return ["of another source"]
+
+
+@pytest.mark.parametrize("named", [nobody, the_one_it_names, all_of_them, a_stranger])
+@pytest.mark.parametrize("damaged", [[], ["000"], ["063"], ["017", "018", "040"], MANY], ids=len)
+def test_each_damaged_file_is_found_and_no_other(
+    damaged: list[str], named: Callable[[Exception, Sequence[str]], Sequence[str]]
+) -> None:
+    reader = Reader(*damaged)
+
+    found = search(MANY, reader.fails, named)
+
+    assert sorted(found) == damaged
+
+
+def test_files_that_errors_name_are_read_alone_first_when_there_are_many() -> None:
+    reader = Reader("017", "040")
+
+    search(MANY, reader.fails, the_one_it_names)
+
+    # Each one twice, and the others after it, until they can be read.
+    assert [len(keys) for keys in reader.reads] == [64, 1, 1, 63, 1, 1, 62]
+
+
+def test_files_are_halved_when_no_error_names_one() -> None:
+    reader = Reader("000")
+
+    search(MANY, reader.fails, nobody)
+
+    assert [len(keys) for keys in reader.reads] == [64, 32, 16, 8, 4, 2, 1, 1, 1, 2, 4, 8, 16, 32]
+
+
+def test_nothing_is_read_when_there_are_no_files() -> None:
+    reader = Reader()
+
+    assert (search([], reader.fails, nobody), reader.reads) == ([], [])
+
+
+def test_file_is_not_to_blame_when_it_can_be_read_the_second_time() -> None:
+    errors = [ValueError("lost"), None]
+
+    assert search(["a"], lambda keys: errors.pop(0), nobody) == []
+    assert errors == []
+
+
+@pytest.mark.parametrize("before", [[], [ValueError("lost")]], ids=["first", "second"])
+def test_no_file_is_to_blame_when_the_cause_is_another(before: list[Exception]) -> None:
+    errors = [*before, OSError("An error occurred (SlowDown): reduce your request rate")]
+
+    with pytest.raises(NotAFileError, match="SlowDown"):
+        search(["a"], lambda keys: errors.pop(0), nobody)
