@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-NAME = "part-00000.parquet"
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 """The characters of Spark's `ExternalCatalogUtils.escapePathName`, beside those below the space."""
 
@@ -53,12 +53,13 @@ def write_pandas(
     if not len(frame.columns):
         return
     if not partition_by:
-        place.write(f"{folder}/{NAME}", _packed(frame, options))
+        place.write(_new_file(folder, Counter()), _packed(frame, options))
         return
     columns = list(partition_by)
+    files = Counter[str]()
     for found, rows in frame.groupby(columns, dropna=False, sort=False, observed=True):
         folders = "/".join(folder_of(column, value) for column, value in zip(columns, found, strict=True))
-        place.write(f"{folder}/{folders}/{NAME}", _packed(rows.drop(columns=columns), options))
+        place.write(_new_file(f"{folder}/{folders}", files), _packed(rows.drop(columns=columns), options))
 
 
 def write_arrow(
@@ -74,9 +75,10 @@ def write_arrow(
     if not table.num_columns:
         return 0
     if not partition_by:
-        place.write(f"{folder}/{NAME}", _packed_table(table, options))
+        place.write(_new_file(folder, Counter()), _packed_table(table, options))
         return int(table.num_rows)
     columns = list(partition_by)
+    files = Counter[str]()
     # A column of places of rows, under a name that no column has: the rows of a folder are taken by it.
     number = "_".join(["row", *table.column_names])
     grouped = table.select(columns).append_column(number, _numbers(table.num_rows)).group_by(columns)
@@ -85,8 +87,17 @@ def write_arrow(
         values = [None if group[column] != group[column] else group[column] for column in columns]
         folders = "/".join(folder_of(column, value) for column, value in zip(columns, values, strict=True))
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
-        place.write(f"{folder}/{folders}/{NAME}", _packed_table(rows, options))
+        place.write(_new_file(f"{folder}/{folders}", files), _packed_table(rows, options))
     return int(table.num_rows)
+
+
+def _new_file(folder: str, files: Counter[str]) -> str:
+    """Return the next name in a folder, and count it in the files of this write."""
+    # Values that differ may have one folder, such as NULL and an empty text: under one name, the rows of the second
+    # would replace those of the first.
+    name = f"{folder}/part-{files[folder]:05d}.parquet"
+    files[folder] += 1
+    return name
 
 
 def _numbers(count: int) -> pa.Array:

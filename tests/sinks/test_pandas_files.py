@@ -1,0 +1,111 @@
+"""Rows of pandas and of pyarrow as Parquet files: one, or one in the folder of each value."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scripts.helpers.sinks.pandas_files import folder_of, write_arrow, write_pandas
+from scripts.helpers.sinks.places import LocalPlace
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+ROWS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "rate": [0.5, float("nan"), 0.5, None],
+        "is_new": [True, True, True, False],
+        "kind": ["a", "", None, "a"],
+    }
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> LocalPlace:
+    return LocalPlace(str(tmp_path / "raw"))
+
+
+def write(rows: Any, place: LocalPlace, **options: Any) -> None:
+    """Write rows by the function for their kind."""
+    writer = write_arrow if isinstance(rows, pa.Table) else write_pandas
+    writer(rows, place, "staged", options.pop("options", {}), **options)
+
+
+def read(place: LocalPlace, name: str) -> pa.Table:
+    data = place.read(name)
+    assert data is not None
+    return pq.ParquetFile(BytesIO(data)).read()
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS.to_pandas()], ids=["pyarrow", "pandas"])
+@pytest.mark.parametrize(
+    ("columns", "folders"),
+    [
+        (["rate"], {"rate=0.5": [1, 3], f"rate={NULL}": [2, 4]}),
+        (["is_new"], {"is_new=true": [1, 2, 3], "is_new=false": [4]}),
+        (["kind"], {"kind=a": [1, 4], f"kind={NULL}": [2, 3]}),
+        (
+            ["is_new", "kind"],
+            {"is_new=true/kind=a": [1], f"is_new=true/kind={NULL}": [2, 3], "is_new=false/kind=a": [4]},
+        ),
+    ],
+)
+def test_each_folder_has_all_rows_of_its_values_without_their_columns(
+    place: LocalPlace, rows: Any, columns: list[str], folders: dict[str, list[int]]
+) -> None:
+    write(rows, place, partition_by=columns)
+
+    found: dict[str, list[int]] = {}
+    for name in place.files():
+        part = read(place, name)
+        found.setdefault(str(Path(name).parent), []).extend(part["id"].to_pylist())
+        assert part.column_names == [name for name in ROWS.column_names if name not in columns]
+    assert {folder: sorted(ids) for folder, ids in found.items()} == {
+        f"staged/{folder}": ids for folder, ids in folders.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas"])
+def test_times_are_cut_to_microseconds_and_the_index_is_left_out_when_rows_are_written(
+    place: LocalPlace, kind: str
+) -> None:
+    frame = pd.DataFrame({"at": pd.to_datetime(["2026-03-16 15:45:00.000000999Z"])}, index=["x"])
+    rows: Any = pa.Table.from_pandas(frame, preserve_index=False) if kind == "pyarrow" else frame
+
+    write(rows, place, options={"compression": "gzip"})
+
+    found = read(place, "staged/part-00000.parquet")
+    assert found.to_pylist() == [{"at": datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)}]
+    data = place.read("staged/part-00000.parquet")
+    assert pq.ParquetFile(BytesIO(data or b"")).metadata.row_group(0).column(0).compression == "GZIP"
+
+
+@pytest.mark.parametrize("rows", [pa.table({}), pd.DataFrame()], ids=["pyarrow", "pandas"])
+def test_no_file_is_written_when_rows_have_no_columns(place: LocalPlace, rows: Any) -> None:
+    write(rows, place, partition_by=["day"])
+
+    assert place.files() == {}
+
+
+@pytest.mark.parametrize("columns", [[], ["is_new"]])
+def test_rows_are_counted_when_a_table_is_written(place: LocalPlace, columns: list[str]) -> None:
+    assert write_arrow(ROWS, place, "staged", {}, columns) == 4
+    assert write_arrow(pa.table({}), place, "staged", {}, columns) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        ("a b", "a b"), ("a/b:c", "a%2Fb%3Ac"), ("\x1f", "%1F"), ("\x7f", "%7F"), ("~", "~"), ("ü", "ü"),
+        (0, "0"), (False, "false"), (date(2026, 3, 16), "2026-03-16"), (None, NULL), ("", NULL), (float("nan"), NULL),
+        (pd.NaT, NULL),
+    ],
+)  # fmt: skip
+def test_folder_is_named_as_spark_names_it_when_a_value_is_strange(value: Any, folder: str) -> None:
+    assert folder_of("day", value) == f"day={folder}"
