@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,15 @@ def previewed(around: Surroundings, why: str, who: str | None) -> Order:
     return Order(who or "", why, around.now(), "preview")
 
 
-def decide(around: Surroundings, before: Head, after: Head, act: Callable[[], Head], *, yes: bool) -> None:
+def decide(
+    around: Surroundings,
+    before: Head,
+    after: Head,
+    act: Callable[[], Head],
+    *,
+    yes: bool,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
     """Show what a decision changes, ask, and take it.
 
     Parameters
@@ -49,6 +57,8 @@ def decide(around: Surroundings, before: Head, after: Head, act: Callable[[], He
         The job as it is, and as it would be.
     act
         Takes the decision, and refuses if the job is not any more what `before` says (`expected`).
+    facts
+        What the one document of a program has beside the change.
     """
     changes = differences(before.watermarks, after.watermarks)
     # A program that has said yes gets its one document only. A person who has said yes still sees what changes.
@@ -60,7 +70,7 @@ def decide(around: Surroundings, before: Head, after: Head, act: Callable[[], He
     if around.is_json:
         now = around.now()
         listed = [change.as_json() for change in changes]
-        emit({"before": head_json(before, now), "after": head_json(done, now), "changes": listed})
+        emit({**(facts or {}), "before": head_json(before, now), "after": head_json(done, now), "changes": listed})
         return
     assert done.last is not None
     around.out.print(f"Done: version {done.version:,}, {printable(done.last.op)}.", style="green")

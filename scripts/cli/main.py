@@ -27,6 +27,7 @@ from scripts.cli.import_ import import_
 from scripts.cli.ingest_files import ingest_files
 from scripts.cli.ingest_table import ingest_table
 from scripts.cli.jobs import jobs
+from scripts.cli.ledger import ledger
 from scripts.cli.plan import plan
 from scripts.cli.release import release
 from scripts.cli.rename_cursor import rename_cursor
@@ -66,7 +67,7 @@ def cli(**_: object) -> None:
 
 
 COMMANDS = [
-    jobs, show, history, diff, explain, files, plan, doctor, coverage, gaps, backfill, verify, freshness,
+    jobs, show, history, diff, explain, files, ledger, plan, doctor, coverage, gaps, backfill, verify, freshness,
     complete_up_to, runs, work, report, serve, rewind, reset, set_values, rename_cursor, discard_plan, release,
     adopt, export, import_, ingest_files, ingest_table, create_table, completion,
 ]  # fmt: skip

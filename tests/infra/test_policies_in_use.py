@@ -206,6 +206,7 @@ def commands(folder: Path) -> list[tuple[str, list[str]]]:
         ["coverage", ROWS], ["gaps", ROWS], ["complete-up-to", ROWS], ["backfill", ROWS],
         ["freshness", VALUES, "--warn", "1d"],
         ["doctor", VALUES], ["plan", FILES], ["explain", FILES, file], ["files", FILES],
+        ["ledger", FILES, "files"], ["ledger", FILES, "verify"],
         ["report", VALUES, ROWS, "--html", page],
         ["export", VALUES, "--file", exported],
     ]  # fmt: skip

@@ -7,12 +7,16 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import botocore.session
 import pytest
 from botocore.exceptions import ClientError
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 
+from scripts.helpers.batch.ledger import JobLedger
 from scripts.helpers.errors import AccessRefusedError, LedgerError, SourceError
 from scripts.helpers.files import unchanged
 from scripts.helpers.glue.catalog import Catalog
@@ -183,6 +187,40 @@ def test_ledger_is_kept_with_these_actions_when_the_source_has_one(guard: Guarde
     assert counts == [2, 0]
     assert {action for action, _ in of_ledger} == {"s3:GetObject", "s3:PutObject"}
     assert all(resource.startswith(f"arn:aws:s3:::{LEDGER}/marks/") for _, resource in of_ledger)
+
+
+def test_ledger_is_swept_with_these_actions_when_a_person_may_see_all_jobs(
+    guard: GuardedServer, documents: dict[str, str], landing_bucket: str
+) -> None:
+    """The module has no policy that deletes files of a ledger: the page has it, beside two of the module."""
+    read_folder(guard, "remembered", "remembered/", "parking-swept", transformation_ctx="files", ledger_uri=LEDGER_URI)
+    orphan = "f" * 32 + ".parquet"
+    client(guard, "s3", "root").put_object(Bucket=LEDGER, Key=f"marks/{orphan}", Body=b"rows")
+    objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[LEDGER].keys
+    objects[f"marks/{orphan}"].last_modified -= timedelta(days=9)
+    allowed = [("s3:ListBucket", f"arn:aws:s3:::{LEDGER}"), ("s3:DeleteObject", f"arn:aws:s3:::{LEDGER}/marks/*")]
+    statements = [{"Effect": "Allow", "Action": [action], "Resource": resource} for action, resource in allowed]
+    own = [json.dumps({"Version": "2012-10-17", "Statement": statements[:count]}) for count in (1, 2)]
+    outcomes = []
+
+    for document in own:
+        guard.policies["sweeper"] = [documents["admin"], documents["lister"], document]
+        guard.calls.clear()
+        opened = JobLedger(
+            watermarks_of(guard, "sweeper"), "parking-swept", "files", ledger_uri=LEDGER_URI,
+            s3_client=client(guard, "s3", "sweeper"),
+        )  # fmt: skip
+        shown = opened.to_sweep()
+        with suppress(AccessRefusedError):
+            outcomes.append(opened.sweep(shown))
+
+    asked = asked_by(guard, "sweeper")
+    assert outcomes == [1]
+    assert {action for action, resource in asked if LEDGER in resource} == {"s3:ListBucket", "s3:DeleteObject"}
+    assert {action for action, resource in asked if "dynamodb" in resource} == {
+        "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:Scan",
+    }  # fmt: skip
+    assert "| `watermarks ledger JOB sweep` | `s3:ListBucket` and `s3:DeleteObject` on that folder" in PAGE
 
 
 def test_ledger_is_refused_when_it_is_in_another_folder(guard: GuardedServer, landing_bucket: str) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.errors import LedgerError
+from scripts.helpers.errors import AccessRefusedError, LedgerError
 from scripts.helpers.files.segments import checksum, from_bytes, to_bytes
-from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.listing import Lister, ListingOptions, Location
+from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read_at_most
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 1024 * 1024 * 1024
 """Of one file of a ledger: it has half a million rows at most."""
+DELETED_AT_ONCE = 1_000
+"""The most keys that DeleteObjects takes."""
 
 
 class SegmentFiles:
@@ -89,6 +94,65 @@ class SegmentFiles:
                 self.location.uri(str(file["file"])),
                 f"this version of the package does not write such files ({error}). Update the package.",
             ) from error
+
+    def exists(self, file: Mapping[str, Any]) -> bool:
+        """Tell whether a file is there; AccessRefusedError if S3 will not say, other errors as those of `get`."""
+        name = str(file["file"])
+        if self.location.is_local:
+            return os.path.exists(self.location.prefix + name)
+        try:
+            self.client.head_object(Bucket=self.location.bucket, Key=self.location.prefix + name)
+        except (ClientError, BotoCoreError) as error:
+            if code_of(error) in ("404", "NoSuchKey"):
+                return False
+            raise self._refused("s3:GetObject", name, error) from error
+        return True
+
+    def listed(self) -> tuple[pa.Table, datetime]:
+        """List the folder: rows of LISTED, and when that began by its own clock, UTC. SourceError if it cannot be."""
+        listing = Lister(self.location, self._client, ListingOptions()).below([""])
+        tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
+        return pa.concat_tables([LISTED.empty_table(), *tables]), listing.started
+
+    def delete(self, names: Sequence[str]) -> int:
+        """Delete files, those that are gone already as well, and return how many were asked for.
+
+        Raises
+        ------
+        AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
+            It cannot be done. Some may be gone by then.
+        """
+        if self.location.is_local:
+            for name in names:
+                try:
+                    with suppress(FileNotFoundError):
+                        os.unlink(self.location.prefix + name)
+                except OSError as error:
+                    raise AccessRefusedError("delete", self.location.uri(name)) from error
+            return len(names)
+        for start in range(0, len(names), DELETED_AT_ONCE):
+            part = names[start : start + DELETED_AT_ONCE]
+            keys: list[Any] = [{"Key": self.location.prefix + name} for name in part]
+            try:
+                answer = self.client.delete_objects(
+                    Bucket=self.location.bucket, Delete={"Objects": keys, "Quiet": True}
+                )
+            except (ClientError, BotoCoreError) as error:
+                raise self._refused("s3:DeleteObject", part[0], error) from error
+            for failed in answer.get("Errors", ()):
+                uri = f"s3://{self.location.bucket}/{failed.get('Key')}"
+                if failed.get("Code") in ("AccessDenied", "403"):
+                    raise AccessRefusedError("s3:DeleteObject", uri)
+                raise LedgerError(uri, f"it could not be deleted ({failed.get('Code')}). Run the command again.")
+        return len(names)
+
+    def _refused(self, action: str, name: str, error: ClientError | BotoCoreError) -> Exception:
+        uri = self.location.uri(name)
+        if code_of(error) in ("AccessDenied", "403"):
+            return AccessRefusedError(action, uri)
+        return login_or_load(uri, error) or LedgerError(
+            uri, f"{action} was refused ({code_of(error)}). Check the ledger_uri and the rights there."
+        )
 
     def get(self, file: Mapping[str, Any]) -> bytes:
         """Read a file; LedgerError if it is gone or not what was written."""

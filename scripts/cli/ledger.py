@@ -1,0 +1,253 @@
+"""`watermarks ledger`: where a job remembers its files, whether that is whole, what is left over, and a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scripts.cli.commands import Duration, Moment, command, context_option, job_argument
+from scripts.cli.contexts import file_bookmark, file_options, state_in
+from scripts.cli.deciding import asked, decide, previewed
+from scripts.cli.documents import emit
+from scripts.cli.progress import progress
+from scripts.cli.screen import Cell, count_of, moment, show_facts, show_rows
+from scripts.cli.surroundings import Surroundings
+from scripts.helpers.display.units import printable, size_text
+from scripts.helpers.errors import InvalidValueError
+from scripts.jobs.exit_codes import FAILED
+
+if TYPE_CHECKING:
+    from scripts.helpers.batch.ledger import JobLedger, Sweep
+    from scripts.helpers.files.upkeep import Flaw, Part, Rebuilt
+
+SHOWN = 10
+"""Files that a sweep names before it asks; a program gets all of them."""
+NOT_KNOWN = (
+    "What cannot be known: which lost rows were of objects that were deleted since; what identity an object had that "
+    "was overwritten since, which the next run takes as new; whether an object that counts as known was ever read: a "
+    "limit may have left it, or its upload may have ended after the last listing; and which were ignored or skipped."
+)
+TAKES: dict[str, set[str]] = {
+    "files": set(),
+    "verify": set(),
+    "sweep": {"older_than", "yes"},
+    "rebuild": {"until", "unsure", "include", "exclude", "min_size", "versioned", "why", "who", "yes"},
+}
+"""The options of each action, beside those of all."""
+
+
+@command("ledger")
+@job_argument
+@click.argument("action", type=click.Choice(list(TAKES)))
+@context_option
+@file_options
+@click.option("--older-than", type=Duration(), metavar="TIME", help="sweep: delete only files so old (8d).")
+@click.option("--until", type=Moment(), metavar="TIME", help="rebuild: objects that are newer are new.")
+@click.option("--unsure", type=click.Choice(["known", "new"]), help="rebuild: what objects are that may be lost rows.")
+@click.option("--why", metavar="TEXT", help="rebuild: the reason; kept in the history.")
+@click.option("--who", metavar="NAME", help="rebuild: who decides (the system's user).")
+@click.option("--yes", is_flag=True, help="sweep, rebuild: do not ask.")
+def ledger(
+    around: Surroundings, job: str, action: str, context: str | None, ledger_uri: str | None, **options: Any
+) -> None:
+    r"""Look after the ledger of a job: what it remembers of the files of a source.
+
+    \b
+    files    name the files that the state and the open plan refer to
+    verify   read them; the exit code is 1 if one is missing, altered, unsorted or of another count
+    sweep    delete files that no job of the table refers to, once they are older than 8 days
+    rebuild  make what is lost anew, from the rest and a listing of the source
+    """
+    given = {name for name, value in options.items() if value}
+    if unfit := sorted(given - TAKES[action]):
+        raise click.UsageError(f"--{unfit[0].replace('_', '-')} has no effect on {action}.")
+    if action == "sweep" and ledger_uri is None:
+        raise click.UsageError("Missing option '--ledger-uri'. A ledger in the table has no files.")
+    with progress(around, f"reading {printable(job)}"):
+        name, _ = state_in(around, job, context, "files")
+        opened = _open(around, job, name, ledger_uri)
+    if action == "files":
+        _files(around, job, name, opened)
+    elif action == "verify":
+        _verify(around, job, name, opened)
+    elif action == "sweep":
+        _sweep(around, job, opened, options["older_than"], yes=options["yes"])
+    else:
+        _rebuild(around, job, name, opened, ledger_uri, options)
+
+
+def _open(around: Surroundings, job: str, context: str, ledger_uri: str | None) -> JobLedger:
+    file_bookmark()  # Says what to install where the rest cannot be imported.
+    from scripts.helpers.batch.ledger import JobLedger
+
+    return JobLedger(around.watermarks, job, context, ledger_uri=ledger_uri)
+
+
+def _files(around: Surroundings, job: str, context: str, opened: JobLedger) -> None:
+    found = opened.files()
+    if around.is_json:
+        emit({"job": job, "context": context, "files": [_part_json(part, used_by) for part, used_by in found]})
+        return
+    if not found:
+        around.out.print("Nothing is remembered yet.")
+        return
+    segments = len(opened.state.get("segments", ()))
+    rows: list[list[Cell]] = []
+    for part, used_by in found:
+        file = part.file or {}
+        size = size_text(int(file["length"])) if "length" in file else "in the table"
+        rows.append([printable(part.name(segments)), f"{part.rows:,}", size, used_by])
+    show_rows(around.out, ("file", "rows", "size", "used by"), rows, ("rows", "size"))
+
+
+def _verify(around: Surroundings, job: str, context: str, opened: JobLedger) -> None:
+    with progress(around, f"reading the ledger of {printable(job)}"):
+        flaws = opened.verify()
+    count = len(opened.files()) if not flaws else None
+    if around.is_json:
+        emit({"job": job, "context": context, "whole": not flaws, "flaws": [_flaw_json(*flaw) for flaw in flaws]})
+    elif not flaws:
+        around.out.print(f"The ledger is whole: {count_of(count or 0, 'part')} read.")
+    else:
+        segments = len(opened.state.get("segments", ()))
+        rows: list[list[Cell]] = [
+            [printable(flaw.part.name(segments)), flaw.kind, printable(flaw.detail), used_by] for flaw, used_by in flaws
+        ]
+        show_rows(around.out, ("file", "flaw", "detail", "used by"), rows)
+        around.out.print(_remedy(job, {used_by for _, used_by in flaws}), style="dim")
+    if flaws:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _remedy(job: str, used_by: set[str]) -> str:
+    remedy = "Restore the files, such as an older version of the object. "
+    if "state" in used_by:
+        return remedy + f"Otherwise: watermarks ledger {printable(job)} rebuild"
+    return remedy + f"Otherwise the next run plans anew after: watermarks discard-plan {printable(job)}"
+
+
+def _sweep(around: Surroundings, job: str, opened: JobLedger, older_than: timedelta | None, *, yes: bool) -> None:
+    from scripts.helpers.files.upkeep import DEFAULT_AGE
+
+    age = DEFAULT_AGE if older_than is None else older_than
+    with progress(around, "looking at all jobs of the table"):
+        shown = opened.to_sweep(age)
+    if not (around.is_json and yes):
+        _show_sweep(around, shown, age)
+    deleted = 0
+    if shown.leftovers.files:
+        asked(around, f"Delete {count_of(len(shown.leftovers.files), 'file')}?", yes=yes)
+        with progress(around, "deleting"):
+            deleted = opened.sweep(shown, age)
+    if around.is_json:
+        left = shown.leftovers
+        emit({
+            "job": job, "folder": shown.folder.uri, "deleted": deleted, "bytes": left.bytes, "live": left.live,
+            "young": left.young, "held": left.held, "foreign": left.foreign,
+            "files": [file.name for file in left.files],
+        })  # fmt: skip
+    elif shown.leftovers.files:
+        around.out.print(f"Done: {count_of(deleted, 'file')} deleted.", style="green")
+
+
+def _show_sweep(around: Surroundings, shown: Sweep, age: timedelta) -> None:
+    left, out = shown.leftovers, around.shown
+    facts: list[tuple[str, Cell]] = [
+        ("folder", printable(shown.folder.uri)),
+        ("live", f"{count_of(left.live, 'file')} that jobs refer to"),
+        ("left over", f"{count_of(len(left.files), 'file')}, {size_text(left.bytes)}"),
+    ]
+    if left.young:
+        facts.append(("too young", f"{count_of(left.young, 'file')}, less than {_days(age)} old"))
+    if shown.held_by is not None and shown.held_by.claim is not None:
+        claim, holder = shown.held_by.claim, printable(shown.held_by.job_id)
+        text = f"{count_of(left.held, 'file')} of after {moment(claim.since)}, when run {printable(claim.run_id)} of "
+        facts.append(("held", f"{text}{holder} began. If it is dead: watermarks release {holder}"))
+    if left.foreign:
+        facts.append(("foreign", f"{count_of(left.foreign, 'file')} with names that no ledger has; they stay"))
+    show_facts(out, facts)
+    for file in left.files[:SHOWN]:
+        out.print(f"  {printable(file.name)}  {size_text(file.size)}  {moment(file.modified)}")
+    if len(left.files) > SHOWN:
+        out.print(f"  and {len(left.files) - SHOWN:,} more")
+
+
+def _rebuild(
+    around: Surroundings, job: str, name: str, opened: JobLedger, ledger_uri: str | None, options: dict[str, Any]
+) -> None:
+    with progress(around, f"reading the ledger of {printable(job)}"):
+        flaws = [flaw for flaw, used_by in opened.verify() if used_by == "state"]
+    if not flaws:
+        if around.is_json:
+            emit({"job": job, "context": name, "rebuilt": False})
+        else:
+            around.out.print("No part that the state refers to is lost, so there is nothing to rebuild.")
+        return
+    if not options["why"]:
+        raise click.UsageError("Missing option '--why'. The history keeps the reason.")
+    state = opened.state
+    chosen = {option: options[option] for option in ("include", "exclude", "min_size", "versioned") if options[option]}
+    bookmark = file_bookmark()(
+        state["source"], state=state, transformation_ctx=name, mode=state["mode"], ledger_uri=ledger_uri, **chosen
+    )
+    until: datetime | None = options["until"]
+    with progress(around, f"listing {printable(str(state['source']))}"):
+        found = opened.rebuilt(bookmark, flaws, until=until, unsure=options["unsure"])
+    if not (around.is_json and options["yes"]):
+        _show_rebuilt(around, flaws, found)
+    if found.state is None:
+        raise InvalidValueError(
+            f"{count_of(found.found, 'object')} may be of {count_of(found.lost, 'lost row')}, so at least "
+            f"{found.surplus:,} of them were never taken, and which is not known. Give --unsure new to take all of "
+            "them, those that were taken a second time; or --unsure known to take none."
+        )
+    after, before = found.state, opened.head
+    decide(
+        around,
+        before,
+        before.declared(after, previewed(around, options["why"], options["who"]), name),
+        lambda: around.watermarks.set_watermark(
+            job, after, transformation_ctx=name, why=options["why"], who=options["who"], expected=before
+        ),
+        yes=options["yes"],
+        facts={"rebuilt": True, **_rebuilt_json(found)},
+    )
+
+
+def _show_rebuilt(around: Surroundings, flaws: Sequence[Flaw], found: Rebuilt) -> None:
+    out = around.shown
+    taken_again = found.found - found.remembered
+    facts: list[tuple[str, Cell]] = [
+        ("lost", f"{count_of(found.lost, 'row')} in {count_of(len(flaws), 'part')}"),
+        ("found", f"{count_of(found.found, 'object')} that they can have been of"),
+        ("known", f"{count_of(found.remembered, 'object')} from now on"),
+        ("taken again", count_of(taken_again, "object") if taken_again else ""),
+        ("newer", f"{count_of(found.newer, 'object')}; the next run takes them" if found.newer else ""),
+        ("unknown", f"at least {count_of(found.unknown, 'row')}"),
+    ]
+    show_facts(out, [(name, text) for name, text in facts if text])
+    out.print(NOT_KNOWN, style="yellow")
+
+
+def _rebuilt_json(found: Rebuilt) -> dict[str, Any]:
+    return {
+        "lost": found.lost, "found": found.found, "remembered": found.remembered, "newer": found.newer,
+        "unknown": found.unknown, "surplus": found.surplus,
+    }  # fmt: skip
+
+
+def _part_json(part: Part, used_by: str) -> dict[str, Any]:
+    file = part.file or {}
+    shown: dict[str, Any] = {"file": file.get("file"), "segment": part.segment + 1, "count": part.rows}
+    return {**shown, "bytes": file.get("length"), "used_by": used_by}
+
+
+def _flaw_json(flaw: Flaw, used_by: str) -> dict[str, Any]:
+    return {**_part_json(flaw.part, used_by), "flaw": flaw.kind, "detail": flaw.detail}
+
+
+def _days(age: timedelta) -> str:
+    return count_of(age.days, "day") if age == timedelta(days=age.days) else str(age)

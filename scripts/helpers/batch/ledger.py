@@ -1,0 +1,308 @@
+"""`JobLedger`: the ledger of one context of a job, and what all jobs of its table refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError, StaleError
+from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.upkeep import (
+    DEFAULT_AGE,
+    Flaw,
+    LedgerUpkeep,
+    Leftovers,
+    Part,
+    Rebuilt,
+    names_in,
+    segments_in,
+)
+from scripts.helpers.protocol.chunks import lazy_blobs
+from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.races import Written
+from scripts.helpers.protocol.values import Spilled
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from scripts.helpers.files.bookmark import FileBookmark
+    from scripts.helpers.files.upkeep import Folder
+    from scripts.helpers.watermarks import Watermarks
+
+REBUILDER = "ledger-rebuild"
+"""What stands for the run in rows that a rebuild has made."""
+
+
+@dataclass(frozen=True)
+class References:
+    """What all jobs of a table refer to.
+
+    Attributes
+    ----------
+    used_by
+        The file's name, and the jobs whose head, open plan or log refers to it.
+    heads
+        The jobs that have a head.
+    """
+
+    used_by: Mapping[str, frozenset[str]]
+    heads: Mapping[str, Head]
+
+    @property
+    def oldest_run(self) -> Head | None:
+        """The head whose run has been entered the longest, whether its lease is over or not; None if none has one."""
+        claimed = [head for head in self.heads.values() if head.claim is not None]
+        return min(claimed, key=_began, default=None)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep would delete, and what it leaves. `held_by` has the run that holds back `leftovers.held` files."""
+
+    folder: Folder
+    leftovers: Leftovers
+    held_by: Head | None
+
+
+class JobLedger:
+    """Looks after the ledger of one context of a job.
+
+    Parameters
+    ----------
+    watermarks
+        The table of the job.
+    job_id, transformation_ctx
+        The job and its context of files.
+    ledger_uri
+        Where the job keeps its ledger; None if that is the table. It is in the code of the job, not in its state.
+    s3_client
+        A boto3 S3 client; by default one from boto3's default session.
+
+    Raises
+    ------
+    UnknownJobError
+        There is no such job.
+    InvalidValueError
+        It has no such context of files.
+
+    Examples
+    --------
+    >>> from scripts.helpers.job import IncrementalJob
+    >>> with IncrementalJob(watermarks, "parking", "jr_1") as job:
+    ...     _ = job.new_files(landing, transformation_ctx="files")
+    >>> JobLedger(watermarks, "parking", "files").verify()
+    []
+    """
+
+    def __init__(
+        self,
+        watermarks: Watermarks,
+        job_id: str,
+        transformation_ctx: str,
+        *,
+        ledger_uri: str | None = None,
+        s3_client: S3Client | None = None,
+    ) -> None:
+        self._watermarks, self._context = watermarks, transformation_ctx
+        self.head = watermarks.latest(job_id)
+        self._chunks: dict[str, Any] = {}
+        state = self._read(self.head, self.head.watermarks.get(transformation_ctx))
+        if not isinstance(state, Mapping) or state.get("kind") != "files":
+            known = ", ".join(sorted(self.head.watermarks)) or "none"
+            raise InvalidValueError(f"Job {job_id!r} has no context {transformation_ctx!r} of files. It has: {known}.")
+        self.state: Mapping[str, Any] = state
+        files = SegmentFiles(ledger_uri, s3_client) if ledger_uri else None
+        self.upkeep = LedgerUpkeep(str(state.get("source")), files)
+
+    def files(self) -> list[tuple[Part, str]]:
+        """Return every live part of the ledger, and ``state`` or ``open plan`` by what refers to it; reads none."""
+        found = [(part, "state") for part in self.upkeep.parts(segments_in(self.state))]
+        named = {part.file["file"] for part, _ in found if part.file is not None}
+        for part in self.upkeep.parts(self._planned()):
+            if part.file is None or part.file["file"] not in named:
+                found.append((part, "open plan"))
+        return found
+
+    def verify(self) -> list[tuple[Flaw, str]]:
+        """Read all that the state and the open plan refer to; return what is wrong, and which of them refers to it.
+
+        Raises
+        ------
+        LedgerError, AccessRefusedError, CredentialsError, SourceUnavailableError
+            It cannot be read, which says nothing about it; see `LedgerUpkeep.flaws`.
+        """
+        found = [(flaw, "state") for flaw in self.upkeep.flaws(segments_in(self.state))]
+        known = {flaw.part.file["file"] for flaw, _ in found if flaw.part.file is not None}
+        for flaw in self.upkeep.flaws(self._planned()):
+            if flaw.part.file is None or flaw.part.file["file"] not in known:
+                found.append((flaw, "open plan"))
+        return found
+
+    def to_sweep(self, older_than: timedelta = DEFAULT_AGE) -> Sweep:
+        """Return what nothing refers to in the folder of the ledger; deletes nothing.
+
+        Every job of the table is looked at, as jobs may share a folder: its head, its open plan, and every version
+        in its log, since a rewind may go back to it.
+
+        Raises
+        ------
+        AccessRefusedError
+            The role may not ``Scan`` the table, or not list the folder.
+        CorruptItemError, NewerFormatError
+            An item of some job cannot be read, so what it refers to is not known. Nothing may be deleted then.
+        InvalidValueError, LedgerError
+            As those of `LedgerUpkeep.left_over`.
+        """
+        # First the folder, then the table: see `LedgerUpkeep.left_over`.
+        folder = self.upkeep.listed()
+        sweep, _ = self._to_sweep(folder, older_than)
+        return sweep
+
+    def sweep(self, shown: Sweep, older_than: timedelta = DEFAULT_AGE) -> int:
+        """Delete what `to_sweep` returned, but for what has come to be referred to since; return the number of files.
+
+        Before anything goes, the fence of each job that uses the folder is raised, unless a run of it is at work:
+        nobody that read such a job earlier can write anything on it. What a run at work may refer to is held back.
+
+        Raises
+        ------
+        StaleError
+            A job changed between the last look and the raising of its fence. Nothing was deleted.
+        AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
+            It cannot be done. Some may be gone by then; `sweep` again deletes the rest.
+        """
+        # Again, as a person may have thought for an hour before saying yes. With the listing of before: what was
+        # written since is not in it.
+        again, references = self._to_sweep(shown.folder, older_than)
+        agreed = set(shown.leftovers.files)
+        going = [file for file in again.leftovers.files if file in agreed]
+        if not going:
+            return 0
+        there = {file.name for file in shown.folder.files}
+        users = {job for name, jobs in references.used_by.items() if name in there for job in jobs}
+        now = self._watermarks.clock()
+        for job_id in sorted(users | {self.head.job_id}):
+            head = references.heads[job_id]
+            if head.claim is not None and now < head.claim.lease_until:
+                continue  # Raised, it would end a run that may refer to none of these files.
+            if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
+                raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
+        return self.upkeep.delete(going)
+
+    def rebuilt(
+        self,
+        bookmark: FileBookmark,
+        flaws: Iterable[Flaw],
+        *,
+        until: datetime | None = None,
+        unsure: str | None = None,
+    ) -> Rebuilt:
+        """Make the lost parts of the committed state anew; see `LedgerUpkeep.rebuilt`. Stores no state.
+
+        Parameters
+        ----------
+        bookmark
+            Of the source and the committed state, with the options of the job.
+        flaws
+            What `verify` returned for the state.
+        until
+            Up to when, UTC, listed objects may be taken for what the lost rows were of. By default the last complete
+            listing of the newest version that can have lost rows; later versions are in parts that are whole.
+        unsure
+            See `LedgerUpkeep.rebuilt`.
+
+        Raises
+        ------
+        InvalidValueError
+            No such time is known any more, and `until` is not given.
+        """
+        lost = list(flaws)
+        if not lost:
+            raise InvalidValueError("No part of the ledger is lost, so there is nothing to rebuild.")
+        if until is None:
+            until = self._listed_before(max(flaw.part.segment for flaw in lost), bookmark)
+        return self.upkeep.rebuilt(bookmark, self.state, lost, until, (self.head.version + 1, REBUILDER), unsure)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _planned(self) -> list[Mapping[str, Any]]:
+        plan = self.head.plan
+        if plan is None:
+            return []
+        found = segments_in(self._read(self.head, plan.contexts.get(self._context)))
+        return found + segments_in(self._read(self.head, plan.next.get(self._context)))
+
+    def _to_sweep(self, folder: Folder, older_than: timedelta) -> tuple[Sweep, References]:
+        references = self.references()
+        oldest = references.oldest_run
+        since = _began(oldest) if oldest is not None else None
+        leftovers = self.upkeep.left_over(references.used_by.keys(), since, older_than, folder)
+        return Sweep(folder, leftovers, oldest if leftovers.held else None), references
+
+    def references(self) -> References:
+        """Return what the heads, open plans and log entries of all jobs of the table refer to; errors as `to_sweep`."""
+        used_by: dict[str, set[str]] = {}
+        heads: dict[str, Head] = {}
+        for listed in self._watermarks.list_jobs():
+            # Read by itself: one that was listed as damaged, or of a newer format, raises that error here.
+            head = self._watermarks.lookups.head(listed.job_id)
+            if head is None:
+                continue  # Items of the original class, or a record of the Job Runs API: they refer to no files.
+            heads[head.job_id] = head
+            for states in self._states(head):
+                for value in states.values():
+                    for name in names_in(self._read(head, value), head.job_id):
+                        used_by.setdefault(name, set()).add(head.job_id)
+        return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
+
+    def _states(self, head: Head) -> Iterator[Mapping[str, Any]]:
+        """Yield all that has contexts: what is committed, what is planned, what follows it, and each version."""
+        yield head.watermarks
+        if head.plan is not None:
+            yield head.plan.contexts
+            yield head.plan.next
+        for entry in self._watermarks.lookups.history_of(head):
+            yield entry.watermarks
+
+    def _listed_before(self, last: int, bookmark: FileBookmark) -> datetime:
+        """Return when the source was last listed completely before rows came that are in parts after the lost ones."""
+        newer = segments_in(self.state)[last + 1 :]
+        listed = self.state.get("listed")
+        if newer:
+            tables = [bookmark.ledger.read(segment) for segment in newer]
+            versions = [min(table.column("version").to_pylist()) for table in tables if table.num_rows]
+            listed = self._listed_at(min(versions, default=1) - 1)
+        if not isinstance(listed, datetime):
+            raise InvalidValueError(
+                f"When context {self._context!r} of job {self.head.job_id!r} had last been listed completely before "
+                "the lost rows is not known any more. Give until: objects that are not newer count as known."
+            )
+        return listed
+
+    def _listed_at(self, version: int) -> Any:
+        for entry in self._watermarks.lookups.history_of(self.head, limit=1, before=version + 1):
+            if entry.version <= version:
+                state = self._read(self.head, entry.watermarks.get(self._context))
+                return state.get("listed") if isinstance(state, Mapping) else None
+        return None
+
+    def _read(self, head: Head, value: Any) -> Any:
+        """Return a state with what is spilled read back; chunks that versions share are read once."""
+        read = partial(self._spilled, head.job_id)
+        if isinstance(value, Spilled):
+            value = read(value)
+        return lazy_blobs(value, head.job_id, read)
+
+    def _spilled(self, job_id: str, reference: Spilled) -> Any:
+        key = f"{job_id}\n{reference.id}"
+        if key not in self._chunks:
+            self._chunks[key] = self._watermarks.store.read_spilled(job_id, reference)
+        return self._chunks[key]
+
+
+def _began(head: Head) -> datetime:
+    assert head.claim is not None
+    return head.claim.since

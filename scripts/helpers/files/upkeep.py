@@ -1,0 +1,472 @@
+"""`LedgerUpkeep`: the files of a ledger, whether they are whole, what is left over beside them, and a rebuild."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, LedgerError
+from scripts.helpers.files.diff import compare
+from scripts.helpers.files.ledger import FileLedger, files_of, segment_of
+from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.set_aside import set_aside_of
+from scripts.helpers.listing.objects import LISTED, REBUILT, ledger_rows
+
+if TYPE_CHECKING:
+    from scripts.helpers.files.bookmark import FileBookmark
+
+DEFAULT_AGE = timedelta(days=8)
+"""Age of a file before `sweep` may delete it. A run writes files before anything refers to them, and Glue ends a run
+after 7 days at the latest (its Timeout is 10,080 minutes at most)."""
+LEAST_AGE = timedelta(days=1)
+"""The least age that may be asked for: clocks of machines that run jobs are trusted to a day, as for chunks."""
+CLOCKS = timedelta(days=1)
+"""How much earlier than its run, by their two clocks, a file may seem to be written."""
+NO_FOLDER = "its file list lies in files. Give the ledger_uri they were written to."
+_NAME = re.compile(r"\.?[0-9a-f]{32}\.parquet")
+"""What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
+
+
+class Part(NamedTuple):
+    """One file of a ledger, or one segment that lies in the table.
+
+    `segment` counts from 0, the oldest. `file` is what the state says of a file; None in the table. `rows` is how many
+    the state says that it has.
+    """
+
+    segment: int
+    file: Mapping[str, Any] | None
+    rows: int
+
+    def name(self, segments: int) -> str:
+        """Return what a person calls it: the file's name, or the number of the segment, of so many."""
+        if self.file is not None:
+            return str(self.file.get("file"))
+        return f"segment {self.segment + 1} of {segments}"
+
+
+class Flaw(NamedTuple):
+    """Something that is wrong with a part of a ledger.
+
+    `kind` is ``missing``, ``damaged`` (not the bytes that were written), ``unsorted`` (keys not in order, or twice),
+    ``count`` or ``ends`` (other rows, or another first or last key, than the state says).
+    """
+
+    kind: str
+    part: Part
+    detail: str
+
+
+class LeftOver(NamedTuple):
+    """A file of the ledger's folder; `modified` is when it was written, by the clock of the folder, in UTC."""
+
+    name: str
+    size: int
+    modified: datetime
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What lies in the folder of a ledger, by what may become of it.
+
+    Attributes
+    ----------
+    files
+        What nothing refers to and is old enough: these may go.
+    live
+        How many files something refers to.
+    young
+        How many are not old enough.
+    held
+        How many were written since a run began that is still entered as one at work: it may refer to them yet.
+    foreign
+        How many have names that no ledger gives. They are never touched.
+    """
+
+    files: tuple[LeftOver, ...]
+    live: int
+    young: int
+    held: int
+    foreign: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files that may go."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A state whose lost parts are made anew, and what the new rows are worth.
+
+    Attributes
+    ----------
+    state
+        The state to store. None where nothing was stored: `found` is more than `lost`, and nobody said what to do.
+    lost
+        Rows of the lost parts, as the state counts them: objects that were taken, left alone, or gone.
+    found
+        Objects that are listed now where the lost rows were, are not known otherwise, and are not newer than the last
+        complete listing before the loss: those that the lost rows can have been of.
+    remembered
+        How many of them the new state remembers.
+    newer
+        Objects there that are newer. The next run takes them; if a lost row was of one, it takes it once more.
+    """
+
+    state: dict[str, Any] | None
+    lost: int
+    found: int
+    remembered: int
+    newer: int
+
+    @property
+    def unknown(self) -> int:
+        """At least so many lost rows cannot be known: of objects deleted, overwritten or left out since."""
+        return max(self.lost - self.found, 0)
+
+    @property
+    def surplus(self) -> int:
+        """At least so many of what was found were no lost rows: these objects were never taken."""
+        return max(self.found - self.lost, 0)
+
+
+class LedgerUpkeep:
+    """Looks after one ledger. Nothing here knows the table: states come in, and go out, as maps.
+
+    Parameters
+    ----------
+    source
+        For error texts.
+    files
+        The folder of the ledger; None where it lies in the table.
+
+    Examples
+    --------
+    >>> bookmark = FileBookmark(landing)
+    >>> bookmark.new_files().count
+    2
+    >>> LedgerUpkeep(landing).flaws(bookmark.state_after["segments"])
+    []
+    """
+
+    def __init__(self, source: str, files: SegmentFiles | None = None) -> None:
+        self._source, self._files = source, files
+        self._ledger = FileLedger(source, [], files)
+
+    def parts(self, segments: Sequence[Mapping[str, Any]]) -> list[Part]:
+        """Return the files and the segments in the table that a state or plan refers to; reads none of them.
+
+        Raises
+        ------
+        LedgerError
+            The list of a segment's files is damaged.
+        """
+        found = []
+        for number, segment in enumerate(segments):
+            if "data" in segment:
+                found.append(Part(number, None, int(segment.get("count", 0))))
+                continue
+            found += [Part(number, file, int(file["count"])) for file in self._ledger.files(segment)]
+        return found
+
+    def flaws(self, segments: Sequence[Mapping[str, Any]]) -> list[Flaw]:
+        """Read every part, and return what is wrong: with its bytes, its count, its order, its ends.
+
+        Raises
+        ------
+        LedgerError
+            The ledger lies in files and no folder was given, or S3 refuses for another reason than that a file is gone.
+        AccessRefusedError, CredentialsError, SourceUnavailableError
+            It cannot be read now, which says nothing about it.
+        """
+        found = []
+        for number, segment in enumerate(segments):
+            try:
+                parts = self.parts([segment])
+            except LedgerError as error:
+                found.append(Flaw("damaged", Part(number, None, int(segment.get("count", 0))), _reason(error)))
+                continue
+            if sum(part.rows for part in parts) != segment.get("count"):
+                whole = Part(number, None, int(segment.get("count", 0)))
+                found.append(Flaw("count", whole, "the counts of its files do not add up"))
+                continue
+            for part in parts:
+                flaw = self._flaw(part._replace(segment=number), segment)
+                if flaw is not None:
+                    found.append(flaw)
+        return found
+
+    def left_over(
+        self, live: Collection[str], runs_since: datetime | None, older_than: timedelta, folder: Folder
+    ) -> Leftovers:
+        """Part what lies in a folder by what may become of it.
+
+        The order is what makes it safe: the folder is listed first, and `live` and `runs_since` are looked up after
+        that. A file is written before it is referred to, so whatever a run wrote before the listing is by then referred
+        to, or of a run that is still entered, or of one that can refer to nothing any more.
+
+        Parameters
+        ----------
+        live
+            Names of all files that anything refers to: heads, open plans and log entries of every job.
+        runs_since
+            When the run began, UTC, that has been entered the longest of all jobs' runs; None if there is none.
+        older_than
+            The least age, by the clock of the folder.
+        folder
+            What `listed` returned.
+
+        Raises
+        ------
+        InvalidValueError
+            `older_than` is less than a day.
+        LedgerError
+            Nothing there is referred to: it may be the folder of other jobs, or of another table.
+        """
+        check_age(older_than)
+        names = set(live)
+        old, counts = [], dict.fromkeys(("live", "young", "held", "foreign"), 0)
+        for file in folder.files:
+            if file.name in names:
+                counts["live"] += 1
+            elif not _NAME.fullmatch(file.name):
+                counts["foreign"] += 1
+            elif file.modified > folder.listed_at - older_than:
+                counts["young"] += 1
+            elif runs_since is not None and file.modified > runs_since - CLOCKS:
+                counts["held"] += 1
+            else:
+                old.append(file)
+        if old and not counts["live"]:
+            raise LedgerError(
+                folder.uri,
+                f"{len(old):,} of its files could go, and no job of this table refers to any file there. It is the "
+                "folder of another table's jobs, or of none: check the URI. Delete a folder of none yourself.",
+            )
+        return Leftovers(tuple(old), counts["live"], counts["young"], counts["held"], counts["foreign"])
+
+    def listed(self) -> Folder:
+        """List the folder of the ledger; SourceError if it cannot be listed, LedgerError if there is none."""
+        if self._files is None:
+            raise LedgerError(self._source, "its ledger lies in the table. Give the ledger_uri of the folder.")
+        rows, started = self._files.listed()
+        files = tuple(LeftOver(row["key"], row["size"], row["modified"]) for row in rows.to_pylist())
+        return Folder(self._files.location.uri(""), started, files)
+
+    def delete(self, files: Iterable[LeftOver]) -> int:
+        """Delete files that `left_over` returned; repeated after an error it deletes the rest.
+
+        Raises
+        ------
+        AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
+            It cannot be done. Some may be gone by then.
+        """
+        assert self._files is not None
+        return self._files.delete([file.name for file in files])
+
+    def rebuilt(
+        self,
+        bookmark: FileBookmark,
+        state: Mapping[str, Any],
+        flaws: Sequence[Flaw],
+        listed_before: datetime,
+        taken_by: tuple[int, str],
+        unsure: str | None = None,
+    ) -> Rebuilt:
+        """Make the lost parts of a state anew, from its other parts and from a listing of the source.
+
+        An object is put where the lost rows were if it is listed, lies between the ends of a lost file, no other part
+        knows it as it is, and it is not newer than `listed_before`. It gets the status ``rebuilt``: whether it was
+        read, or left alone, is lost. `after_commit` leaves such objects where they are.
+
+        What cannot be known: which objects were deleted since; what was overwritten since was; and whether an object
+        that is older than `listed_before` was ever taken: it may have been left by a limit or by `settle`, or have
+        been uploaded in parts, begun before that time and finished after it.
+
+        Parameters
+        ----------
+        bookmark
+            Of the source, with the options of the job.
+        state
+            The committed state.
+        flaws
+            What `flaws` returned for its segments.
+        listed_before
+            When the source was last listed completely before the loss, by its own clock, UTC.
+        taken_by
+            The version that the state will be, and what stands for the run in the new rows.
+        unsure
+            What becomes of what the lost rows may have been of: ``known`` remembers it, ``new`` has it taken again.
+            None is ``known``, unless more was found than was lost: then nothing is stored, and the result says so.
+
+        Raises
+        ------
+        InvalidValueError
+            `unsure` is neither.
+        """
+        if unsure not in (None, "known", "new"):
+            raise InvalidValueError(f"unsure is {unsure!r}. Use 'known' or 'new'.")
+        lost = [flaw.part for flaw in flaws]
+        last = max(part.segment for part in lost)
+        segments = list(state["segments"])
+        older = without_parts(segments[: last + 1], lost)
+        newer = segments[last + 1 :]
+        found, newer_count = self._candidates(bookmark, state, lost, (older, newer), listed_before)
+        count = sum(part.rows for part in lost)
+        if unsure is None and found.num_rows > count:
+            return Rebuilt(None, count, found.num_rows, 0, newer_count)
+        made = []
+        if found.num_rows and unsure != "new":
+            rows = ledger_rows(found, REBUILT, *taken_by).sort_by("key")
+            made.append(bookmark.ledger.stored(rows))
+        after = {**state, "segments": [*older, *made, *newer]}
+        return Rebuilt(after, count, found.num_rows, found.num_rows if made else 0, newer_count)
+
+    def _candidates(
+        self,
+        bookmark: FileBookmark,
+        state: Mapping[str, Any],
+        lost: Sequence[Part],
+        others: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]],
+        listed_before: datetime,
+    ) -> tuple[pa.Table, int]:
+        """Return the objects that lost rows can have been of, and the number of those that are too new for that."""
+        older, newer = others
+        known = bookmark.ledger.again([*older, *newer]).known()
+        # What a newer part says of a key hides what a lost one said, also that the object is gone.
+        hidden = pa.concat_tables([LISTED.empty_table().select(["key"]), *(self._keys(one) for one in newer)])
+        hidden_keys = hidden.column("key").combine_chunks()
+        aside = pa.array(sorted(set_aside_of(state)), pa.string())
+        floor = state.get("floor")
+        parts = [LISTED.empty_table()]
+        for interval in bookmark.lister.below([""]):
+            chosen = bookmark.options.chosen(interval.rows)
+            if floor is not None:
+                # Mode windowed: what is not above its floor is known without a row.
+                chosen = chosen.filter(pc.greater(chosen.column("modified"), _time(floor)))
+            there = known.between(interval.after, interval.until)
+            difference = compare(interval, chosen, there, bookmark.options.compare == "mtime")
+            parts += [difference.new, difference.modified]
+        rows = pa.concat_tables(parts)
+        rows = rows.filter(_between_ends(rows.column("key"), lost))
+        for keys in (hidden_keys, aside):
+            rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=keys)))
+        old = pc.less_equal(rows.column("modified"), _time(listed_before))
+        found = rows.filter(old)
+        return found, rows.num_rows - found.num_rows
+
+    def _keys(self, segment: Mapping[str, Any]) -> pa.Table:
+        return self._ledger.read(segment).select(["key"])
+
+    def _flaw(self, part: Part, segment: Mapping[str, Any]) -> Flaw | None:
+        """Read one part; return what is wrong with it."""
+        try:
+            if part.file is None:
+                rows = self._ledger.read(segment)
+            elif self._files is None:
+                raise LedgerError(self._source, NO_FOLDER)
+            elif not self._files.exists(part.file):
+                return Flaw("missing", part, "it is not there")
+            else:
+                rows = self._files.rows(part.file)
+        except CorruptItemError as error:
+            return Flaw("missing" if "is gone" in error.detail else "damaged", part, error.detail)
+        except LedgerError as error:
+            if part.file is not None and self._files is None:
+                raise
+            return Flaw("damaged", part, _reason(error))
+        if rows.num_rows != part.rows:
+            return Flaw("count", part, f"it has {rows.num_rows:,} rows, and the state says {part.rows:,}")
+        keys = rows.column("key").combine_chunks()
+        if not _is_sorted(keys):
+            return Flaw("unsorted", part, "its keys are not in order, or one is there twice")
+        if part.file is not None and len(keys):
+            ends = (keys[0].as_py(), keys[-1].as_py())
+            if ends != (part.file.get("first"), part.file.get("last")):
+                return Flaw("ends", part, "its first or last key is another than the state says")
+        return None
+
+
+class Folder(NamedTuple):
+    """What lay in the folder of a ledger when it was listed, by its own clock, UTC."""
+
+    uri: str
+    listed_at: datetime
+    files: tuple[LeftOver, ...]
+
+
+def check_age(older_than: timedelta) -> None:
+    """Refuse to delete what is less than a day old; InvalidValueError."""
+    if older_than < LEAST_AGE:
+        raise InvalidValueError(
+            f"older_than is {older_than}, and files of a ledger stay for at least {LEAST_AGE}: a run that is at work "
+            "may have written them. Give 1 day or more."
+        )
+
+
+def segments_in(holder: Any) -> list[Mapping[str, Any]]:
+    """Return the segments that a state or a plan of files refers to; none of what is another kind."""
+    if not isinstance(holder, Mapping) or holder.get("kind") != "files":
+        return []
+    found = list(holder.get("segments") or ())
+    found += [holder[name] for name in ("files", "rest") if isinstance(holder.get(name), Mapping)]
+    return found
+
+
+def names_in(holder: Any, source: str) -> set[str]:
+    """Return the names of all files that a state or a plan refers to; LedgerError if they cannot be read."""
+    found: set[str] = set()
+    for segment in segments_in(holder):
+        if "data" not in segment:
+            found.update(str(file["file"]) for file in FileLedger(source, []).files(segment))
+    return found
+
+
+def without_parts(segments: Sequence[Mapping[str, Any]], lost: Sequence[Part]) -> list[Mapping[str, Any]]:
+    """Return segments without some of their files, and without those of which nothing is left."""
+    kept = []
+    for number, segment in enumerate(segments):
+        gone = [part for part in lost if part.segment == number]
+        if not gone:
+            kept.append(segment)
+            continue
+        names = [part.file.get("file") for part in gone if part.file is not None]
+        if len(names) < len(gone):
+            continue  # It is lost as a whole.
+        files = [file for file in files_of(segment) if file.get("file") not in names]
+        if files:
+            kept.append(segment_of(files))
+    return kept
+
+
+def _between_ends(keys: pa.ChunkedArray, lost: Sequence[Part]) -> Any:
+    """Tell of each key whether a lost part can have had it. Of a part in the table no ends are known."""
+    found = pc.less(pc.binary_length(keys), 0)
+    for part in lost:
+        first, last = (None, None) if part.file is None else (part.file.get("first"), part.file.get("last"))
+        if first is None or last is None:
+            return pc.is_valid(keys)
+        inside = pc.and_(pc.greater_equal(keys, pa.scalar(first)), pc.less_equal(keys, pa.scalar(last)))
+        found = pc.or_(found, inside)
+    return found
+
+
+def _is_sorted(keys: pa.Array) -> bool:
+    # Arrow compares texts by their bytes in UTF-8, which is the order of S3.
+    return bool(pc.all(pc.less(keys.slice(0, max(len(keys) - 1, 0)), keys.slice(1)), min_count=0).as_py())
+
+
+def _reason(error: LedgerError) -> str:
+    """Return what an error says, without the source that it names."""
+    return str(error).removeprefix(f"Source {error.source!r}: ")
+
+
+def _time(moment: datetime) -> pa.Scalar:
+    return pa.scalar(moment, LISTED.field("modified").type)

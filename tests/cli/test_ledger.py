@@ -1,0 +1,209 @@
+"""`watermarks ledger`: what it names, finds wrong, deletes once it was told to, and makes anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from scripts.jobs.exit_codes import BAD_DATA, FAILED
+from tests.cli.stories import Command
+
+JOB = "parking"
+WHY = ["--why", "the bucket lost it", "--who", "sam", "--yes"]
+REAL_NOW = datetime.now(timezone.utc)
+"""The folder's clock is that of this machine."""
+ORPHAN = "f" * 32 + ".parquet"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.csv").write_text("id\n1\n")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def call(run: Command, make_watermarks: Callable[..., Watermarks], source: Path, folder: Path) -> Callable[..., Any]:
+    """Return what calls the command for a job that has taken five files, with one file in its folder left over."""
+    watermarks = make_watermarks(clock=lambda: REAL_NOW)
+    take(watermarks, source, folder)
+    (folder / ORPHAN).write_bytes(b"rows")
+    at = (REAL_NOW - timedelta(days=9)).timestamp()
+    for name in os.listdir(folder):
+        os.utime(folder / name, (at, at))
+
+    def command(*arguments: str, uri: str | None = f"{folder}/") -> Any:
+        given = [] if uri is None else ["--ledger-uri", uri]
+        return run(watermarks, "ledger", JOB, *arguments, *given, now=REAL_NOW)
+
+    command.watermarks = watermarks  # type: ignore[attr-defined]
+    return command
+
+
+def take(watermarks: Watermarks, source: Path, folder: Path) -> int:
+    with IncrementalJob(watermarks, JOB) as job:
+        return job.new_files(str(source), transformation_ctx="files", ledger_uri=f"{folder}/").count
+
+
+def live_in(folder: Path) -> Path:
+    (name,) = [name for name in os.listdir(folder) if name != ORPHAN]
+    return folder / name
+
+
+def test_live_files_are_named_when_asked(call: Any, folder: Path) -> None:
+    shown = call("files", uri=None)
+    found = json.loads(call("files", "--output", "json").stdout)
+
+    name = live_in(folder).name
+    size = live_in(folder).stat().st_size
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[1].split()[:2] == [name, "5"]
+    assert found["files"] == [{"file": name, "segment": 1, "count": 5, "bytes": size, "used_by": "state"}]
+
+
+def test_exit_code_tells_when_a_file_is_lost(call: Any, folder: Path) -> None:
+    whole = call("verify")
+    live_in(folder).unlink()
+    shown = call("verify")
+    found = json.loads(call("verify", "--output", "json").stdout)
+
+    assert (whole.exit_code, whole.stdout) == (0, "The ledger is whole: 1 part read.\n")
+    assert shown.exit_code == FAILED
+    assert "missing" in shown.stdout
+    assert "watermarks ledger parking rebuild" in shown.stdout
+    assert (found["whole"], found["flaws"][0]["flaw"], found["flaws"][0]["used_by"]) == (False, "missing", "state")
+
+
+def test_left_over_files_go_and_no_others_when_somebody_says_yes(call: Any, folder: Path) -> None:
+    asked = call("sweep")
+    still_there = (folder / ORPHAN).exists()
+    done = call("sweep", "--yes")
+    again = json.loads(call("sweep", "--yes", "--output", "json").stdout)
+
+    assert (asked.exit_code, still_there) == (2, True)
+    assert "Nobody is there to be asked. Pass --yes." in asked.stderr
+    assert done.exit_code == 0, done.output
+    assert f"  {ORPHAN}  4 bytes" in done.stdout
+    assert "Done: 1 file deleted." in done.stdout
+    assert (again["deleted"], again["live"], again["files"]) == (0, 1, [])
+    assert os.listdir(folder) == [live_in(folder).name]
+
+
+def test_young_and_foreign_files_are_counted_when_nothing_may_go(call: Any, folder: Path) -> None:
+    (folder / "notes.txt").write_text("keep")
+
+    shown = call("sweep", "--older-than", "10d", "--yes")
+
+    assert shown.exit_code == 0, shown.output
+    assert "1 file, less than 10 days old" in shown.stdout
+    assert "1 file with names that no ledger has; they stay" in shown.stdout
+    assert "Done" not in shown.stdout
+
+
+def test_run_is_named_when_it_holds_files_back(call: Any, folder: Path) -> None:
+    began = REAL_NOW - timedelta(days=20)
+    slow = Watermarks(call.watermarks.table_name, call.watermarks.store.client, clock=lambda: began)
+    slow.begin("another", "jr_slow")
+
+    shown = call("sweep", "--yes")
+
+    assert "when run jr_slow of another began. If it is dead: watermarks release another" in shown.stdout
+    assert (folder / ORPHAN).exists()
+
+
+def test_next_run_takes_what_is_new_when_the_lost_file_was_rebuilt(call: Any, source: Path, folder: Path) -> None:
+    live_in(folder).unlink()
+    (source / "0.csv").unlink()
+    (source / "3 new.csv").write_text("id\n7\n")
+
+    done = call("rebuild", *WHY)
+    taken = take(call.watermarks, source, folder)
+
+    assert done.exit_code == 0, done.output
+    for text in ("5 rows in 1 part", "4 objects from now on", "1 object; the next run", "at least 1 row", "cannot be"):
+        assert text in done.stdout
+    assert taken == 1
+    entry = call.watermarks.history(JOB)[1].change
+    assert (entry.op, entry.who, entry.why) == ("SET", "sam", "the bucket lost it")
+    assert call("verify").exit_code == 0
+
+
+def test_program_gets_one_document_when_it_rebuilds(call: Any, source: Path, folder: Path) -> None:
+    live_in(folder).unlink()
+
+    done = json.loads(call("rebuild", *WHY, "--unsure", "new", "--output", "json").stdout)
+    again = json.loads(call("rebuild", "--output", "json").stdout)
+
+    assert (done["lost"], done["found"], done["remembered"], done["after"]["version"]) == (5, 5, 0, 2)
+    assert again == {"job": JOB, "context": "files", "rebuilt": False}
+    assert take(call.watermarks, source, folder) == 5
+
+
+def test_nothing_changes_when_more_is_found_than_was_lost(call: Any, source: Path, folder: Path) -> None:
+    live_in(folder).unlink()
+    (source / "3 b.csv").write_text("id\n7\n")
+    os.utime(source / "3 b.csv", (0, 0))
+
+    refused = call("rebuild", *WHY)
+
+    assert refused.exit_code == BAD_DATA
+    assert "6 objects may be of 5 lost rows, so at least 1 of them were never taken" in refused.stderr
+    assert call.watermarks.latest(JOB).version == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["verify", "--yes"], 2, "--yes has no effect on verify"),
+        (["files", "--older-than", "9d"], 2, "--older-than has no effect on files"),
+        (["sweep", "--why", "x"], 2, "--why has no effect on sweep"),
+        (["sweep", "--older-than", "23h", "--yes"], BAD_DATA, "stay for at least 1 day"),
+        (["sweep", "--context", "x", "--yes"], BAD_DATA, "has no context 'x' of files"),
+        (["rebuild", "--yes"], 2, "Missing option '--why'"),
+        (["rebuild", "--until", "2026-03-16", "--why", "x"], 2, "is no time with a zone"),
+        (["mend"], 2, "'mend' is not one of"),
+    ],
+)
+def test_nothing_changes_when_the_options_do_not_fit(
+    call: Any, folder: Path, arguments: list[str], code: int, text: str
+) -> None:
+    if arguments[0] == "rebuild":
+        live_in(folder).unlink()
+    before = os.listdir(folder)
+
+    done = call(*arguments)
+
+    assert (done.exit_code, text in done.stderr) == (code, True), done.output
+    assert os.listdir(folder) == before
+    assert call.watermarks.latest(JOB).version == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "uri", "code", "text"),
+    [
+        ("sweep", None, 2, "Missing option '--ledger-uri'"),
+        ("verify", None, BAD_DATA, "Give the ledger_uri they were written to"),
+        ("sweep", "https://example.com/", BAD_DATA, "https"),
+    ],
+)
+def test_error_names_the_folder_when_it_is_not_given_or_none(
+    call: Any, action: str, uri: str | None, code: int, text: str
+) -> None:
+    done = call(action, uri=uri)
+
+    assert (done.exit_code, text in done.stderr) == (code, True), done.output
