@@ -28,6 +28,8 @@ from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
 
 MISSING = "not in the table; check the name in the thresholds"
+FORMER = {"error": "missing", "warn": "late"}
+"""Former words of --fail-on, which schedules have in their commands."""
 STYLES = {"on time": "green", "missing": "red", "problem": "red", "not known": ""}
 """Colours of states; of all others yellow."""
 
@@ -49,13 +51,24 @@ class Judged:
         return 0 if self.word in ("on time", "not known") else 1
 
 
+class FailOn(click.Choice):  # type: ignore[type-arg, unused-ignore]
+    """A choice that takes its former words for one minor version."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read it, with a warning on standard error where the word is a former one."""
+        if value in FORMER:
+            click.echo(f"--fail-on {value} is deprecated. Use --fail-on {FORMER[value]}.", err=True)
+            value = FORMER[value]
+        return str(super().convert(value, param, ctx))
+
+
 @command("freshness")
 @click.argument("names", nargs=-1, type=Job())
 @thresholds_option
 @click.option("--warn", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 90s, 2h.")
 @click.option("--error", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 1d.")
 @click.option("--measure", type=click.Choice(["age", "lag"]), default="age", help="For --warn and --error (age).")
-@click.option("--fail-on", type=click.Choice(["missing", "late"]), default="missing", help="What exit code 1 is for.")
+@click.option("--fail-on", type=FailOn(["missing", "late"]), default="missing", help="What exit code 1 is for.")
 @click.option("--metrics", is_flag=True, help="Write a line of CloudWatch's Embedded Metric Format for each job, only.")
 def freshness(
     around: Surroundings,
