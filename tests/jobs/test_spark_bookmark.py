@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moto.s3.models import S3Backend
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame
 
 from scripts.demo.local_s3 import spark_conf
 from scripts.helpers.errors import (
@@ -28,10 +30,12 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.spark import SparkFileBookmark
+from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_errors
+from scripts.helpers.reading.spark import spread
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
 from tests.support.patience import PATIENCE
@@ -212,6 +216,112 @@ def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, b
 
     with pytest.raises(LedgerError, match=r"its file list lies in the table, and executors read files\. Use new_files"):
         SparkFileBookmark(spark, source, state=local.state_after, ledger_uri=ledger).new_files()
+
+
+# --- what was found, read --------------------------------------------------------------------------------------------
+
+IN_FOLDERS = ["month=3/1.csv", "month=3/a b%,+.csv", "month=4/[x]*.csv"]
+SCHEMA = "id STRING, month STRING"
+
+
+@pytest.fixture
+def found(spark: Any, s3: Any, bucket: str) -> SparkFileDelta:
+    """Return the delta of three files, beside which others arrived since."""
+    for key in IN_FOLDERS:
+        s3.put_object(Bucket=bucket, Key=f"landing/{key}", Body=key[-7:].encode())
+    delta = SparkFileBookmark(spark, f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files()
+    s3.put_object(Bucket=bucket, Key="landing/month=3/later.csv", Body=b"later")
+    s3.put_object(Bucket=bucket, Key="landing/month=4/x.csv", Body=b"globbed")
+    return delta
+
+
+@pytest.mark.parametrize("way", ["read", "read_small"])
+def test_rows_are_those_of_the_driver_when_what_executors_found_is_read(
+    spark: Any, found: SparkFileDelta, way: str
+) -> None:
+    local = found.to_driver()
+
+    frame = getattr(found, way)(spark, "csv", schema=SCHEMA, path_column="file", sep=";")
+
+    expected = getattr(local, way)(spark, "csv", schema=SCHEMA, path_column="file", sep=";")
+    assert frame.dtypes == expected.dtypes
+    rows = sorted(frame.collect())
+    assert rows == sorted(expected.collect())
+    assert [row.file for row in rows] == sorted(found.paths, key=lambda path: path[-7:])
+    assert found.paths == local.paths == [f"{found.location}{key}" for key in IN_FOLDERS]
+
+
+def test_reading_is_refused_when_the_driver_would_have_to_name_too_many_files(
+    spark: Any, found: SparkFileDelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_bookmark, "DRIVER_FILES", 2)
+
+    with pytest.raises(SourceError, match=r"3 files are more than the driver is asked to name, 2\. read_small leaves"):
+        found.read(spark, "csv")
+
+
+def test_small_files_are_refused_when_their_folders_give_different_columns(spark: Any, s3: Any, bucket: str) -> None:
+    change(s3, bucket, [("month=3/1.csv", "put"), ("1.csv", "put")])
+    delta = SparkFileBookmark(spark, f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files()
+
+    with pytest.raises(SourceError, match=r"the folders give different columns: 1 files with \['month'\] and 1"):
+        delta.read_small(spark, "csv", "id STRING")
+
+
+def test_small_files_of_an_empty_delta_are_no_rows_when_there_is_a_schema(spark: Any, s3: Any, bucket: str) -> None:
+    delta = SparkFileBookmark(spark, f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files()
+
+    frame = delta.read_small(spark, "csv", "id STRING")
+
+    assert (frame.columns, frame.collect(), delta.paths) == (["id"], [], [])
+
+
+def test_reading_is_a_ledger_error_when_a_file_of_the_plan_is_gone_while_executors_fetch(
+    spark: Any, s3: Any, found: SparkFileDelta
+) -> None:
+    frame = found.read_small(spark, "csv", SCHEMA)
+    ledger = Location.parse(found.ledger_uri)
+    for file in found.ledger_files:
+        s3.delete_object(Bucket=ledger.bucket, Key=ledger.prefix + file["file"])
+
+    with pytest.raises(LedgerError, match="it could not be read"), typed_errors():
+        frame.collect()
+
+
+def test_each_task_is_told_of_the_ledger_files_of_its_range_alone(
+    spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    sent: list[bytes] = []
+    tasks: list[bytes] = []
+    of_frame = DataFrame.mapInArrow
+
+    def seen(spark: Any, parts: Any) -> Any:
+        sent.extend(parts)
+        return spread(spark, parts)
+
+    def run(frame: Any, task: Any, *schema: Any) -> Any:
+        tasks.append(CloudPickleSerializer().dumps(task))
+        return of_frame(frame, task, *schema)
+
+    state = None
+    for prefix in "ab":
+        change(s3, bucket, [(f"{prefix}/1.csv", "put"), (f"{prefix}/2.csv", "put")])
+        first = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger)
+        first.new_files()
+        state = first.state_after
+    assert state is not None
+    monkeypatch.setattr(spark_bookmark, "spread", seen)
+    monkeypatch.setattr(DataFrame, "mapInArrow", run)
+
+    SparkFileBookmark(spark, source, state=state, ledger_uri=ledger).new_files()
+
+    names = [file["file"] for segment in state["segments"] for file in segment["files"]]
+    ranges = [json.loads(part) for part in sent]
+    assert len(ranges) > 1
+    told = [{file["file"] for segment in part["known"] for file in segment["files"]} for part in ranges]
+    assert set().union(*told) == set(names)
+    assert not any(name.encode() in task for name in names for task in tasks)
 
 
 # --- in a job ------------------------------------------------------------------------------------------------------

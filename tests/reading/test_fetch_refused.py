@@ -19,7 +19,7 @@ from scripts.helpers.errors import CredentialsError, SourceUnavailableError, Unr
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading.fetch import ObjectFetcher, Planned
-from scripts.helpers.reading.fetched_lines import Fetching, LineRules, pack, unmarked
+from scripts.helpers.reading.fetched_lines import Fetching, LineRules, pack, unmarked, unpacked
 
 BUCKET = Location.parse("s3://bucket/landing/")
 ONE = Planned("a", "1", None, 1)
@@ -123,7 +123,7 @@ def test_fetch_error_is_that_of_the_login_when_credentials_cannot_be_had(refusin
 
 def test_executors_send_the_error_of_the_login_when_it_ended(refusing: Refusing) -> None:
     refusing.status, refusing.code = 400, "ExpiredToken"
-    fetching = Fetching(BUCKET, LineRules(), 0, False, (("endpoint_url", refusing.url),), False)
+    fetching = Fetching(BUCKET, LineRules(), 0, False, (("endpoint_url", refusing.url),), False, unpacked)
     planned = pack(pa.Table.from_pylist([{"key": "a", "etag": "1", "size": 1}], LISTED))
 
     with pytest.raises(RuntimeError) as caught:

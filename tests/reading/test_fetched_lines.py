@@ -21,7 +21,15 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
-from scripts.helpers.reading.fetched_lines import Fetching, LineRules, folder_values, marked, pack, unmarked
+from scripts.helpers.reading.fetched_lines import (
+    Fetching,
+    LineRules,
+    folder_values,
+    marked,
+    pack,
+    unmarked,
+    unpacked,
+)
 
 KEYS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
 
@@ -171,5 +179,5 @@ def test_input_is_read_to_its_end_when_the_first_object_fails(tmp_path: Path) ->
 
 def fetching(location: Location) -> Fetching:
     return Fetching(
-        location, LineRules(), folders=0, skip_changed=False, client_options=(), request_payer=False
+        location, LineRules(), folders=0, skip_changed=False, client_options=(), request_payer=False, planned=unpacked
     )  # fmt: skip

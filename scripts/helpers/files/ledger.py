@@ -44,6 +44,17 @@ def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(file) for file in unpack_json(packed, MAX_NAMES_BYTES)]
 
 
+def files_between(files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> list[Mapping[str, Any]]:
+    """Return the files of a segment that can hold keys above `after` and not above `until`."""
+    held = []
+    for file in files:
+        ends_before = after is not None and byte_order(file["last"]) <= byte_order(after)
+        starts_behind = until is not None and byte_order(file["first"]) > byte_order(until)
+        if not ends_before and not starts_behind:
+            held.append(file)
+    return held
+
+
 class FileLedger:
     """The segments that a state refers to, read when they are needed, each at most once.
 
@@ -127,21 +138,16 @@ class FileLedger:
     def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
         if self._files is None:
             raise LedgerError(self._source, "its file list lies in files. Give the ledger_uri they were written to.")
-        tables = [LEDGER.empty_table()]
-        for file in files:
-            ends_before = after is not None and byte_order(file["last"]) <= byte_order(after)
-            starts_behind = until is not None and byte_order(file["first"]) > byte_order(until)
-            if not ends_before and not starts_behind:
-                tables.append(self._files.rows(file))
-        return pa.concat_tables(tables)
+        held = files_between(files, after, until)
+        return pa.concat_tables([LEDGER.empty_table(), *self._files.rows_of(held)])
 
     def again(self, segments: Sequence[Mapping[str, Any]]) -> FileLedger:
         """Return a ledger of other segments at the same place."""
         return FileLedger(self._source, segments, self._files)
 
-    def in_files(self) -> list[dict[str, Any]]:
-        """Return the segments with all their files named, as executors can be sent them."""
-        return [{"count": segment["count"], "files": self.files(segment)} for segment in self.segments]
+    def in_files(self) -> list[list[dict[str, Any]]]:
+        """Return the files of each segment; LedgerError as of `files`."""
+        return [self.files(segment) for segment in self.segments]
 
     def files(self, segment: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the files of a segment; LedgerError if it is damaged, or lies in the table."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ MAX_FILE_BYTES = 1024 * 1024 * 1024
 """Of one file of a ledger: it has half a million rows at most."""
 DELETED_AT_ONCE = 1_000
 """The most keys that DeleteObjects takes."""
+READERS = 8
+"""Files read at once. Each may hold half a million rows in memory, so more of them would not fit beside a batch."""
 
 
 class SegmentFiles:
@@ -52,7 +55,7 @@ class SegmentFiles:
     def client(self) -> S3Client:
         """The S3 client, made when it is first needed."""
         if self._client is None:
-            self._client = make_client(8)
+            self._client = make_client(READERS)
         return self._client
 
     def put(self, rows: pa.Table) -> dict[str, Any]:
@@ -94,6 +97,15 @@ class SegmentFiles:
                 self.location.uri(str(file["file"])),
                 f"this version of the package does not write such files ({error}). Update the package.",
             ) from error
+
+    def rows_of(self, files: Sequence[Mapping[str, Any]]) -> list[pa.Table]:
+        """Read the rows of several files, many at once, in their order; errors are those of `rows`."""
+        if len(files) < 2:
+            return [self.rows(file) for file in files]
+        if not self.location.is_local:
+            _ = self.client  # Made before threads ask for it, or each of them would make one.
+        with ThreadPoolExecutor(READERS) as pool:
+            return list(pool.map(self.rows, files))
 
     def exists(self, file: Mapping[str, Any]) -> bool:
         """Tell whether a file is there; AccessRefusedError if S3 will not say, other errors as those of `get`."""

@@ -8,11 +8,13 @@ those files come to the driver. It is the code of `FileBookmark`, so the answer 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +22,8 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
 from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
-from scripts.helpers.files.ledger import FileLedger, files_of, segment_of
+from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.ledger import FileLedger, files_between, files_of, segment_of
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
@@ -29,17 +32,27 @@ from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.protocol.names import optional_context
-from scripts.helpers.reading.fetched_lines import marked, read_whole_input
-from scripts.helpers.reading.small_files import typed_errors
-from scripts.helpers.reading.spark import spread
+from scripts.helpers.reading.fetch import Planned
+from scripts.helpers.reading.fetched_lines import marked, planned_of, read_whole_input
+from scripts.helpers.reading.small_files import (
+    OnChanged,
+    check_small_files,
+    files_per_task,
+    read_shares,
+    typed_errors,
+)
+from scripts.helpers.reading.spark import check_layouts, layouts_of, spread
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
+DRIVER_FILES = 1_000_000
+"""Most files that `SparkFileDelta.read` names to Spark's readers, which keep about a kilobyte of each on the driver."""
 NAMED_CHANGES = 1_000
 """Most keys of changed objects that a task names; more than a few tell nobody more."""
 
@@ -56,6 +69,12 @@ class SparkFileDelta:
         LedgerError, as `job.write` does.
     count, bytes, gone : int
         Number of new files, their size, and the number of objects that are not there any more.
+    ledger_uri : str
+        Where the files of the ledger lie.
+    ledger_files : tuple
+        The files of the ledger that name the new files, in the order of their keys.
+    request_payer : bool
+        Requests to the source are paid for by whoever makes them.
     """
 
     location: Location
@@ -63,9 +82,83 @@ class SparkFileDelta:
     count: int
     bytes: int
     gone: int
+    ledger_uri: str
+    ledger_files: tuple[Mapping[str, Any], ...] = ()
+    request_payer: bool = False
 
     def __repr__(self) -> str:
         return f"<SparkFileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes>"
+
+    def to_driver(self) -> FileDelta:
+        """Return the same files as a `FileDelta`, whose names are in this process.
+
+        Raises
+        ------
+        SourceError
+            There are more than 1,000,000 files.
+        LedgerError
+            A file of the ledger cannot be read.
+        """
+        if self.count > DRIVER_FILES:
+            raise SourceError(
+                str(self.location),
+                f"{self.count:,} files are more than the driver is asked to name, {DRIVER_FILES:,}. read_small leaves "
+                "their names with the executors; delta.files has them for a read of your own.",
+            )
+        ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri))
+        rows = ledger.read({"count": self.count, "files": self.ledger_files})
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        return FileDelta(self.location, taken, gone=self.gone, request_payer=self.request_payer)
+
+    @property
+    def paths(self) -> list[str]:
+        """Full URIs with raw keys, as those of `FileDelta.paths`; errors are those of `to_driver`."""
+        return self.to_driver().paths
+
+    def read(
+        self,
+        spark: SparkSession,
+        format: str,
+        *,
+        schema: StructType | str | None = None,
+        path_column: str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Read exactly these files with Spark's own reader, as `FileDelta.read` does.
+
+        Spark's readers keep the names of all their files on the driver, about a kilobyte each. So more than
+        1,000,000 files are refused; `read_small` has no such limit. Errors are those of `to_driver` and `read_files`.
+        """
+        return self.to_driver().read(spark, format, schema=schema, path_column=path_column, **options)
+
+    def read_small(
+        self,
+        spark: SparkSession,
+        format: str,
+        schema: StructType | str | None = None,
+        *,
+        path_column: str | None = None,
+        on_changed: OnChanged = "error",
+        **options: Any,
+    ) -> DataFrame:
+        """Read many small objects, fetched by the executors, as `FileDelta.read_small` does.
+
+        A task finds its files in the ledger, so their names never come to the driver. Which columns their folders
+        give a Spark job looks up first.
+        """
+        check_small_files(self.location, format, schema, on_changed, options)
+        taken = _Taken(self.ledger_uri)
+        layouts: Counter[tuple[str, ...]] = Counter()
+        for share in _executed(spark, _Layouts(taken), [json.dumps(file) for file in self.ledger_files]):
+            for names, count in share:
+                layouts[tuple(names)] += count
+        rows = sum(int(file["count"]) for file in self.ledger_files)
+        parts = _slices(self.ledger_files, files_per_task(spark, rows, self.bytes))
+        return read_shares(
+            spark, self.location, spread(spark, [json.dumps(part).encode() for part in parts]), _Planned(taken),
+            check_layouts(self.location, layouts), format, schema, path_column=path_column, on_changed=on_changed,
+            options=options, client_options=None, request_payer=self.request_payer,
+        )  # fmt: skip
 
 
 class SparkFileBookmark:
@@ -129,10 +222,15 @@ class SparkFileBookmark:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
         ranges, started = self._ranges()
         task = _Task(
-            str(self.location), self._sent(self._state), self._sent(self._until), self._taken_by, started.isoformat(),
-            {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
+            str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
+            started.isoformat(), {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
         )  # fmt: skip
-        found = self._executed(task, [json.dumps(bounds) for bounds in ranges])
+        known, then = self._segments(self._state), self._segments(self._until)
+        parts = []
+        for after, until in ranges:
+            share = {"after": after, "until": until, "known": _between(known, after, until)}
+            parts.append(json.dumps(share | {"then": _between(then, after, until)}))
+        found = _executed(self._spark, task, parts)
         files: list[dict[str, Any]] = []
         for share in found:
             files += share["files"]
@@ -149,9 +247,12 @@ class SparkFileBookmark:
 
     def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:
         """Return the delta of a frozen plan; None has no files. SourceChangedError if it is that of another source."""
-        frame = self._read(self._files_of(plan))
+        files = self._files_of(plan)
         count, size, gone = (int((plan or {}).get(name, 0)) for name in ("count", "bytes", "gone"))
-        return SparkFileDelta(self.location, frame, count, size, gone)
+        return SparkFileDelta(
+            self.location, self._read(files), count, size, gone, str(self._ledger_location), tuple(files),
+            self._local.options.request_payer,
+        )  # fmt: skip
 
     def check_unchanged(self, plan: Mapping[str, Any] | None) -> None:
         """Let executors compare the planned objects with what is there now.
@@ -167,7 +268,7 @@ class SparkFileBookmark:
             The ledger or the source could not be read.
         """
         task = _Look(self._taken, str(self.location), self._local.options.request_payer)
-        found = self._executed(task, [json.dumps(file) for file in self._files_of(plan)])
+        found = _executed(self._spark, task, [json.dumps(file) for file in self._files_of(plan)])
         overwritten: list[str] = []
         deleted: list[str] = []
         for share in found:
@@ -188,22 +289,11 @@ class SparkFileBookmark:
         check_source(plan, self.location, self._context)
         return self._local.ledger.files(plan["files"]) if plan.get("files") else []
 
-    def _executed(self, task: Callable[..., Any], parts: Sequence[str]) -> list[dict[str, Any]]:
-        """Give each part to a task of its own and return the shares of all."""
-        if not parts:
-            return []
-        with typed_errors():
-            shares = self._frame(parts).mapInArrow(task, "share string").collect()
-        return [json.loads(row["share"]) for row in shares]
-
-    def _frame(self, parts: Sequence[str]) -> DataFrame:
-        return spread(self._spark, [part.encode() for part in parts])
-
-    def _sent(self, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return a state as executors can be sent it: with names of files, not with chunks of the table."""
+    def _segments(self, state: Mapping[str, Any] | None) -> list[list[dict[str, Any]]]:
+        """Return the files of each segment of a state, oldest first."""
         if state is None:
-            return None
-        return {**state, "segments": FileLedger(str(self.location), state.get("segments", ())).in_files()}
+            return []
+        return FileLedger(str(self.location), state.get("segments", ())).in_files()
 
     def _read(self, files: Sequence[Mapping[str, Any]]) -> DataFrame:
         """Read what is taken from files of the ledger, each of which is proven whole."""
@@ -213,7 +303,7 @@ class SparkFileBookmark:
         schema = StructType([StructField(name, types.get(name, StringType())) for name in LEDGER.names])
         if not files:
             return self._spark.createDataFrame([], schema)
-        return self._frame([json.dumps(file) for file in files]).mapInArrow(self._taken, schema)
+        return spread(self._spark, [json.dumps(file).encode() for file in files]).mapInArrow(self._taken, schema)
 
     def _ranges(self) -> tuple[list[tuple[str | None, str | None]], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
@@ -229,6 +319,50 @@ class SparkFileBookmark:
         cuts = find_cuts(pages, wanted)
         assert pages.date is not None
         return list(zip([None, *cuts], [*cuts, None], strict=True)), pages.date
+
+
+def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str]) -> list[Any]:
+    """Give each part to a task of its own and return the shares of all."""
+    if not parts:
+        return []
+    with typed_errors():
+        shares = spread(spark, [part.encode() for part in parts]).mapInArrow(task, "share string").collect()
+    return [json.loads(row["share"]) for row in shares]
+
+
+def _without_segments(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what all tasks get of a state. Files of the ledger go to those tasks alone whose keys they can hold."""
+    return None if state is None else {**state, "segments": []}
+
+
+def _between(
+    segments: Sequence[Sequence[Mapping[str, Any]]], after: str | None, until: str | None
+) -> list[dict[str, Any]]:
+    """Return segments of those files that can hold keys above `after` and not above `until`."""
+    found = []
+    for files in segments:
+        if held := files_between(files, after, until):
+            found.append({"count": sum(file["count"] for file in held), "files": held})
+    return found
+
+
+def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str, Any]]]:
+    """Part files of the ledger into shares of so many rows each; the last one has the rest."""
+    shares: list[list[dict[str, Any]]] = []
+    share: list[dict[str, Any]] = []
+    room = rows
+    for file in files:
+        start, end = 0, int(file["count"])
+        while start < end:
+            length = min(room, end - start)
+            share.append({"file": file, "start": start, "length": length})
+            start, room = start + length, room - length
+            if not room:
+                shares.append(share)
+                share, room = [], rows
+    if share:
+        shares.append(share)
+    return shares
 
 
 @lru_cache(maxsize=1)
@@ -249,17 +383,18 @@ class _Task:
     options: Mapping[str, Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, last in _parts(batches):
+        for part in _parts(batches):
             with _marked_errors():
-                share = self._share(first, last)
+                share = self._share(part)
             yield _as_batch(share)
 
-    def _share(self, after: str | None, until: str | None) -> dict[str, Any]:
+    def _share(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        state = None if self.state is None else {**self.state, "segments": part["known"]}
+        end = None if self.until is None else {**self.until, "segments": part["then"]}
         bookmark = FileBookmark(
-            self.source, state=self.state, s3_client=_client(), taken_by=self.taken_by, until=self.until,
-            **self.options,
-        )  # fmt: skip
-        rows = bookmark.part(after, until, datetime.fromisoformat(self.started))
+            self.source, state=state, s3_client=_client(), taken_by=self.taken_by, until=end, **self.options
+        )
+        rows = bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         return {
             "files": files_of(bookmark.ledger.stored(rows)) if rows.num_rows else [],
@@ -275,8 +410,9 @@ class _Taken:
 
     ledger_uri: str
 
-    def rows(self, file: Mapping[str, Any]) -> pa.Table:
-        rows = SegmentFiles(self.ledger_uri, _client()).rows(file)
+    def rows(self, file: Mapping[str, Any], start: int = 0, length: int | None = None) -> pa.Table:
+        """Return the taken ones of all rows, or of so many from a place on."""
+        rows = SegmentFiles(self.ledger_uri, _client()).rows(file).slice(start, length)
         return rows.filter(pc.equal(rows.column("status"), TAKEN))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -284,6 +420,30 @@ class _Taken:
             with _marked_errors():
                 rows = self.rows(file)
             yield from rows.to_batches()
+
+
+@dataclass(frozen=True)
+class _Layouts:
+    """What an executor does with a file of the ledger before a read: count the columns that folders give."""
+
+    taken: _Taken
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for file in _parts(batches):
+            with _marked_errors():
+                layouts = layouts_of(self.taken.rows(file).column("key").to_pylist())
+            yield _as_batch(list(layouts.items()))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What an executor does with slices of the ledger: find the objects that are to be fetched."""
+
+    taken: _Taken
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Planned]:
+        for one in chain.from_iterable(_parts([batch])):
+            yield from planned_of(self.taken.rows(one["file"], one["start"], one["length"]))
 
 
 @dataclass(frozen=True)
@@ -315,7 +475,7 @@ def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         yield from map(json.loads, batch.column(0).to_pylist())
 
 
-def _as_batch(share: Mapping[str, Any]) -> pa.RecordBatch:
+def _as_batch(share: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([json.dumps(share)], pa.string())], ["share"])
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -116,7 +117,7 @@ class Fetching:
     """What one read fetches and how; executors get it by pickle.
 
     `client_options` are pairs, so that it can be hashed. `folders` is how many ``name=value`` folders
-    each key has, and whose values are added as columns.
+    each key has, and whose values are added as columns. `planned` finds the objects in what Spark sends a task.
     """
 
     location: Location
@@ -125,12 +126,13 @@ class Fetching:
     skip_changed: bool
     client_options: tuple[tuple[str, Any], ...]
     request_payer: bool
+    planned: Callable[[pa.RecordBatch], Iterable[Planned]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn packed plans into records, for Spark's `mapInArrow`: record, path, folder values."""
         received = read_whole_input(batches)
         try:
-            yield from self._records(planned for batch in received for planned in _unpacked(batch))
+            yield from self._records(chain.from_iterable(map(self.planned, received)))
         except WatermarkError as error:
             raise RuntimeError(marked(error)) from error
 
@@ -238,10 +240,15 @@ def pack(table: pa.Table) -> bytes:
     return written
 
 
-def _unpacked(batch: pa.RecordBatch) -> Iterator[Planned]:
+def unpacked(batch: pa.RecordBatch) -> Iterator[Planned]:
+    """Read the planned objects of plans that `pack` wrote."""
     for packed in batch.column(0).to_pylist():
-        table = pa.ipc.open_stream(packed).read_all()
-        yield from map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
+        yield from planned_of(pa.ipc.open_stream(packed).read_all())
+
+
+def planned_of(table: pa.Table) -> Iterator[Planned]:
+    """Return the planned objects of a table with at least their columns."""
+    return map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
-from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, pack, unmarked
+from scripts.helpers.reading.fetched_lines import (
+    Fetching,
+    LineRules,
+    decompressed,
+    pack,
+    planned_of,
+    unmarked,
+    unpacked,
+)
 from scripts.helpers.reading.spark import check_folders, check_new_column, spread
 
 if TYPE_CHECKING:
@@ -92,20 +100,53 @@ def read_small_files(
         A format, option or schema that this reader does not know. While Spark reads, `typed_errors`
         turns what executors raise back into ChangedObjectError and SourceError.
     """
-    asked = {name.lower(): _option(value) for name, value in (options or {}).items()}
-    _check(location, format, schema, asked, on_changed)
+    check_small_files(location, format, schema, on_changed, options)
     keys: list[str] = table.column("key").to_pylist()
     names = check_folders(location, keys) if keys else ()
+    return read_shares(
+        spark, location, _packed(spark, table, len(keys)), unpacked, names, format, schema, path_column=path_column,
+        on_changed=on_changed, options=options, client_options=client_options, request_payer=request_payer,
+    )  # fmt: skip
+
+
+def read_shares(
+    spark: SparkSession,
+    location: Location,
+    shares: DataFrame,
+    planned: Callable[[pa.RecordBatch], Iterable[Planned]],
+    names: Sequence[str],
+    format: str,
+    schema: StructType | str | None,
+    *,
+    path_column: str | None,
+    on_changed: OnChanged,
+    options: Mapping[str, Any] | None,
+    client_options: Mapping[str, Any] | None,
+    request_payer: bool,
+) -> DataFrame:
+    """Read many small objects, as `read_small_files` does, that are named to each task by its share of a plan.
+
+    Parameters
+    ----------
+    shares
+        One binary column.
+    planned
+        Finds the objects in a share; executors get it by pickle.
+    names
+        The columns that the folders of all keys give.
+    """
+    asked = _asked(options)
     fields, folders = _split_schema(spark, location, schema or "value string", names)
     if path_column is not None:
         check_new_column(location, [*fields.names, *names], path_column)
     if format == "text" and len(fields) != 1:
         raise SourceError(str(location), f"text has one column, and the schema names {len(fields)}: {fields.names}.")
     for_client = tuple(sorted((client_options or {}).items()))
-    fetching = Fetching(location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer)
-    packed = _packed(spark, table, len(keys))
+    fetching = Fetching(
+        location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer, planned
+    )
     columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
-    fetched = packed.mapInArrow(fetching, ", ".join(columns))
+    fetched = shares.mapInArrow(fetching, ", ".join(columns))
     parsed = _parsed(fetched, format, fields, asked)
     selected = [parsed[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
     selected += [parsed[f"folder_{index}"].cast(kind).alias(name) for index, (name, kind) in enumerate(folders)]
@@ -123,9 +164,8 @@ def try_small_files(
     def fetch(one: Planned) -> None:
         decompressed(location, one.key, fetcher.fetch(one))
 
-    planned = map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
     with ThreadPoolExecutor(_HERE) as pool:
-        for _ in pool.map(fetch, planned):
+        for _ in pool.map(fetch, planned_of(table)):
             pass
 
 
@@ -147,8 +187,11 @@ def typed_errors() -> Iterator[None]:
         raise found from error
 
 
-def _check(location: Location, format: str, schema: Any, asked: Mapping[str, str], on_changed: str) -> None:
-    """Refuse what would give other rows than Spark's reader."""
+def check_small_files(
+    location: Location, format: str, schema: Any, on_changed: str, options: Mapping[str, Any] | None
+) -> None:
+    """Refuse what would give other rows than Spark's reader; see `read_small_files`."""
+    asked = _asked(options)
     reason = None
     if not location.is_local and not location.is_s3:
         reason = f"{location.scheme}:// is not fetched here."
@@ -181,7 +224,7 @@ def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
 
 
 def _split_schema(
-    spark: SparkSession, location: Location, schema: StructType | str, names: tuple[str, ...]
+    spark: SparkSession, location: Location, schema: StructType | str, names: Sequence[str]
 ) -> tuple[StructType, list[tuple[str, Any]]]:
     """Part a schema into what is in the files and the folders' columns, which Spark puts last."""
     from pyspark.sql.types import StructType
@@ -202,11 +245,16 @@ def _packed(spark: SparkSession, table: pa.Table, count: int) -> DataFrame:
     """Spread the plan over tasks: a few for each slot, more where there is much to fetch."""
     planned = table.select(list(Planned._fields))
     total = pc.sum(planned.column("size")).as_py() or 0
-    tasks = max(_TASKS_PER_SLOT * spark.sparkContext.defaultParallelism, math.ceil(total / _TASK_BYTES))
-    # At least 1: an empty plan would make it 0, which `range` refuses as a step.
-    each = max(1, math.ceil(count / tasks))
+    each = files_per_task(spark, count, total)
     parts = [pack(planned.slice(start, each)) for start in range(0, count, each)]
     return spread(spark, parts)
+
+
+def files_per_task(spark: SparkSession, count: int, total: int) -> int:
+    """Return how many of so many objects, with so many bytes in all, one task fetches."""
+    tasks = max(_TASKS_PER_SLOT * spark.sparkContext.defaultParallelism, math.ceil(total / _TASK_BYTES))
+    # At least 1: an empty plan would make it 0, which no loop can go on by.
+    return max(1, math.ceil(count / tasks))
 
 
 def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[str, str]) -> DataFrame:
@@ -238,6 +286,11 @@ def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _asked(options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return options as they are compared here: Spark does not tell capitals in their names."""
+    return {name.lower(): _option(value) for name, value in (options or {}).items()}
 
 
 def _option(value: Any) -> str:

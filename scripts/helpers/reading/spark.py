@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -120,10 +120,20 @@ def spread(spark: SparkSession, parts: Sequence[bytes]) -> DataFrame:
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
     """Return the columns that all keys' folders give; SourceError if they differ."""
+    return check_layouts(location, layouts_of(keys))
+
+
+def layouts_of(keys: Iterable[str]) -> Counter[tuple[str, ...]]:
+    """Return the columns that keys' folders give, and how many keys give each."""
     folders = Counter(key.rpartition("/")[0] for key in keys)
     layouts: Counter[tuple[str, ...]] = Counter()
     for folder, count in folders.items():
         layouts[folder_columns(folder + "/")] += count
+    return layouts
+
+
+def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+    """Return the one layout of what `layouts_of` counted; SourceError if there are several."""
     if len(layouts) > 1:
         found = " and ".join(sorted(f"{count} files with {list(names)}" for names, count in layouts.items()))
         raise SourceError(
