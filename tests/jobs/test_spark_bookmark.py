@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from moto.s3.models import S3Backend
 from pyspark.serializers import CloudPickleSerializer
@@ -30,6 +31,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.ledger import files_of
 from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Location
@@ -67,6 +69,13 @@ def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def several_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two keys be a page, and enough for a range: what fits into one page is left to one task."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
+    monkeypatch.setattr(spark_bookmark, "LEAST_KEYS", 2)
+
+
+@pytest.fixture(autouse=True)
 def key_marker_as_in_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let moto show all versions after a KeyMarker: it leaves out the first one if the marker is no key."""
     listed: Callable[..., Any] = S3Backend.list_object_versions
@@ -98,14 +107,33 @@ def same_rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 @settings(
-    max_examples=4,
+    max_examples=2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(rounds=st.lists(CHANGES, min_size=2, max_size=3), options=OPTIONS)
+@given(rounds=st.lists(CHANGES, min_size=2, max_size=3), options=OPTIONS, by_executors=st.booleans())
+@example(
+    rounds=[[(f"{name}/1.csv", "put") for name in "abcdef"], [("a/1.csv", "delete"), ("g/1.csv", "put")]],
+    options={},
+    by_executors=True,
+)
 def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
+    spark: Any, s3: Any, bucket: str, rounds: list[list[tuple[str, str]]], options: dict[str, Any], by_executors: bool
+) -> None:
+    patch = pytest.MonkeyPatch()
+    if by_executors:
+        # As for large ledgers: executors write what they find, merge segments, and look where keys are many.
+        patch.setattr(spark_bookmark, "FILE_ROWS", 1)
+        patch.setattr(spark_bookmark, "MERGED_FILE_ROWS", 2)
+    with patch.context():
+        check_rounds(spark, s3, bucket, rounds, options)
+    patch.undo()
+
+
+def check_rounds(
     spark: Any, s3: Any, bucket: str, rounds: list[list[tuple[str, str]]], options: dict[str, Any]
 ) -> None:
+    """Let executors and the driver take each round of changes, and compare what they find."""
     ledger = f"s3://{bucket}/ledger/"
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for found in s3.list_objects_v2(Bucket=bucket).get("Contents", []):
@@ -216,6 +244,43 @@ def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, b
 
     with pytest.raises(LedgerError, match=r"its file list lies in the table, and executors read files\. Use new_files"):
         SparkFileBookmark(spark, source, state=local.state_after, ledger_uri=ledger).new_files()
+
+
+@pytest.mark.parametrize("by_executors", [False, True])
+def test_ledger_has_few_files_when_many_runs_add_a_little(
+    spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, by_executors: bool
+) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    asked: list[str] = []
+    get: Callable[..., Any] = S3Backend.get_object
+    monkeypatch.setattr(S3Backend, "get_object", lambda *given, **more: asked.append("GET") or get(*given, **more))
+    if by_executors:
+        monkeypatch.setattr(spark_bookmark, "FILE_ROWS", 8)
+        monkeypatch.setattr(spark_bookmark, "MERGED_FILE_ROWS", 8)
+    state, written, requests = None, [0], []
+
+    for run in range(4):
+        change(s3, bucket, [(f"{folder}/{run}.csv", "put") for folder in "abcdefgh"])
+        asked.clear()
+        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger)
+        bookmark.new_files()
+        state = bookmark.state_after
+        requests.append(len(asked))
+        written.append(s3.list_objects_v2(Bucket=bucket, Prefix="ledger/", MaxKeys=1000)["KeyCount"])
+
+    assert state is not None
+    segments = [files_of(segment) for segment in state["segments"]]
+    assert sum(file["count"] for files in segments for file in files) == 32
+    if by_executors:
+        # Three runs are merged, in files of at least eight rows, each for a range of its own.
+        assert [len(segments), len(segments[0]) <= 3] == [2, True]
+        assert all(before["last"] < after["first"] for before, after in pairwise(segments[0]))
+    else:
+        # One for what is new, and one for what is merged.
+        assert all(after - before <= 2 for before, after in pairwise(written))
+        assert [len(files) for files in segments] == [1, 1]
+    # Each of up to 16 tasks reads its part of two segments, and the driver reads them for the cuts and to merge.
+    assert max(requests) <= 2 * 16 + 8
 
 
 # --- what was found, read --------------------------------------------------------------------------------------------
@@ -441,12 +506,11 @@ def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
         "spark = builder.getOrCreate()\n"
         "spark.sparkContext.addPyFile(sys.argv[4])\n"
         "from scripts.helpers.files import spark as spark_bookmark\n"
-        "from scripts.helpers.files.ledger import files_of\n"
         "assert '.zip' in spark_bookmark.__file__, spark_bookmark.__file__\n"
         "bookmark = spark_bookmark.SparkFileBookmark(spark, sys.argv[2], ledger_uri=sys.argv[3])\n"
         "found = bookmark.new_files()\n"
         "print('FOUND', found.count, found.files.count())\n"
-        "print('RANGES', len(files_of(bookmark.plan['files'])))\n"
+        "print('RANGES', spark.sparkContext.statusTracker().getStageInfo(0).numTasks)\n"
         "def place(_):\n"
         "    from scripts.helpers.files import spark as spark_bookmark\n"
         "    return spark_bookmark.__file__\n"

@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.listing.cuts import CutFinder, find_cuts
+from scripts.helpers.listing.cuts import CutFinder
 from scripts.helpers.listing.objects import Interval
 from scripts.helpers.listing.ranges import WAITING_PAGES, Page, RangeListing
 from tests.support.listed_pages import ListedPages
@@ -282,12 +282,3 @@ def test_nothing_more_is_asked_for_when_cuts_are_of_no_use_by_now() -> None:
 
     assert found == []
     assert pages.probes == 0
-
-
-@pytest.mark.parametrize("keys", [FLAT, HEX, FOLDERS, SKEWED], ids=["flat", "hex", "folders", "skewed"])
-def test_prefix_is_cut_into_many_ranges_when_it_is_parted_beforehand(keys: list[str]) -> None:
-    cuts = find_cuts(ListedPages(keys, 1_000), 16)
-
-    assert len(cuts) >= 7
-    assert cuts == sorted(cuts)
-    assert all(any(cut <= key for key in keys) for cut in cuts)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.listing.cuts import LAST, MOST_CUTS, find_cuts
+from scripts.helpers.listing.cuts import LAST, MOST_CUTS
 from scripts.helpers.listing.objects import Interval, byte_order
 from scripts.helpers.listing.ranges import FREE_PROBES, PAGES_PER_PROBE, RangeListing
 from tests.support.listed_pages import ListedPages
@@ -167,15 +167,6 @@ def test_requests_at_once_are_no_more_than_workers_and_probes_when_workers_race(
     listed(pages, workers)
 
     assert pages.most_at_once <= 2 * workers
-
-
-@timed
-@given(key_sets, st.integers(1, 40))
-def test_cuts_part_all_keys_when_they_are_looked_for_beforehand(keys: set[str], wanted: int) -> None:
-    cuts = find_cuts(ListedPages(keys, 1_000), wanted)
-
-    assert cuts == sorted(set(cuts), key=byte_order)
-    assert len(cuts) <= wanted
 
 
 @pytest.mark.parametrize("workers", [1, 4])

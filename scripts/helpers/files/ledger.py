@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -82,9 +83,9 @@ class FileLedger:
     def known(self, after: str | None = None, until: str | None = None) -> Known:
         """Read all segments, or of segments in files only those that can hold keys between two."""
         if after is not None or until is not None:
-            return Known([self.read(segment, after, until) for segment in self.segments])
+            return Known(self._read_several(self.segments, after, until))
         if self._known is None:
-            self._known = Known([self._table(index) for index in range(len(self.segments))])
+            self._known = Known(self._from(0))
         return self._known
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class FileLedger:
         if number == 1:
             return segments
         first = len(segments) - number
-        tables = [self._table(index) for index in range(first, len(self.segments))]
+        tables = self._from(first)
         tables.append(self.read(segment) if rows is None else rows)
         # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
         together = merged(tables, oldest=first == 0)
@@ -130,9 +131,7 @@ class FileLedger:
             if rows.num_rows != segment["count"]:
                 raise ValueError("the count differs")
         except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(
-                self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
-            ) from error
+            raise self._damaged(error) from error
         return rows
 
     def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
@@ -159,11 +158,44 @@ class FileLedger:
         try:
             return files_of(segment)
         except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(
-                self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
-            ) from error
+            raise self._damaged(error) from error
 
-    def _table(self, index: int) -> pa.Table:
-        if index not in self._tables:
-            self._tables[index] = self.read(self.segments[index])
-        return self._tables[index]
+    def _files_between(
+        self, segment: Mapping[str, Any], after: str | None, until: str | None
+    ) -> Sequence[Mapping[str, Any]]:
+        try:
+            return files_between(files_of(segment), after, until)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            self._source, f"its stored file list is damaged ({error}). Restore the job's item from a backup."
+        )
+
+    def _from(self, first: int) -> list[pa.Table]:
+        """Read all segments from one on, each once."""
+        missing = [index for index in range(first, len(self.segments)) if index not in self._tables]
+        read = self._read_several([self.segments[index] for index in missing])
+        self._tables.update(zip(missing, read, strict=True))
+        return [self._tables[index] for index in range(first, len(self.segments))]
+
+    def _read_several(
+        self, segments: Sequence[Mapping[str, Any]], after: str | None = None, until: str | None = None
+    ) -> list[pa.Table]:
+        """Read several segments as `read` does, the files of all at the same time: most have one file or a few."""
+        held: list[Sequence[Mapping[str, Any]]] = []
+        for segment in segments:
+            is_here = "data" in segment or self._files is None
+            held.append([] if is_here else self._files_between(segment, after, until))
+        try:
+            read = self._files.rows_of(list(chain.from_iterable(held))) if self._files is not None else []
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(error) from error
+        rows, tables = iter(read), []
+        for segment, its_files in zip(segments, held, strict=True):
+            if "data" in segment or self._files is None:
+                tables.append(self.read(segment, after, until))
+            else:
+                tables.append(pa.concat_tables([LEDGER.empty_table(), *islice(rows, len(its_files))]))
+        return tables

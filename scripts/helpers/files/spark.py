@@ -8,6 +8,7 @@ those files come to the driver. It is the code of `FileBookmark`, so the answer 
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,13 +24,14 @@ import pyarrow.compute as pc
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
 from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
 from scripts.helpers.files.delta import FileDelta
-from scripts.helpers.files.ledger import FileLedger, files_between, files_of, segment_of
+from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
 from scripts.helpers.files.segment_files import SegmentFiles
+from scripts.helpers.files.segments import from_bytes, merged, merges, to_bytes
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
-from scripts.helpers.listing.cuts import find_cuts
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN
+from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.protocol.names import optional_context
 from scripts.helpers.reading.fetch import Planned
@@ -51,6 +53,12 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
+LEAST_KEYS = 1_000
+"""Of a range that the ledger cuts: a request shows as many."""
+MARKS_PER_RANGE = 64
+"""Keys of the ledger by which a range is cut: enough for ranges that differ by a few hundredths."""
+MERGED_FILE_ROWS = 100_000
+"""Least rows of a file that executors merge, while there are as many: few files, each for a range of its own."""
 DRIVER_FILES = 1_000_000
 """Most files that `SparkFileDelta.read` names to Spark's readers, which keep about a kilobyte of each on the driver."""
 NAMED_CHANGES = 1_000
@@ -152,8 +160,8 @@ class SparkFileDelta:
         for share in _executed(spark, _Layouts(taken), [json.dumps(file) for file in self.ledger_files]):
             for names, count in share:
                 layouts[tuple(names)] += count
-        rows = sum(int(file["count"]) for file in self.ledger_files)
-        parts = _slices(self.ledger_files, files_per_task(spark, rows, self.bytes))
+        each = files_per_task(spark, _rows_in(self.ledger_files), self.bytes)
+        parts = _slices(self.ledger_files, each)
         return read_shares(
             spark, self.location, spread(spark, [json.dumps(part).encode() for part in parts]), _Planned(taken),
             check_layouts(self.location, layouts), format, schema, path_column=path_column, on_changed=on_changed,
@@ -220,28 +228,26 @@ class SparkFileBookmark:
 
     def new_files(self) -> SparkFileDelta:
         """List the source on the executors and return what is new; errors are those of `FileBookmark.new_files`."""
-        ranges, started = self._ranges()
+        known, then = self._segments(self._state), self._segments(self._until)
+        ranges, started = self._ranges(known)
         task = _Task(
             str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
             started.isoformat(), {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
+            FILE_ROWS // len(ranges),
         )  # fmt: skip
-        known, then = self._segments(self._state), self._segments(self._until)
         parts = []
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
             parts.append(json.dumps(share | {"then": _between(then, after, until)}))
         found = _executed(self._spark, task, parts)
-        files: list[dict[str, Any]] = []
-        for share in found:
-            files += share["files"]
-        files.sort(key=lambda file: str(file["first"]))
+        files = self._stored(found)
         count = sum(share["count"] for share in found)
         size = sum(share["bytes"] for share in found)
         gone = sum(share["gone"] for share in found)
         segment = segment_of(files) if files else None
         self.plan = plan_of(self.location, segment, count, size, has_more=False, gone=gone)
         if self._saves:
-            segments = self._local.ledger.appended(segment) if segment else self._local.ledger.segments
+            segments = self._appended(segment) if segment else self._local.ledger.segments
             self.state_after = self._local.with_list_of_executors(self._local.following(started, segments=segments))
         return self.delta_of(self.plan)
 
@@ -289,6 +295,44 @@ class SparkFileBookmark:
         check_source(plan, self.location, self._context)
         return self._local.ledger.files(plan["files"]) if plan.get("files") else []
 
+    def _stored(self, shares: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the files of the ledger that hold what tasks found, in the order of their keys.
+
+        Rows of neighbours that are too few for a file of their own are written here, together.
+        """
+        files: list[dict[str, Any]] = []
+        few: list[pa.Table] = []
+        for share in shares:
+            if share["files"]:
+                files += self._files_with(few) + share["files"]
+                few = []
+            elif share["rows"] is not None:
+                few.append(from_bytes(b64decode(share["rows"])))
+        return files + self._files_with(few)
+
+    def _files_with(self, tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
+        if not tables:
+            return []
+        return files_of(self._local.ledger.stored(pa.concat_tables(tables)))
+
+    def _appended(self, segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the ledger's segments with one more, those at the end merged: by executors, where they are large."""
+        ledger = self._local.ledger
+        segments = [*ledger.segments, segment]
+        counts = [int(known["count"]) for known in segments]
+        first = len(segments) - merges(counts)
+        if first == len(segments) - 1 or sum(counts[first:]) <= FILE_ROWS:
+            return ledger.appended(segment)
+        together = [ledger.files(known) for known in segments[first:]]
+        # Objects that are gone are dropped only where nothing older is left; see `FileLedger.appended`.
+        task = _Merge(str(self.location), str(self._ledger_location), oldest=first == 0)
+        parts = []
+        for after, until in _ranges_of(max(together, key=_rows_in)):
+            share = {"after": after, "until": until, "segments": _between(together, after, until)}
+            parts.append(json.dumps(share))
+        files = list(chain.from_iterable(_executed(self._spark, task, parts)))
+        return [*segments[:first], segment_of(files)] if files else segments[:first]
+
     def _segments(self, state: Mapping[str, Any] | None) -> list[list[dict[str, Any]]]:
         """Return the files of each segment of a state, oldest first."""
         if state is None:
@@ -305,20 +349,43 @@ class SparkFileBookmark:
             return self._spark.createDataFrame([], schema)
         return spread(self._spark, [json.dumps(file).encode() for file in files]).mapInArrow(self._taken, schema)
 
-    def _ranges(self) -> tuple[list[tuple[str | None, str | None]], datetime]:
+    def _ranges(
+        self, known: Sequence[Sequence[Mapping[str, Any]]]
+    ) -> tuple[list[tuple[str | None, str | None]], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
         if self.location.is_local or self.location.is_unordered:
             return [(None, None)], datetime.now().astimezone()
         wanted = TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism
         options = self._local.options
         pages = BucketPages(
-            str(self.location), make_client(1), self.location.bucket, self.location.prefix,
+            str(self.location), make_client(AT_ONCE), self.location.bucket, self.location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        # The time of the first of these answers: no task has listed anything before it.
-        cuts = find_cuts(pages, wanted)
+        rows = sum(map(_rows_in, known))
+        if rows < 2 * LEAST_KEYS:
+            # Too little is known to tell where keys are many. The time of the first of these answers counts.
+            cuts = find_cuts(pages, wanted)
+        else:
+            pages.first_key("")  # For the time of the source: no task has listed anything before it.
+            wanted = min(wanted, rows // LEAST_KEYS)
+            cuts = quantiles(self._marks(known, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
         assert pages.date is not None
         return list(zip([None, *cuts], [*cuts, None], strict=True)), pages.date
+
+    def _marks(self, known: Sequence[Sequence[Mapping[str, Any]]], step: int, rows: int) -> list[str]:
+        """Return every so many-th key of the ledger: read here where it is small, by executors where it is large."""
+        parts: list[dict[str, Any]] = []
+        for files in known:
+            for file, start in zip(files, places([int(file["count"]) for file in files], step), strict=True):
+                parts.append({"file": file, "start": start, "step": step})
+        if rows > FILE_ROWS:
+            task = _Sample(str(self._ledger_location))
+            return list(chain.from_iterable(_executed(self._spark, task, [json.dumps(part) for part in parts])))
+        tables = SegmentFiles(str(self._ledger_location)).rows_of([part["file"] for part in parts])
+        marks: list[str] = []
+        for part, table in zip(parts, tables, strict=True):
+            marks += _sampled(table, part)
+        return marks
 
 
 def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str]) -> list[Any]:
@@ -342,8 +409,24 @@ def _between(
     found = []
     for files in segments:
         if held := files_between(files, after, until):
-            found.append({"count": sum(file["count"] for file in held), "files": held})
+            found.append({"count": _rows_in(held), "files": held})
     return found
+
+
+def _rows_in(files: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(file["count"]) for file in files)
+
+
+def _ranges_of(files: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, str | None]]:
+    """Cut the key space behind files of a segment, so that each range has enough of its rows for a file."""
+    cuts: list[str] = []
+    rows = 0
+    for file in files[:-1]:
+        rows += int(file["count"])
+        if rows >= MERGED_FILE_ROWS:
+            cuts.append(str(file["last"]))
+            rows = 0
+    return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 
 def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str, Any]]]:
@@ -381,6 +464,8 @@ class _Task:
     taken_by: tuple[int, str]
     started: str
     options: Mapping[str, Any]
+    few: int
+    """Rows that are too few for a file of the ledger: the driver gets them, and writes those of many tasks together."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in _parts(batches):
@@ -396,12 +481,66 @@ class _Task:
         )
         rows = bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        files, sent = [], None
+        if rows.num_rows > self.few:
+            files = files_of(bookmark.ledger.stored(rows))
+        elif rows.num_rows:
+            sent = b64encode(to_bytes(rows)).decode()
         return {
-            "files": files_of(bookmark.ledger.stored(rows)) if rows.num_rows else [],
+            "files": files,
+            "rows": sent,
             "count": taken.num_rows,
             "bytes": pc.sum(taken.column("size")).as_py() or 0,
             "gone": pc.sum(pc.equal(rows.column("status"), GONE)).as_py() or 0,
         }
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What an executor does with a file of the ledger before ranges are cut: return some of its keys."""
+
+    ledger_uri: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in _parts(batches):
+            with _marked_errors():
+                marks = _sampled(SegmentFiles(self.ledger_uri, _client()).rows(part["file"]), part)
+            yield _as_batch(marks)
+
+
+def _sampled(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
+    return list(rows.column("key").to_pylist()[part["start"] :: part["step"]])
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """What an executor does with a range of several segments: merge their rows, and write them to a file."""
+
+    source: str
+    ledger_uri: str
+    oldest: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in _parts(batches):
+            with _marked_errors():
+                files = self._files(part)
+            yield _as_batch(files)
+
+    def _files(self, part: Mapping[str, Any]) -> list[dict[str, Any]]:
+        after, until = part["after"], part["until"]
+        ledger = FileLedger(self.source, part["segments"], SegmentFiles(self.ledger_uri, _client()))
+        tables = [_clipped(ledger.read(segment), after, until) for segment in ledger.segments]
+        rows = merged(tables, oldest=self.oldest)
+        return files_of(ledger.stored(rows)) if rows.num_rows else []
+
+
+def _clipped(rows: pa.Table, after: str | None, until: str | None) -> pa.Table:
+    """Return the rows with keys above `after` and not above `until`. Arrow compares texts by their bytes, as S3."""
+    if after is not None:
+        rows = rows.filter(pc.greater(rows.column("key"), after))
+    if until is not None:
+        rows = rows.filter(pc.less_equal(rows.column("key"), until))
+    return rows
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ MOST_CUTS = 32
 """Enough for all workers of a listing. Each further one is a request."""
 _WAVE = 9
 """Characters tried at once: as many as there are digits above 0."""
-_CUT_LEVELS = 3
-"""How often `find_cuts` cuts its ranges again; year, month and day are three levels of folders."""
 
 
 class Probes(Protocol):
@@ -169,27 +167,3 @@ def _upwards(first: str, count: int) -> list[str]:
             last = ord(end)
             break
     return [chr(code) for code in range(ord(first), min(ord(first) + count, last + 1))]
-
-
-def find_cuts(pages: Probes, wanted: int) -> list[str]:
-    """Find keys that part a prefix into about so many ranges: its folders, theirs, or first characters of names.
-
-    Ranges between cuts tile all keys, wherever the cuts are. How many keys lie in each is not known.
-    """
-    finder = CutFinder(pages)
-    cuts: list[str] = []
-    for _ in range(_CUT_LEVELS):
-        found: set[str] = set(cuts)
-        for after, until in zip([None, *cuts], [*cuts, None], strict=True):
-            position = pages.first_key(after or "")
-            if position is not None and (until is None or byte_order(position) <= byte_order(until)):
-                found |= set(finder.find(position, position, until))
-            if len(found) >= wanted:
-                break
-        if len(found) == len(cuts):
-            break  # No range could be cut: another level would send the same requests again.
-        cuts = sorted(found, key=byte_order)
-        if len(cuts) >= wanted:
-            break
-    step = max(1.0, len(cuts) / wanted)
-    return [cuts[int(step * index)] for index in range(min(wanted, len(cuts)))]
