@@ -522,10 +522,11 @@ def test_doctor_starts_a_new_epoch_when_told_of_a_restore(run: Command, watermar
 def test_runs_are_those_of_the_table_when_shown(run: Command, watermarks: Watermarks, dynamodb: Any) -> None:
     for number, state in ((1, "SUCCEEDED"), (2, "RUNNING")):
         told = {"Attempt": 0, "Timeout": 10, "Arguments": {}}
-        lease = NOW - timedelta(minutes=1) if state == "RUNNING" else None
+        lease = timedelta(minutes=1) if state == "RUNNING" else None
+        last_sign = NOW - timedelta(minutes=17)
         record = RunRecord(
-            "rents", "jr_" + str(number) * 64, state, NOW - timedelta(hours=1), NOW, told,
-            running_since=NOW - timedelta(hours=1), completed_on=None if lease else NOW, lease_until=lease,
+            "rents", "jr_" + str(number) * 64, state, NOW - timedelta(hours=1), last_sign, told,
+            running_since=NOW - timedelta(hours=1), completed_on=None if lease else NOW, lease=lease,
         )  # fmt: skip
         dynamodb.put_item(TableName=watermarks.table_name, Item=record.to_item())
 

@@ -240,7 +240,7 @@ def test_run_is_ended_by_the_next_worker_when_its_launcher_gives_no_sign(
     parked.pass_through("parking", run_id, *moves)
     unchanged = parked.record("parking", run_id)
 
-    clock.move(seconds=60)
+    clock.move(minutes=16)
     assert parked.run("parking", run_id)["JobRunState"] == unchanged.state
     clock.move(seconds=1)
     found = parked.run("parking", run_id)
@@ -254,7 +254,7 @@ def test_run_is_ended_by_the_next_worker_when_its_launcher_gives_no_sign(
 @pytest.mark.parametrize("look", ["start_job_run", "batch_stop_job_run", "delete_job"])
 def test_lost_run_gives_its_slot_back_when_any_call_changes_the_job(parked: Jobs, clock: Clock, look: str) -> None:
     run_id = parked.start("parking")
-    clock.move(seconds=61)
+    clock.move(minutes=17)
 
     more = {"JobRunIds": [ids.new_id(clock())]} if look == "batch_stop_job_run" else {}
     getattr(parked, look)(JobName="parking", **more)
@@ -347,15 +347,15 @@ def test_record_expires_after_its_time_when_the_run_is_over(
     parked: Jobs, make_parked: Callable[..., Jobs], everything: Callable[[], Any], clock: Clock
 ) -> None:
     first = parked.start("parking")
-    clock.move(seconds=61)
+    clock.move(minutes=17)
     parked.tend("parking")
     forever = make_parked(keep=None)
     second = forever.start("parking")
-    clock.move(seconds=61)
+    clock.move(minutes=17)
     forever.tend("parking")
 
     ends = {key.removeprefix("!r#"): item.get("expiresAt") for (_, key), item in everything().items()}
-    first_end = clock() - timedelta(seconds=61) + timedelta(days=90)
+    first_end = clock() - timedelta(minutes=17) + timedelta(days=90)
     assert ends == {"!j": None, first: {"N": str(int(first_end.timestamp()))}, second: None}
 
 
@@ -606,7 +606,7 @@ def test_slot_comes_back_when_a_start_dies_at_any_write(
         parked.start("parking")
     crash_at(0, "")
     other = make_parked()
-    clock.move(seconds=61)
+    clock.move(minutes=17)
 
     run_id = other.start("parking")
 
@@ -621,7 +621,7 @@ def test_start_is_given_up_when_it_took_so_long_that_its_slot_was_taken_back(
     record, other = parked.service._record, make_parked()
 
     def slowly(*arguments: Any, **more: Any) -> None:
-        clock.move(seconds=61)
+        clock.move(minutes=17)
         other.tend("parking")
         record(*arguments, **more)
 

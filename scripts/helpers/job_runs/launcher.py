@@ -93,7 +93,7 @@ class Launcher:
             written_at, now = time.monotonic(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now, running_since=now, launcher=f"{socket.gethostname()}:{os.getpid()}"),
-                lease_until=now + timedelta(seconds=self._engine.lease_seconds),
+                lease=timedelta(seconds=self._engine.lease_seconds),
                 told={**self._run.told, "LogGroupName": str(self._folder)},
             )
             outcome = self._records.write_run(self._run, running)

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 SURE_PART = 0.9
 """Part of a lease in which its owner may count on it. The rest is for ending the job, and for clocks that run at other
-speeds: others judge the lease by the time that is in the table."""
+speeds: others measure one lease by a timer of their own, from when they first saw the last renewal."""
 
 
 class Lease:

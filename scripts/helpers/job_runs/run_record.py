@@ -19,6 +19,8 @@ STREAMING_TIMEOUT = 10_080
 """Minutes: the seven days that Glue lets any run last."""
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 """What a start may give a run, and what a retry and its launcher may add to it."""
+CLOCK_MARGIN = timedelta(minutes=15)
+"""By how much the clocks of two machines may differ. Those that are set by a time server differ by a second at most."""
 MAX_ERROR = 2_000
 """Characters of an error that are kept: with all else it must fit into the headroom."""
 
@@ -28,8 +30,8 @@ class RunRecord:
     """One run of a job.
 
     `told` holds the members of JobRun that never change after the start; `command`, `max_retries`
-    and `predecessors` are what was in force then. `lease_until` is when whoever reads the record may
-    take its launcher for dead, `launcher` says where that was.
+    and `predecessors` are what was in force then. `lease` is for how long the record may stand still before
+    its launcher is taken for dead, `launcher` says where that was.
     """
 
     job_name: str
@@ -45,7 +47,7 @@ class RunRecord:
     completed_on: datetime | None = None
     error: str | None = None
     detail: str | None = None
-    lease_until: datetime | None = None
+    lease: timedelta | None = None
     launcher: str | None = None
     expires_on: datetime | None = None
     token: str = field(default_factory=new_token)
@@ -68,10 +70,17 @@ class RunRecord:
         """Return the number of the attempt, 0 for the first."""
         return int(self.told.get("Attempt", 0))
 
+    @property
+    def lease_until(self) -> datetime | None:
+        """Return when the lease is over by the clock of who renewed it; None where nobody has to give a sign."""
+        if self.lease is None or self.state not in states.AT_WORK:
+            return None
+        return self.modified_on + self.lease
+
     def is_lost(self, now: datetime) -> bool:
-        """Tell whether the launcher has given no sign for as long as its lease."""
-        # `>` and not `>=`: up to its very end the lease is the launcher's.
-        return self.state in states.AT_WORK and self.lease_until is not None and now > self.lease_until
+        """Tell whether the lease is over by clocks alone, however they differ; `watch.Watch` tells it sooner."""
+        until = self.lease_until
+        return until is not None and now > until + CLOCK_MARGIN
 
     @property
     def is_retried(self) -> bool:
@@ -84,8 +93,8 @@ class RunRecord:
         return began and self.state in states.RETRIED and self.attempt < self.max_retries
 
     def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
-        """Return the same run with a later end of its lease."""
-        return replace(self, modified_on=now, lease_until=now + lease, token=new_token())
+        """Return the same run with a lease that begins now."""
+        return replace(self, modified_on=now, lease=lease, token=new_token())
 
     def to(self, state: str, now: datetime, *, error: str | None = None, **changes: Any) -> RunRecord:
         """Return the run in its next state; ValueError if no way leads there."""
@@ -96,7 +105,7 @@ class RunRecord:
             state=state,
             modified_on=now,
             completed_on=now if over else None,
-            lease_until=None if over else self.lease_until,
+            lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
             detail=None,  # It said why the run waited.
             token=new_token(),
@@ -180,6 +189,8 @@ class RunRecord:
         }
         if self.expires_on is not None:
             item[items.TTL_ATTRIBUTE] = items.number(int(self.expires_on.timestamp()))
+        if self.lease is not None:
+            item["leaseSeconds"] = {"N": str(self.lease.total_seconds())}
         for name, attribute in _MOMENTS.items():
             moment = getattr(self, attribute)
             if moment is not None:
@@ -221,7 +232,7 @@ class RunRecord:
             expires_on=datetime.fromtimestamp(int(expires["N"]), timezone.utc) if expires else None,
             running_since=moment("runningSince"),
             completed_on=moment("completedOn"),
-            lease_until=moment("leaseUntil"),
+            lease=timedelta(seconds=float(item["leaseSeconds"]["N"])) if "leaseSeconds" in item else None,
             error=text("error"),
             detail=text("detail"),
             launcher=text("launcher"),
@@ -233,6 +244,5 @@ _MOMENTS = {
     "modifiedOn": "modified_on",
     "runningSince": "running_since",
     "completedOn": "completed_on",
-    "leaseUntil": "lease_until",
 }
 _TEXTS = ("error", "detail", "launcher")

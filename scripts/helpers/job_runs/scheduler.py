@@ -14,6 +14,7 @@ from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
+from scripts.helpers.job_runs.watch import Watch
 from scripts.helpers.protocol.races import Written
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Scheduler:
         keep: timedelta | None,
     ) -> None:
         self.records, self.engine, self.clock, self.queue_time, self.keep = records, engine, clock, queue_time, keep
+        self.watch = Watch()
 
     def tend(self, job_names: Collection[str]) -> list[RunRecord]:
         """Do a worker's work on some jobs: all that has to follow by now, and start what has a slot.
@@ -99,7 +101,14 @@ class Scheduler:
 
     def seen(self, run: RunRecord) -> RunRecord:
         """Return a run as it is to be shown: one whose launcher is lost as the ERROR that will be written of it."""
-        return self._lost(run, run.lease_until) if run.is_lost(self.clock()) and run.lease_until else run
+        return self._lost(run, run.lease_until) if run.lease_until and self.is_lost(run) else run
+
+    def is_lost(self, run: RunRecord) -> bool:
+        """Tell whether the launcher of a run has given no sign for its lease, as far as this process knows."""
+        if run.lease is None or run.lease_until is None:
+            self.watch.forget(run.run_id)
+            return False
+        return self.watch.is_over(run.run_id, run.token, run.modified_on, run.lease, self.clock())
 
     def _tend(self, name: str, looked_at: Collection[str], look: _Pass) -> JobRecord | None:
         if name in look.underway:
@@ -148,12 +157,12 @@ class Scheduler:
         run = self.records.run(job.name, entry.run_id)
         if run is None:
             # The place in the list is written before the record, so a young one is about to get its record.
-            if now < entry.since + START_LEASE:
+            if not self.watch.is_over(entry.run_id, "", entry.since, START_LEASE, now):
                 return None
             return self._never_started(job.name, entry)
 
         def end(run: RunRecord) -> RunRecord:
-            if run.is_lost(now):
+            if self.is_lost(run):
                 return self._lost(run, now)
             if run.state == "WAITING" and job.definition is None:
                 error = "The job was deleted while the run waited for a slot."
@@ -308,7 +317,7 @@ class Scheduler:
         if run is None or run.state != "WAITING":
             return None
         now = self.clock()
-        starting = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
+        starting = replace(run.to("STARTING", now), lease=START_LEASE)
         # Of all who saw it wait one write takes effect, and only its writer starts a launcher.
         if not isinstance(self.records.write_run(run, starting), Written):
             return None

@@ -191,7 +191,7 @@ class RunsService:
         """
         now = self.scheduler.clock()
         if starts:
-            run = replace(run.to("STARTING", now), lease_until=now + START_LEASE)
+            run = replace(run.to("STARTING", now), lease=START_LEASE)
         try:
             outcome = self._records.write_run(None, run)
         except StoreUnavailableError as error:
@@ -219,7 +219,7 @@ class RunsService:
     def _as_retry(self, given: Request) -> Request:
         """Return a request with what the run had that it repeats."""
         before = self._run(given["JobName"], given["JobRunId"])
-        if before.is_lost(self.scheduler.clock()):
+        if self.scheduler.is_lost(before):
             self.scheduler.settle(before.job_name)
             before = self._run(before.job_name, before.run_id)
         if not before.is_over:

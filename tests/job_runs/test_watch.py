@@ -1,0 +1,119 @@
+"""When a launcher is lost: by a record that stands still for one lease, whatever the clocks of two machines say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from scripts.helpers.job_runs.scheduler import START_LEASE
+from scripts.helpers.job_runs.watch import Watch
+from scripts.helpers.protocol.races import Written
+from tests.support.clock import Clock
+from tests.support.job_runs import Jobs
+
+LEASE = START_LEASE.total_seconds()
+
+
+class Timer:
+    """Seconds that only pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def timer() -> Timer:
+    return Timer()
+
+
+@pytest.fixture
+def observer(make_parked: Callable[..., Jobs], timer: Timer, clock: Clock) -> Jobs:
+    """Return another machine's worker, whose clock is ahead by two minutes."""
+    made = make_parked(clock=lambda: clock() + timedelta(minutes=2))
+    made.scheduler.watch = Watch(timer)
+    return made
+
+
+def beat(jobs: Jobs, run_id: str) -> None:
+    """Renew the lease of a run as its launcher does."""
+    before = jobs.record("parking", run_id)
+    after = before.renewed(jobs.scheduler.clock(), START_LEASE)
+    assert isinstance(jobs.scheduler.records.write_run(before, after), Written)
+
+
+@pytest.mark.parametrize("moves", [(), ("RUNNING",), ("RUNNING", "STOPPING")])
+def test_healthy_run_goes_on_when_the_clock_of_who_looks_is_minutes_ahead(
+    parked: Jobs, observer: Jobs, timer: Timer, moves: tuple[str, ...]
+) -> None:
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, *moves)
+    state = parked.record("parking", run_id).state
+
+    for _ in range(5):
+        assert observer.run("parking", run_id)["JobRunState"] == state
+        timer.now += LEASE
+        beat(parked, run_id)
+
+    assert parked.record("parking", run_id).state == state
+
+
+def test_run_is_lost_when_its_record_stands_still_for_one_lease_of_who_looks(
+    parked: Jobs, observer: Jobs, timer: Timer
+) -> None:
+    run_id = parked.start("parking")
+    parked.pass_through("parking", run_id, "RUNNING")
+    observer.run("parking", run_id)
+
+    timer.now += LEASE
+    at_its_end = observer.run("parking", run_id)["JobRunState"]
+    timer.now += 0.001
+    shown = observer.get_job_run(JobName="parking", RunId=run_id)["JobRun"]["JobRunState"]
+
+    assert (at_its_end, shown, parked.record("parking", run_id).state) == ("RUNNING", "ERROR", "RUNNING")
+    assert observer.run("parking", run_id)["JobRunState"] == "ERROR"
+
+
+def test_run_is_lost_when_who_looks_is_behind_and_its_record_stands_still(
+    parked: Jobs, make_parked: Callable[..., Jobs], timer: Timer, clock: Clock
+) -> None:
+    run_id = parked.start("parking")
+    behind = make_parked(clock=lambda: clock() - timedelta(hours=2))
+    behind.scheduler.watch = Watch(timer)
+    behind.run("parking", run_id)
+
+    timer.now += LEASE + 1
+
+    assert behind.run("parking", run_id)["JobRunState"] == "ERROR"
+
+
+def test_run_is_lost_at_one_look_when_no_two_clocks_differ_by_so_much(
+    parked: Jobs, make_parked: Callable[..., Jobs], clock: Clock
+) -> None:
+    run_id = parked.start("parking")
+
+    clock.move(minutes=16)
+    within = make_parked().run("parking", run_id)["JobRunState"]
+    clock.move(microseconds=1)
+
+    assert (within, make_parked().run("parking", run_id)["JobRunState"]) == ("STARTING", "ERROR")
+
+
+def test_start_goes_on_when_it_has_no_record_yet_and_who_looks_is_minutes_ahead(
+    parked: Jobs, observer: Jobs, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = parked.service._record
+
+    def slowly(*arguments: object, **more: object) -> None:
+        observer.tend("parking")
+        timer.now += LEASE
+        observer.tend("parking")
+        record(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parked.service, "_record", slowly)
+
+    assert parked.record("parking", parked.start("parking")).state == "STARTING"
