@@ -110,6 +110,33 @@ def test_bookmark_is_that_of_the_run_when_a_later_one_is_in_force(
     assert (counts(entry), values(entry)) == ((1, 1, 0, None, "jr_1"), {"repairs": 5})
 
 
+def test_bookmark_is_that_of_the_version_when_one_is_asked_for(watermarks: Watermarks, bookmarks: JobBookmarks) -> None:
+    for number in (1, 2, 3):
+        commit_rows(watermarks, f"jr_{number}", number * 10)
+
+    found = bookmarks.get_job_bookmark(JobName=JOB, Version=2)["JobBookmarkEntry"]
+
+    assert (found["Version"], found["RunId"], values(found)) == (2, "jr_2", {"repairs": 20})
+    assert bookmarks.get_job_bookmark(JobName=JOB, Version=2, RunId="jr_2")["JobBookmarkEntry"] == found
+
+
+@pytest.mark.parametrize("asked", [{"Version": 4}, {"Version": 2, "RunId": "jr_1"}], ids=str)
+def test_version_is_not_found_when_there_is_none_or_another_run_made_it(
+    watermarks: Watermarks, bookmarks: JobBookmarks, asked: dict[str, Any]
+) -> None:
+    for number in (1, 2, 3):
+        commit_rows(watermarks, f"jr_{number}", number)
+
+    with pytest.raises(EntityNotFoundException, match="Continuation for job parking"):
+        bookmarks.get_job_bookmark(JobName=JOB, **asked)
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 1.0, "1"], ids=repr)
+def test_version_is_refused_when_it_is_no_whole_number_from_1(bookmarks: JobBookmarks, version: Any) -> None:
+    with pytest.raises(ValidationException, match="it must be a whole number from 1"):
+        bookmarks.get_job_bookmark(JobName=JOB, Version=version)
+
+
 def test_bookmark_is_the_last_of_the_run_when_it_committed_twice(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
@@ -285,7 +312,7 @@ def test_what_is_not_there_is_refused_by_glues_name_when_asked_for(
     with pytest.raises(bookmarks.exceptions.EntityNotFoundException) as caught:
         call(bookmarks)
 
-    assert caught.value.response == {"Error": {"Code": "EntityNotFoundException", "Message": text}}
+    assert caught.value.response["Error"] == {"Code": "EntityNotFoundException", "Message": text}
     assert isinstance(caught.value, LookupError)
     assert watermarks.latest(JOB).version == 1
 
@@ -364,8 +391,8 @@ def test_token_is_refused_when_no_page_gives_it(bookmarks: JobBookmarks, token: 
 def test_arguments_are_refused_when_they_have_no_keyword_as_in_boto3(bookmarks: JobBookmarks) -> None:
     with pytest.raises(TypeError, match="positional argument"):
         bookmarks.get_job_bookmark(JOB)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'Version'"):
-        bookmarks.get_job_bookmark(JobName=JOB, Version=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'RunName'"):
+        bookmarks.get_job_bookmark(JobName=JOB, RunName="jr_1")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

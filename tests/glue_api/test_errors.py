@@ -35,7 +35,7 @@ def test_error_has_code_and_text_of_botocores_when_raised(error: type[GlueApiErr
     raised = error("Job nope not found.", "GetJobRun")
 
     theirs = ClientError({"Error": {"Code": error.__name__, "Message": "Job nope not found."}}, "GetJobRun")
-    assert (raised.response, raised.operation_name) == (theirs.response, theirs.operation_name)
+    assert (raised.response["Error"], raised.operation_name) == (theirs.response["Error"], theirs.operation_name)
     assert str(raised) == str(theirs)
     assert isinstance(raised, WatermarkError)
     assert isinstance(raised, ClientError)
@@ -101,7 +101,7 @@ def test_version_mismatch_is_a_fenced_run_with_glues_text_when_raised() -> None:
     error = VersionMismatchException("parking", "jr_1", 3, 5)
 
     text = "Continuation update failed due to version mismatch. Expected version 3 but found version 5"
-    assert error.response == {"Error": {"Code": "VersionMismatchException", "Message": text}}
+    assert error.response["Error"] == {"Code": "VersionMismatchException", "Message": text}
     assert str(error).endswith(f"when calling the Commit operation: {text}")
     assert isinstance(error, FencedError)
     assert isinstance(error, StaleError)

@@ -195,3 +195,27 @@ def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
     assert waited.state == "STARTING"
     assert found is not None
     assert (found.version, found.change.run_id) == (1, first)
+
+
+def test_bookmark_goes_with_its_job_when_that_is_deleted(parked: Jobs, table: Watermarks) -> None:
+    with table.begin("parking", "jr_1") as run:
+        run.freeze({}, {"up_to": 7})
+        run.commit()
+
+    parked.delete_job(JobName="parking")
+
+    assert table.latest("parking").watermarks == {}
+    assert table.history("parking")[0].change.why == "DeleteJob: the bookmark goes with its job, as in Glue"
+    with pytest.raises(parked.exceptions.EntityNotFoundException):
+        parked.get_job(JobName="parking")
+
+
+def test_bookmark_stays_when_a_job_without_definition_is_deleted(parked: Jobs, table: Watermarks) -> None:
+    parked.delete_job(JobName="parking")
+    with table.begin("parking", "jr_1") as run:
+        run.freeze({}, {"up_to": 7})
+        run.commit()
+
+    parked.delete_job(JobName="parking")
+
+    assert table.get_watermark_values("parking") == {"up_to": 7}

@@ -194,7 +194,8 @@ def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define,
     asked = jobs.record("job", run_id)
     run = jobs.wait("job", run_id)
 
-    assert answer == {"SuccessfulSubmissions": [{"JobName": "job", "JobRunId": run_id}], "Errors": []}
+    assert answer["SuccessfulSubmissions"] == [{"JobName": "job", "JobRunId": run_id}]
+    assert answer["Errors"] == []
     assert asked.state in ("STOPPING", "STOPPED")
     assert (run["JobRunState"], [gone(process) for process in family]) == ("STOPPED", [True] * len(family))
     assert "no" in printed(jobs, "job", run_id) if script == STUBBORN else "ErrorMessage" not in run

@@ -25,6 +25,8 @@ COMMAND = {"ScriptLocation": "/a.py"}
 
 def is_shape(answer: Any, operation: str) -> None:
     """Check that an answer is of the output shape of an operation."""
+    metadata = answer.pop("ResponseMetadata", None)
+    assert metadata is None or metadata["HTTPStatusCode"] == 200
     shape: Any = MODEL.operation_model(operation).output_shape
     report = ParamValidator().validate(answer, shape)
     assert not report.has_errors(), report.generate_report()
@@ -83,7 +85,7 @@ def test_answers_are_of_glue_s_shapes_when_every_operation_is_called(parked: Job
     }  # fmt: skip
 
     is_shape(parked.create_job(Name="full", Tags={"a": "b"}, **definition), "CreateJob")
-    is_shape(parked.update_job(JobName="full", JobUpdate=definition | {"MaxCapacity": 2.0}), "UpdateJob")
+    is_shape(parked.update_job(JobName="full", JobUpdate=definition | {"MaxRetries": 2}), "UpdateJob")
     job = parked.get_job(JobName="full")
     is_shape(job, "GetJob")
     predicate = {"Conditions": [{"LogicalOperator": "EQUALS", "JobName": "parking", "State": "SUCCEEDED"}]}
@@ -106,14 +108,14 @@ def test_answers_are_of_glue_s_shapes_when_every_operation_is_called(parked: Job
         is_shape(getattr(parked, operation)(Name="after"), operation.title().replace("_", ""))
     is_shape(parked.delete_job(JobName="full"), "DeleteJob")
 
-    assert job["Job"] | definition | {"MaxCapacity": 2.0} == job["Job"]
+    assert job["Job"] | definition | {"MaxRetries": 2} == job["Job"]
     assert {
         "Timeout": 7,
         "WorkerType": "G.1X",
         "Arguments": {"--a": "1", "--b": "2"},
         "TriggerName": "after",
     }.items() <= (triggered.items())
-    assert {"CompletedOn", "ErrorMessage", "MaxCapacity"} <= failed.keys()
+    assert {"CompletedOn", "ErrorMessage", "NumberOfWorkers"} <= failed.keys()
 
 
 BAD = [
@@ -148,6 +150,27 @@ BAD = [
         "update_job",
         {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "NonOverridableArguments": {"--JOB_NAME": "x"}}},
         ["--JOB_NAME", "Leave it out"],
+    ),
+    ("start_job_run", {"JobName": "parking", "WorkerType": "G.3X"}, ["'WorkerType'", "G.1X, G.2X, G.4X"]),
+    ("start_job_run", {"JobName": "parking", "MaxCapacity": 2.0}, ["is 2, and a Python shell job takes 0.0625 or 1"]),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "MaxCapacity": 4.0, "WorkerType": "G.1X", "NumberOfWorkers": 2},
+        ["MaxCapacity may not stand beside WorkerType and NumberOfWorkers"],
+    ),
+    ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 1.0}, ["is 1, and a Spark job", "from 2 to 100"]),
+    ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 101.0}, ["MaxCapacity is 101"]),
+    ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 2.5}, ["MaxCapacity is 2.5", "whole DPUs"]),
+    ("create_job", {"Name": "n", "Command": COMMAND, "AllocatedCapacity": 1}, ["AllocatedCapacity is 1"]),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "WorkerType": "G.1X", "NumberOfWorkers": 300},
+        ["NumberOfWorkers is 300, and G.1X has 299 at most"],
+    ),
+    (
+        "update_job",
+        {"JobName": "parking", "JobUpdate": {"Command": COMMAND, "WorkerType": "G.2X", "NumberOfWorkers": 150}},
+        ["NumberOfWorkers is 150, and G.2X has 149 at most"],
     ),
     (
         "create_trigger",
@@ -288,7 +311,7 @@ def test_start_is_refused_when_there_is_no_engine(
         reader.start_job_run(JobName="parking")
 
     assert everything() == before
-    assert reader.get_job_runs(JobName="parking") == {"JobRuns": []}
+    assert reader.get_job_runs(JobName="parking")["JobRuns"] == []
 
 
 def test_retry_is_refused_when_the_run_is_not_over(parked: Jobs, everything: Callable[[], Any]) -> None:
@@ -308,3 +331,44 @@ def test_errors_of_the_table_have_glue_s_names_when_it_is_not_there(
 
     with pytest.raises(jobs.exceptions.InternalServiceException, match="'nowhere'"):
         jobs.get_job_runs(JobName="parking")
+
+
+@pytest.mark.parametrize("number", [("G.1X", 299), ("G.2X", 149), ("G.4X", 300)], ids=str)
+def test_workers_are_taken_when_they_are_as_many_as_may_be(parked: Jobs, number: tuple[str, int]) -> None:
+    parked.create_job(Name="many", Command=COMMAND, WorkerType=number[0], NumberOfWorkers=number[1])
+
+    assert parked.get_job(JobName="many")["Job"]["NumberOfWorkers"] == number[1]
+
+
+def test_run_is_refused_when_it_and_its_job_ask_for_machines_in_two_ways(
+    parked: Jobs, everything: Callable[[], Any]
+) -> None:
+    parked.create_job(Name="many", Command=COMMAND, WorkerType="G.1X", NumberOfWorkers=2)
+    before = everything()
+
+    with pytest.raises(parked.exceptions.InvalidInputException, match="MaxCapacity may not stand beside WorkerType"):
+        parked.start_job_run(JobName="many", MaxCapacity=4.0)
+
+    assert everything() == before
+
+
+def test_members_are_counted_and_named_when_they_change_nothing_off_glue(
+    parked: Jobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    parked.create_job(Name="many", Command=COMMAND, WorkerType="G.1X", NumberOfWorkers=2, Tags={"a": "b"})
+    parked.start_job_run(JobName="parking", SecurityConfiguration="s", Timeout=5)
+
+    said = [message.partition(":")[0] for message in caplog.messages if "without_effect" in message]
+    assert said == [
+        "event=without_effect job=many count=3 members=NumberOfWorkers,Tags,WorkerType",
+        "event=without_effect job=parking count=1 members=SecurityConfiguration",
+    ]
+
+
+def test_answers_and_errors_have_metadata_when_code_of_boto3_reads_them(parked: Jobs) -> None:
+    found = parked.get_job(JobName="parking")["ResponseMetadata"]
+    with pytest.raises(parked.exceptions.EntityNotFoundException) as caught:
+        parked.get_job(JobName="nope")
+
+    assert (found["HTTPStatusCode"], found["RetryAttempts"], len(found["RequestId"])) == (200, 0, 36)
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400

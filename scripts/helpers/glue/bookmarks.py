@@ -71,8 +71,8 @@ class JobBookmarks:
     def __repr__(self) -> str:
         return f"JobBookmarks({self._watermarks!r})"
 
-    def get_job_bookmark(self, *, JobName: str, RunId: str | None = None) -> Json:
-        """Return what is remembered now, or what a run left. One read; with a run up to four.
+    def get_job_bookmark(self, *, JobName: str, RunId: str | None = None, Version: int | None = None) -> Json:
+        """Return what is remembered now, what a run left, or one version. One read; with a run up to four.
 
         Parameters
         ----------
@@ -80,6 +80,8 @@ class JobBookmarks:
             1 to 255 bytes.
         RunId
             A run that committed: the entry of its last version.
+        Version
+            A version, from 1, as the Job Runs page has it and boto3 no longer. With `RunId` it must be one of that run.
 
         Returns
         -------
@@ -91,13 +93,17 @@ class JobBookmarks:
         Raises
         ------
         EntityNotFoundException
-            The job never saved a bookmark, or not by this run, or its entry expired.
+            The job never saved a bookmark, or not by this run or in this version, or its entry expired.
         ValidationException, InternalServiceException, OperationTimeoutException
             A name of a wrong length or type; the table cannot be used; it does not answer in time.
         """
         operation = "GetJobBookmark"
         _check_names(operation, ValidationException, JobName=JobName, RunId=RunId)
+        if Version is not None and (type(Version) is not int or Version < 1):
+            raise ValidationException(f"Version is {Version!r}; it must be a whole number from 1.", operation)
         with _glue_errors(operation, JobName, RunId):
+            if Version is not None:
+                return {"JobBookmarkEntry": _entry(self._of_version(JobName, Version, RunId))}
             if RunId is None:
                 return {"JobBookmarkEntry": self._present(JobName)}
             return {"JobBookmarkEntry": _entry(self._left_by(JobName, RunId))}
@@ -196,6 +202,15 @@ class JobBookmarks:
         if not found or found[0].change.run_id != run_id or found[0].version != (version or found[0].version):
             raise NothingThereError(run_id)
         return replace(found[0], watermarks=item["watermarks"])
+
+    def _of_version(self, job_id: str, version: int, run_id: str | None) -> LogEntry:
+        """Return the entry of a version, with states that are stored in chunks read back."""
+        found = self._watermarks.history(job_id, limit=1, before=version + 1)
+        if not found or found[0].version != version or run_id not in (None, found[0].change.run_id):
+            raise NothingThereError(version)
+        entry = found[0]
+        states = {name: self._watermarks.lookups.state_at(entry, name) for name in entry.watermarks}
+        return replace(entry, watermarks=states)
 
     def _versions(self, job_id: str, count: int, below: int | None) -> list[LogEntry]:
         """Return up to so many versions, newest first, also where one request does not hold them."""

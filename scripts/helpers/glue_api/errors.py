@@ -7,6 +7,7 @@ can be moved over.
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -25,13 +26,19 @@ LATE = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "Thro
 """Reasons of the table that mean "try again", besides those of too much load."""
 
 
+def response_metadata(status: int) -> dict[str, Any]:
+    """Return what boto3 puts into each answer as ``ResponseMetadata``; the id is that of a call, not of a request."""
+    return {"RequestId": str(uuid.uuid4()), "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
+
+
 class GlueApiError(WatermarkError, ClientError):
     """Root of the errors that have a name in Glue. Each is a `botocore.exceptions.ClientError` as well.
 
     Attributes
     ----------
     response : dict
-        ``{"Error": {"Code": ..., "Message": ...}}``, as that of `botocore.exceptions.ClientError`.
+        ``{"Error": {"Code": ..., "Message": ...}, "ResponseMetadata": {...}}``, as that of
+        `botocore.exceptions.ClientError`.
     operation_name : str
         Glue's name of the operation, such as ``GetJobBookmark``.
     """
@@ -39,12 +46,15 @@ class GlueApiError(WatermarkError, ClientError):
     def __init__(self, message: str, operation_name: str) -> None:
         code = type(self).__name__
         self.message, self.operation_name = message, operation_name
-        self.response = {"Error": {"Code": code, "Message": message}}
+        # AWS answers 5xx where the service is at fault, and 4xx where the request is.
+        status = 500 if code == "InternalServiceException" else 400
+        metadata: Any = response_metadata(status)
+        self.response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
         Exception.__init__(self, f"An error occurred ({code}) when calling the {operation_name} operation: {message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Stay what it is in another process, where botocore's errors become plain ones."""
-        return type(self), (self.message, self.operation_name)
+        return type(self), (self.message, self.operation_name), vars(self)
 
 
 class EntityNotFoundException(GlueApiError, NothingThereError):
@@ -105,7 +115,7 @@ class VersionMismatchException(GlueApiError, FencedError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Stay what it is in another process."""
-        return type(self), (self.job_id, self.run_id, self.expected, self.found, self.operation_name)
+        return type(self), (self.job_id, self.run_id, self.expected, self.found, self.operation_name), vars(self)
 
 
 def named_as_by_glue(error: WatermarkError, operation_name: str) -> GlueApiError:

@@ -62,8 +62,8 @@ class JobRuns:
     Examples
     --------
     >>> jobs = JobRuns("glue-watermarks", SparkSubmit(logs, scripts=[script]))
-    >>> jobs.create_job(Name="hello", Command={"Name": "pythonshell", "ScriptLocation": script})
-    {'Name': 'hello'}
+    >>> jobs.create_job(Name="hello", Command={"Name": "pythonshell", "ScriptLocation": script})["Name"]
+    'hello'
     >>> run_id = jobs.start_job_run(JobName="hello", Arguments={"--who": "world"})["JobRunId"]
     >>> jobs.wait("hello", run_id)["JobRunState"]
     'SUCCEEDED'
@@ -96,7 +96,7 @@ class JobRuns:
         )
         launching = Launching(engine, shared) if engine is not None else None
         scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
-        self.service = RunsService(scheduler, engine, watermarks.job_id_rule)
+        self.service = RunsService(scheduler, engine, watermarks)
 
     def __getattr__(self, name: str) -> Any:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
@@ -125,7 +125,10 @@ class JobRuns:
         return self.service.update_job(**request)
 
     def delete_job(self, **request: Any) -> dict[str, Any]:
-        """Delete the definition of `JobName`. Runs at work go on; those that wait end as ERROR."""
+        """Delete the definition of `JobName`, and its bookmark: a job of that name reads everything again.
+
+        Runs at work go on and can commit nothing any more; those that wait end as ERROR. A second call deletes nothing.
+        """
         return self.service.delete_job(**request)
 
     def start_job_run(self, **request: Any) -> dict[str, Any]:

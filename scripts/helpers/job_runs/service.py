@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from scripts.helpers.errors import StoreUnavailableError, WatermarkError
+from scripts.helpers.errors import StoreUnavailableError, UnknownJobError, WatermarkError
 from scripts.helpers.glue_api import errors as glue_errors
 from scripts.helpers.glue_api.errors import (
     AlreadyExistsException,
@@ -20,16 +20,18 @@ from scripts.helpers.glue_api.errors import (
     OperationTimeoutException,
     ResourceNumberLimitExceededException,
     named_as_by_glue,
+    response_metadata,
 )
 from scripts.helpers.glue_api.pages import paginator
-from scripts.helpers.job_runs import ids, shapes
-from scripts.helpers.job_runs.engines import RESERVED, SCRIPT_LOCATION, SparkSubmit, absolute
+from scripts.helpers.job_runs import capacity, ids, shapes
+from scripts.helpers.job_runs.engines import RESERVED, SCRIPT_LOCATION, SparkSubmit, absolute, is_python_shell
 from scripts.helpers.job_runs.job_record import MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, Lost, Written
+from scripts.helpers.watermarks import Watermarks
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ def operation(name: str) -> Callable[[Callable[[S, Request], Answer]], Callable[
         def call(self: S, **request: Any) -> Answer:
             given = shapes.check(name, request)
             with _named(name):
-                return method(self, given)
+                return {**method(self, given), "ResponseMetadata": response_metadata(200)}
 
         return call
 
@@ -81,15 +83,15 @@ class RunsService:
     ----------
     engine
         None: no run can be started.
-    job_id_rule
-        As of `Watermarks`: which names of jobs and triggers are taken.
+    watermarks
+        Says which names of jobs and triggers are taken, and forgets those of a job that is deleted.
     """
 
     exceptions = glue_errors
 
-    def __init__(self, scheduler: Scheduler, engine: SparkSubmit | None, job_id_rule: str) -> None:
+    def __init__(self, scheduler: Scheduler, engine: SparkSubmit | None, watermarks: Watermarks) -> None:
         self.scheduler, self._records = scheduler, scheduler.records
-        self.engine, self._job_id_rule = engine, job_id_rule
+        self.engine, self._watermarks, self._job_id_rule = engine, watermarks, watermarks.job_id_rule
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -97,8 +99,8 @@ class RunsService:
     def create_job(self, given: Request) -> Answer:
         """Write a definition."""
         name = check_job_id(given.pop("Name"), self._job_id_rule)
-        given.pop("Tags", None)
-        wanted = _checked_arguments(given)
+        wanted = _checked_definition(name, given)
+        wanted.pop("Tags", None)
 
         def create(job: JobRecord | None) -> JobRecord:
             if job is not None and job.definition is not None:
@@ -122,7 +124,8 @@ class RunsService:
     @operation("UpdateJob")
     def update_job(self, given: Request) -> Answer:
         """Replace a definition."""
-        name, wanted = given["JobName"], _checked_arguments(given["JobUpdate"])
+        name = given["JobName"]
+        wanted = _checked_definition(name, given["JobUpdate"])
 
         def update(job: JobRecord | None) -> JobRecord:
             before = _defined(job, name)
@@ -135,8 +138,11 @@ class RunsService:
 
     @operation("DeleteJob")
     def delete_job(self, given: Request) -> Answer:
-        """Delete a definition; the record stays for the runs that are still in its lists."""
+        """Delete a definition and its bookmark; the record stays for the runs that are still in its lists."""
         name = given["JobName"]
+        job = self._records.job(name)
+        if job is not None and job.definition is not None:
+            self._delete_bookmark(name)
 
         def delete(job: JobRecord | None) -> JobRecord | None:
             return job.changed(definition=None) if job and job.definition is not None else job
@@ -144,6 +150,14 @@ class RunsService:
         self._records.change_job(name, delete)
         self.scheduler.settle(name)  # Ends the runs that wait.
         return {"JobName": name}
+
+    def _delete_bookmark(self, name: str) -> None:
+        """Forget the watermarks of a job. Before its definition: who repeats a call that broke off deletes both."""
+        try:
+            self._watermarks.reset(name, why="DeleteJob: the bookmark goes with its job, as in Glue")
+        except UnknownJobError:
+            return  # It has none.
+        logger.warning("event=bookmark_deleted job=%s: a job of this name reads everything again", name)
 
     # --- runs -----------------------------------------------------------------------------------
 
@@ -156,6 +170,7 @@ class RunsService:
             raise _RefusedError(InvalidInputException, "There is no engine to run it. Give JobRuns an engine=.")
         self._job(name)
         wanted = _checked_arguments(self._as_retry(given) if "JobRunId" in given else given)
+        _say_without_effect(name, given)
         now = self.scheduler.clock()
         run_id = ids.new_id(now)
         made: RunRecord | None = None
@@ -170,6 +185,7 @@ class RunsService:
                 has_tended = True
                 job = _defined(self.scheduler.settle(name), name)
             made = self.scheduler.new_run(run_id, name, job.definition, wanted, now)
+            _check_capacity(made.told, is_python_shell(made))
             engine.check(made)  # As does the one that launches it: that may be another one, with other limits.
             made.check_size()  # What is too large is refused before anything is changed.
             if job.has_free_slot:
@@ -446,6 +462,27 @@ def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
             ResourceNumberLimitExceededException,
             f"{MAX_WAITING} runs of job {job.name!r} wait already. Start it later.",
         )
+
+
+def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
+    """Return a definition, or refuse it; warn of what it has that changes nothing here."""
+    found = _checked_arguments(given)
+    _check_capacity(found, found["Command"].get("Name") == "pythonshell")
+    _say_without_effect(name, given)
+    return found
+
+
+def _check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
+    if wrong := capacity.problems(wanted, is_shell):
+        raise _RefusedError(InvalidInputException, f"{'; '.join(wrong)}.")
+
+
+def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
+    if members := capacity.without_effect(given):
+        logger.warning(
+            "event=without_effect job=%s count=%d members=%s: only Glue's machines know them. Spark's sizes are set by "
+            "--conf, or by the engine", name, len(members), ",".join(members),
+        )  # fmt: skip
 
 
 def _checked_arguments(holder: Mapping[str, Any]) -> Answer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scripts.helpers.glue_api.errors import InvalidInputException
+from scripts.helpers.job_runs.capacity import WORKER_TYPES
 from scripts.helpers.job_runs.states import WATCHED
 
 MAX_STOPPED = 25
@@ -194,7 +195,7 @@ _CAPACITY: dict[str, Shape] = {
     "MaxCapacity": NUMBER,
     "SecurityConfiguration": NAME,
     "NotificationProperty": Structure({"NotifyDelayAfter": AT_LEAST_1}),
-    "WorkerType": Text(),
+    "WorkerType": Text(choices=WORKER_TYPES),
     "NumberOfWorkers": Whole(),
     "ExecutionClass": Text(most=16, choices=("FLEX", "STANDARD")),
 }
