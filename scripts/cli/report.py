@@ -16,6 +16,7 @@ from scripts.cli.failures import offer_near
 from scripts.cli.jobs import UNKNOWN, found_jobs
 from scripts.cli.progress import progress
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.thresholds import read_thresholds, thresholds_option
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import ConfigurationError
 from scripts.jobs.exit_codes import FAILED
@@ -29,21 +30,30 @@ from scripts.jobs.exit_codes import FAILED
 @click.option("--since", type=Duration(), metavar="TIME", help="Only the last 7d, 24h, …")
 @click.option("--values", is_flag=True, help="Show watermarks too; they may be personal data.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
+@thresholds_option
 def report(
-    around: Surroundings, names: Sequence[str], path: Path, since: timedelta | None, values: bool, force: bool
+    around: Surroundings,
+    names: Sequence[str],
+    path: Path,
+    since: timedelta | None,
+    values: bool,
+    force: bool,
+    file: Path | None,
 ) -> None:
     """Write one HTML page about jobs that needs no other file.
 
     The exit code is 1 if one of NAMES is not in the table; the page has the others.
     """
     may_write(path, force)
+    given = read_thresholds(file)
     build_report = report_package().build_report
     now = around.now()
     unknown = [job.job_id for job in found_jobs(around, tuple(names)) if job.problem == UNKNOWN] if names else []
     with progress(around, "reading jobs"):
         page = build_report(
-            around.watermarks, jobs=names or None, since=now - since if since else None, now=now, values=values
-        )
+            around.watermarks, jobs=names or None, since=now - since if since else None, now=now, values=values,
+            thresholds=given,
+        )  # fmt: skip
     path.write_text(page, encoding="utf-8")
     if around.is_json:
         emit({"file": str(path), "bytes": len(page.encode("utf-8")), "unknown": unknown})

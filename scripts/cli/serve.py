@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import click
 
 from scripts.cli.commands import command
+from scripts.cli.documents import json_text
 from scripts.cli.report import report_package
 from scripts.cli.surroundings import Surroundings
+from scripts.cli.thresholds import read_thresholds, thresholds_option
 
 
 @command("serve")
@@ -15,9 +20,24 @@ from scripts.cli.surroundings import Surroundings
 )
 @click.option("--values", is_flag=True, help="Show watermarks too; they may be personal data.")
 @click.option("--no-token", is_flag=True, help="Ask for no token: every user of this machine can look.")
-def serve(around: Surroundings, port: int, values: bool, no_token: bool) -> None:
+@thresholds_option
+def serve(around: Surroundings, port: int, values: bool, no_token: bool, file: Path | None) -> None:
     """Serve the same page live, for this machine only.
 
-    Open the URL that it prints: its token is for your browser alone.
+    Open the URL that it prints: its token is for your browser alone. The page reads the table again
+    each minute. With --output json the URL comes as one JSON document, in one line.
     """
-    report_package().serve(around.watermarks, port=port, values=values, token=not no_token)
+
+    def tell(url: str) -> None:
+        sys.stdout.write(json_text({"url": url, "table": around.table}) + "\n")
+        # Whoever started the command waits for this line, and standard output may be a pipe, which is buffered.
+        sys.stdout.flush()
+
+    report_package().serve(
+        around.watermarks,
+        port=port,
+        values=values,
+        token=not no_token,
+        thresholds=read_thresholds(file),
+        on_start=tell if around.is_json else None,
+    )

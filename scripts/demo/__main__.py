@@ -32,6 +32,7 @@ from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import TRY_LATER
+from scripts.report import build_report
 
 BUCKET = "demo-bucket"
 FLIGHTS, WEATHER = "flights", "weather"
@@ -248,10 +249,20 @@ def show_history(watermarks: Watermarks) -> None:
     console.print(">>> watermarks = Watermarks()", markup=False)
     for job in (FLIGHTS, WEATHER):
         console.print(f">>> watermarks.history({job!r})", markup=False)
-        for entry in watermarks.history(job):
-            console.print(f"{entry!r}", markup=False, highlight=False, soft_wrap=True)
+        console.print(repr(watermarks.history(job)), markup=False, highlight=False, soft_wrap=True)
     console.print(f">>> watermarks.get_watermark_values({WEATHER!r})", markup=False)
     console.print(watermarks.get_watermark_values(WEATHER))
+
+
+def show_end(watermarks: Watermarks) -> None:
+    """Print the list of jobs as the command has it, and where the page about them is."""
+    console.rule("What watermarks jobs says now")
+    # A process of its own, on this terminal: so it has the colours and the width that a user sees.
+    sys.stdout.flush()
+    subprocess.run([sys.executable, "-m", "scripts.cli", "jobs"], timeout=RUN_LIMIT_SECONDS, check=True)
+    page = Path(tempfile.mkdtemp(prefix="watermarks-demo-")) / "watermarks.html"
+    page.write_text(build_report(watermarks), encoding="utf-8")
+    console.print(f"The page about these jobs: {page.as_uri()}", markup=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -289,13 +300,14 @@ def main() -> None:
     console.rule("Target against source")
     months = check(demo, flights, weather)
     show_history(demo.watermarks)
-    server.stop()
     wrong = [month for month in months if not month.is_equal]
     seconds = time.monotonic() - started
     if wrong:
         raise SystemExit(f"{len(wrong)} of {len(months)} months differ")
     total = sum(month.source_rows for month in months)
     console.print(f"[bold green]Nothing lost, nothing doubled[/]: {total:,} rows, {seconds:.0f} seconds.")
+    show_end(demo.watermarks)
+    server.stop()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store, make_client
 from scripts.helpers.protocol.values import encode
 from scripts.helpers.protocol.watermark_item import WatermarkItem
+from scripts.helpers.rows.coverage import with_ranges
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.progress import RowsProgress, Spans
 
@@ -256,7 +257,9 @@ class Watermarks:
         UnknownJobError, NoWatermarkError, UnknownRunError
             All are LookupErrors.
         """
-        return WatermarkItem.of(self.lookups.get_watermark(job_id, run_id))
+        found = self.lookups.get_watermark(job_id, run_id)
+        states = {name: with_ranges(state) for name, state in found["watermarks"].items()}
+        return WatermarkItem.of(found | {"watermarks": states})
 
     def get_watermark_values(self, job_id: str, run_id: str | None = None, key: str = WATERMARKS) -> Any:
         """Return only the values of a run's watermarks, with the types they went in with.

@@ -6,12 +6,16 @@ HTML beside it, so that they keep their size on a phone. Colours are classes of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 600, 100
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
+SPARK_LOW, SPARK_HIGH = 60.0, 30 * 86_400.0
+"""Seconds at the bottom and at the top of a small line. All have this scale, as they stand below each other and are
+compared; it is logarithmic, as some jobs run every minute and others every week."""
 
 
 def bars(
@@ -36,8 +40,9 @@ def bars(
 
 
 def area(chart_id: str, title: str, description: str, values: Sequence[float | None]) -> Markup:
-    """Draw a line with the area below it; it breaks where a value is None."""
-    shapes = []
+    """Draw a line with the area below it; where a value is None it breaks, and the gap is marked."""
+    step = WIDTH / max(len(values), 1)
+    shapes = [_rect("nothing", index * step, 0, step, HEIGHT) for index, value in enumerate(values) if value is None]
     for start, points in _runs(values, WIDTH, HEIGHT):
         line = " ".join(f"{x:.0f},{y:.1f}" for x, y in points)
         end = points[-1][0]
@@ -47,20 +52,28 @@ def area(chart_id: str, title: str, description: str, values: Sequence[float | N
 
 
 def spark(values: Sequence[float | None]) -> Markup:
-    """Draw a small line without words; what it shows must stand beside it."""
+    """Draw a small line of seconds without words; what it shows must stand beside it."""
+    scaled = [None if value is None else _spark_share(value) for value in values]
     lines = "".join(
         f'<polyline class="line" points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"/>'
-        for _, points in _runs(values, SPARK_WIDTH, SPARK_HEIGHT - 2, 1)
+        for _, points in _runs(scaled, SPARK_WIDTH, SPARK_HEIGHT - 2, 1, top=1.0)
     )
     box = f"0 0 {SPARK_WIDTH} {SPARK_HEIGHT}"
     return Markup(f'<svg class="spark" viewBox="{box}" aria-hidden="true" focusable="false">{lines}</svg>')
 
 
+def _spark_share(seconds: float) -> float:
+    """Return how high a value of a small line is, from 0 to 1."""
+    share = math.log(max(seconds, SPARK_LOW) / SPARK_LOW) / math.log(SPARK_HIGH / SPARK_LOW)
+    return min(share, 1.0)
+
+
 def _runs(
-    values: Sequence[float | None], width: float, height: float, above: float = 0
+    values: Sequence[float | None], width: float, height: float, above: float = 0, top: float | None = None
 ) -> list[tuple[float, list[tuple[float, float]]]]:
-    """Return the points of each stretch without None, with where it starts."""
-    top = max((value for value in values if value is not None), default=0) or 1
+    """Return the points of each stretch without None, with where it starts; `top` is the largest of them by default."""
+    if top is None:
+        top = max((value for value in values if value is not None), default=0) or 1
     step = width / max(len(values), 1)
     runs: list[tuple[float, list[tuple[float, float]]]] = []
     open_run = False

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics import freshness
+from scripts.helpers.metrics.urgency import WORDS, Condition, condition_of, unreadable
 from scripts.helpers.protocol.head import Claim, Head, LogEntry
 from scripts.helpers.rows.coverage import is_rows
 from scripts.helpers.rows.cursor_ranges import ShownRange
@@ -47,6 +48,8 @@ class JobFacts:
         By context of rows; None where they could not be read.
     unsuccessful
         The newest of its job runs that ended without success, where `JobRuns` keeps records of them.
+    threshold
+        From when on it is late; None to go by what is usual.
     """
 
     job_id: str
@@ -57,6 +60,36 @@ class JobFacts:
     is_whole: bool = True
     gaps: Mapping[str, Sequence[ShownRange] | None] = field(default_factory=dict)
     unsuccessful: Sequence[RunRecord] = ()
+    threshold: freshness.Threshold | None = None
+
+    @cached_property
+    def condition(self) -> Condition:
+        """What is most urgent about the job, in the words of the command, and the command that shows or mends it."""
+        if self.head is None:
+            return unreadable(self.job_id, self.problem)
+        found = condition_of(self.head, self.now, self.threshold)
+        if self.gap_count and not found.needs_somebody:
+            ranges = "1 range was" if self.gap_count == 1 else f"{self.gap_count:,} ranges were"
+            return Condition(found.word, f"{ranges} never read", f"watermarks gaps {quote(self.job_id)}")
+        return found
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Whether a person should look: at its condition, or at what it never read."""
+        return self.condition.needs_somebody or bool(self.gap_count)
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether the reason of the condition says what the state of its runs and their failures do not."""
+        unsaid = ("missing", "late", "unusually small", "unusually large")
+        return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
+
+    @property
+    def rank(self) -> float:
+        """The place in the order of urgency, 0 first. A gap needs somebody, and no run waits for it."""
+        condition = self.condition
+        has_gap = bool(self.gap_count) and not condition.needs_somebody
+        return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank
 
     @property
     def state(self) -> State:
@@ -115,13 +148,8 @@ class JobFacts:
 
     @property
     def failed_since(self) -> int:
-        """How many runs have begun since the last version and are gone."""
+        """How many runs failed since the last version. Those before it were made good."""
         return freshness.failed_since(self.head, self.now) if self.head else 0
-
-    @cached_property
-    def failed(self) -> int:
-        """How many runs failed, of those that the entries know of, and since."""
-        return sum(entry.failed for entry in self.entries) + self.failed_since
 
     @property
     def gap_count(self) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import cache
@@ -19,6 +19,8 @@ from markupsafe import Markup
 
 from scripts.helpers.display.units import count_text, duration_text, id_text, size_text, time_text
 from scripts.helpers.errors import DAMAGE, InvalidValueError
+from scripts.helpers.metrics.freshness import Threshold, threshold_of
+from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.history import counted
 from scripts.helpers.protocol.jobs import ListedJob
@@ -36,15 +38,8 @@ LIVE_VERSIONS = 50
 SPARK_PERIODS = 24
 MOST_ROWS, LEAST_ROWS = 20_000, 20
 """Rows of all histories together, and of each at least: they bound the size of the file."""
-STATES = {
-    "unreadable": "Unreadable",
-    "waiting": "Open plan",
-    "abandoned": "Lease over",
-    "running": "At work",
-    "new": "No commit yet",
-    "idle": "Idle",
-}
-"""What the states of `JobFacts` are called, as on the command line; what needs a person first."""
+REFRESH_SECONDS = 60
+"""How often the live page reads again while somebody looks at it: each time is a list of the table."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,6 @@ class Entry:
 
     facts: JobFacts
     versions: int
-    failed: int
     spark: Markup
     details: str
 
@@ -65,6 +59,7 @@ def build_report(
     since: datetime | None = None,
     now: datetime | None = None,
     values: bool = False,
+    thresholds: Mapping[str, Threshold] | None = None,
 ) -> str:
     """Return one HTML page about jobs that needs no other file and no network.
 
@@ -79,6 +74,8 @@ def build_report(
     values
         Show watermarks and the ends of gaps, which may be personal data. By default only how many
         there are and how long.
+    thresholds
+        By job name or pattern, from when on a job is late. The others are judged by what is usual for them.
 
     Raises
     ------
@@ -94,7 +91,14 @@ def build_report(
     most = max(MOST_ROWS // max(len(chosen), 1), LEAST_ROWS)
     # The histories of 500 jobs need not be in memory at once: each is packed in the thread that has read it.
     with ThreadPoolExecutor(READERS) as pool:
-        entries = pool.map(lambda job: make_entry(read_facts(watermarks, job, now, since), most, values), chosen)
+        entries = pool.map(
+            lambda job: make_entry(
+                read_facts(watermarks, job, now, since, threshold=threshold_of(job.job_id, thresholds or {})),
+                most,
+                values,
+            ),
+            chosen,
+        )
         return render(list(entries), watermarks.table_name, now, since)
 
 
@@ -116,51 +120,75 @@ def _entry(facts: JobFacts, most_rows: int, values: bool, packed: bool) -> Entry
     spark = in_periods(facts, SPARK_PERIODS)
     details = pack(render_job(facts, most_rows, values)) if packed else ""
     # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
-    small = JobFacts(facts.job_id, facts.now, facts.head, facts.problem, (), facts.is_whole, facts.gaps)
-    return Entry(small, len(facts.entries), facts.failed, _spark(spark), details)
+    small = replace(facts, entries=(), unsuccessful=())
+    return Entry(small, len(facts.entries), _spark(spark), details)
 
 
 def render(
-    entries: Sequence[Entry], table_name: str, now: datetime, since: datetime | None = None, *, live: bool = False
+    entries: Sequence[Entry],
+    table_name: str,
+    now: datetime,
+    since: datetime | None = None,
+    *,
+    live: bool = False,
+    refresh_seconds: float = REFRESH_SECONDS,
 ) -> str:
     """Return the page; `live` where its server gives the details when they are asked for."""
     ordered = sorted(entries, key=attention)
+    all_facts = [entry.facts for entry in ordered]
     return _environment().get_template("page.html").render(
-        entries=ordered, table_name=table_name, now=now, since=since, live=live, states=STATES,
-        newest=LIVE_VERSIONS if live else MOST_VERSIONS,
+        entries=ordered, table_name=table_name, now=now, since=since, live=live, refresh=refresh_seconds,
+        has=_columns(all_facts), unwell=sum(facts.needs_somebody for facts in all_facts),
         css=asset("page.css"), js=asset("page.js"), policy=policy(live),
-        waiting=sum(entry.facts.state in ("waiting", "abandoned") for entry in entries),
-        failed=sum(entry.failed > 0 for entry in entries),
-        gaps=sum(entry.facts.gap_count > 0 for entry in entries),
-        unreadable=sum(entry.facts.state == "unreadable" for entry in entries),
+        late=sum(facts.condition.word in LATE for facts in all_facts),
+        waiting=sum(facts.state in ("waiting", "abandoned") for facts in all_facts),
+        failed=sum(facts.failed_since > 0 for facts in all_facts),
+        gaps=sum(facts.gap_count > 0 for facts in all_facts),
+        unreadable=sum(facts.state == "unreadable" for facts in all_facts),
     )  # fmt: skip
 
 
 def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
     """Return the details of one job as HTML."""
     periods = in_periods(facts)
+    shown = facts.entries[:most_rows]
     return _environment().get_template("job.html").render(
-        facts=facts, entries=facts.entries[:most_rows], values=values, periods=periods, state=STATES[facts.state],
+        facts=facts, entries=shown, has=_history_columns(shown), values=values, periods=periods,
         charts=list(_charts(periods)) if periods else [], failures=[entry for entry in facts.entries if entry.failed],
     )  # fmt: skip
 
 
-def attention(entry: Entry) -> tuple[int, float, str]:
-    """Return the order of the overview: what needs a person first, then what is furthest behind."""
+def attention(entry: Entry) -> tuple[float, float, str]:
+    """Return the order of the overview, as `watermarks jobs` has it: urgency, then how far a job is behind."""
     facts = entry.facts
-    rank = list(STATES).index(facts.state)
-    # In these states nothing waits for a person, so what went wrong before decides.
-    if facts.state in ("idle", "running", "new"):
-        rank = len(STATES) + 2
-        if facts.gap_count:
-            rank = len(STATES) + 1
-        if facts.failed_since:
-            rank = len(STATES)
     # Not `lag or age`: a lag of nothing is a lag, and false.
     behind = facts.age if facts.lag is None else facts.lag
     if behind is None:
         behind = timedelta(0)
-    return rank, -behind.total_seconds(), facts.job_id
+    return facts.rank, -behind.total_seconds(), facts.job_id
+
+
+def _history_columns(entries: Sequence[LogEntry]) -> dict[str, bool]:
+    """Tell which columns of a history have anything in them; the others are left out."""
+    return {
+        "took": any(entry.duration is not None for entry in entries),
+        "rows": any(counted(entry, ROWS) is not None for entry in entries),
+        "files": any(counted(entry, FILES) is not None for entry in entries),
+        "bytes": any(counted(entry, BYTES) is not None for entry in entries),
+        "run": any(entry.change.run_id for entry in entries),
+        "who": any(entry.change.who or entry.change.releases for entry in entries),
+    }
+
+
+def _columns(all_facts: Sequence[JobFacts]) -> dict[str, bool]:
+    """Tell which columns of the overview have anything in them; the others are left out."""
+    return {
+        "lag": any(facts.lag is not None for facts in all_facts),
+        "plan": any(facts.plan_age is not None for facts in all_facts),
+        "owner": any(facts.owner is not None for facts in all_facts),
+        "gaps": any(facts.gap_count for facts in all_facts),
+        "failed": any(facts.failed_since for facts in all_facts),
+    }
 
 
 def policy(live: bool) -> str:
@@ -185,20 +213,34 @@ def pack(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def live_page(watermarks: Watermarks, now: datetime) -> str:
+def live_page(
+    watermarks: Watermarks,
+    now: datetime,
+    thresholds: Mapping[str, Threshold] | None = None,
+    refresh_seconds: float = REFRESH_SECONDS,
+) -> str:
     """Return the page of all jobs, without their details: those are asked for one by one."""
 
     def entry(job: ListedJob) -> Entry:
-        return make_entry(read_facts(watermarks, job, now, most=LIVE_VERSIONS, with_runs=False), 0, packed=False)
+        threshold = threshold_of(job.job_id, thresholds or {})
+        facts = read_facts(watermarks, job, now, most=LIVE_VERSIONS, with_runs=False, threshold=threshold)
+        return make_entry(facts, 0, packed=False)
 
     with ThreadPoolExecutor(READERS) as pool:
         entries = pool.map(entry, choose(watermarks, None))
-        return render(list(entries), watermarks.table_name, now, live=True)
+        return render(list(entries), watermarks.table_name, now, live=True, refresh_seconds=refresh_seconds)
 
 
-def live_job(watermarks: Watermarks, job_id: str, now: datetime, values: bool = False) -> str:
+def live_job(
+    watermarks: Watermarks,
+    job_id: str,
+    now: datetime,
+    values: bool = False,
+    thresholds: Mapping[str, Threshold] | None = None,
+) -> str:
     """Return the details of one job as HTML, read now."""
-    facts = read_facts(watermarks, look_up(watermarks, job_id), now)
+    threshold = threshold_of(job_id, thresholds or {})
+    facts = read_facts(watermarks, look_up(watermarks, job_id), now, threshold=threshold)
     try:
         return render_job(facts, MOST_VERSIONS, values)
     except DAMAGE as error:
@@ -209,7 +251,7 @@ def live_job(watermarks: Watermarks, job_id: str, now: datetime, values: bool = 
 
 
 def _charts(found: Periods) -> Iterable[dict[str, Any]]:
-    """Yield the charts of one job, with the words beside them."""
+    """Yield the charts of one job, with their words, and the columns of the table below that have their values."""
     periods = found.periods
     lags = [None if period.lag is None else period.lag.total_seconds() for period in periods]
     highest = max((lag for lag in lags if lag is not None), default=0)
@@ -219,19 +261,23 @@ def _charts(found: Periods) -> Iterable[dict[str, Any]]:
     if last is not None:
         words += f", in the last period {duration_text(timedelta(seconds=last))}"
     drawn = charts.area("c-lag", name, f"{words}.", lags)
-    yield {"name": name, "words": words, "top": duration_text(timedelta(seconds=highest)), "svg": drawn}
-    for title, kind, text in (("Rows", "rows", count_text), ("Files", "files", count_text)):
+    yield {"name": name, "words": words, "top": duration_text(timedelta(seconds=highest)), "svg": drawn, "columns": "6"}
+    for title, kind, column in (("Rows", "rows", "3"), ("Files", "files", "4")):
         # A job counts what it likes, so a count may be below 0, and a bar may not.
         amounts = [max(getattr(period, kind), 0) for period in periods]
         if any(amounts):
-            words = f"{text(sum(amounts))} in all, most in one period {text(max(amounts))}"
+            words = f"{count_text(sum(amounts))} in all, most in one period {count_text(max(amounts))}"
             svg = charts.bars(f"c-{kind}", title, f"{words}.", amounts)
-            yield {"name": title, "words": words, "top": text(max(amounts)), "svg": svg}
+            yield {"name": title, "words": words, "top": count_text(max(amounts)), "svg": svg, "columns": column}
     versions, failed = [period.versions for period in periods], [period.failed for period in periods]
-    words = f"{sum(versions):,} versions, {sum(failed):,} runs failed"
+    words = f"{_count_of(sum(versions), 'version')}, {_count_of(sum(failed), 'run')} failed"
     svg = charts.bars("c-runs", "Versions and failed runs", f"{words}.", versions, failed)
     top = max(good + bad for good, bad in zip(versions, failed, strict=True))
-    yield {"name": "Versions and failed runs", "words": words, "top": f"{top:,}", "svg": svg}
+    yield {"name": "Versions and failed runs", "words": words, "top": f"{top:,}", "svg": svg, "columns": "1 2"}
+
+
+def _count_of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _spark(found: Periods | None) -> Markup:
@@ -249,6 +295,11 @@ def _width(span: ShownRange) -> str:
     if isinstance(low, int | Decimal) and isinstance(high, int | Decimal):
         return count_text(high - low)
     return ""
+
+
+def _sentence(text: str) -> str:
+    """Write a reason as a sentence."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _seconds(duration: timedelta | None) -> str:
@@ -295,6 +346,8 @@ def _environment() -> Environment:
         "size": lambda size: size_text(int(size)),
         "number": count_text,
         "short": id_text,
+        "slug": lambda word: word.replace(" ", "-"),
+        "sentence": _sentence,
         "rows": _rows,
         "files": _files,
         "bytes": _bytes,

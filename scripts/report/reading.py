@@ -18,6 +18,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
+from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.protocol.head import LogEntry
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by
@@ -60,6 +61,7 @@ def read_facts(
     since: datetime | None = None,
     most: int = MOST_VERSIONS,
     with_runs: bool = True,
+    threshold: Threshold | None = None,
 ) -> JobFacts:
     """Read the history, the gaps and the job runs of one job.
 
@@ -81,7 +83,7 @@ def read_facts(
         gaps = {name: _gaps(watermarks, job.job_id, name) for name, state in states.items() if is_rows(state)}
         return JobFacts(
             job.job_id, now, replace(job.head, watermarks=states), "", entries, is_whole, gaps,
-            _unsuccessful(watermarks, job.job_id, since) if with_runs else (),
+            _unsuccessful(watermarks, job.job_id, since) if with_runs else (), threshold,
         )  # fmt: skip
     except OF_ONE_JOB as error:
         return JobFacts(job.job_id, now, None, str(error))

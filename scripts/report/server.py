@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from hmac import compare_digest
@@ -20,8 +20,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from scripts.helpers.errors import InvalidValueError, WatermarkError
+from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.watermarks import Watermarks
-from scripts.report.page import live_job, live_page, policy
+from scripts.report.page import REFRESH_SECONDS, live_job, live_page, policy
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,10 @@ class PageServer(ThreadingHTTPServer):
         *,
         token: str | None = None,
         bounds: Bounds | None = None,
+        thresholds: Mapping[str, Threshold] | None = None,
+        refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
+        self.thresholds, self.refresh_seconds = thresholds, refresh_seconds
         self.watermarks, self.clock, self.values = watermarks, clock, values
         self.token, self.bounds = token, bounds or Bounds()
         self._places = threading.BoundedSemaphore(self.bounds.connections)
@@ -235,10 +239,12 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             if asked.path == "/":
-                found = live_page(self.server.watermarks, self.server.clock())
+                server = self.server
+                found = live_page(server.watermarks, server.clock(), server.thresholds, server.refresh_seconds)
             elif asked.path == "/job":
                 (name,) = parse_qs(asked.query, max_num_fields=2).get("name", [""])
-                found = live_job(self.server.watermarks, name, self.server.clock(), self.server.values)
+                server = self.server
+                found = live_job(server.watermarks, name, server.clock(), server.values, server.thresholds)
             else:
                 self._answer(404, "text/plain", "There is no such page.\n")
                 return
@@ -317,6 +323,8 @@ def make_server(
     values: bool = False,
     token: bool = True,
     bounds: Bounds | None = None,
+    thresholds: Mapping[str, Threshold] | None = None,
+    refresh_seconds: float = REFRESH_SECONDS,
 ) -> PageServer:
     """Make the server of the live page; InvalidValueError for an address that others can reach.
 
@@ -331,13 +339,23 @@ def make_server(
     if not is_local:
         raise InvalidValueError(f"The page is served on this machine only, and not on {host!r}. Use 127.0.0.1 or ::1.")
     made = secrets.token_urlsafe(TOKEN_BYTES) if token else None
-    return PageServer(watermarks, address, port, clock, values, token=made, bounds=bounds)
+    return PageServer(
+        watermarks, address, port, clock, values, token=made, bounds=bounds, thresholds=thresholds,
+        refresh_seconds=refresh_seconds,
+    )  # fmt: skip
 
 
 def serve(
-    watermarks: Watermarks, host: str = "127.0.0.1", port: int = PORT, *, values: bool = False, token: bool = True
+    watermarks: Watermarks,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    *,
+    values: bool = False,
+    token: bool = True,
+    thresholds: Mapping[str, Threshold] | None = None,
+    on_start: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the page on this machine until interrupted (Ctrl-C); every reload reads the table again.
+    """Serve the page on this machine until interrupted (Ctrl-C); it reads the table again each minute.
 
     Nobody else can reach it: other addresses are refused, and so are requests that name another
     host, as a web page sends them that rebinds its name to this machine. Only GET and HEAD are answered,
@@ -350,6 +368,10 @@ def serve(
     token
         Whether to ask for the random token that the printed URL has. Without it every user of this
         machine can read the page.
+    thresholds
+        As those of `build_report`.
+    on_start
+        Given the URL once it can be opened; by default it is printed.
 
     Raises
     ------
@@ -358,8 +380,11 @@ def serve(
     OSError
         The port is in use.
     """
-    with make_server(watermarks, host, port, values=values, token=token) as server:
-        print(f"{server.url} (Ctrl-C ends it)", flush=True)  # noqa: T201
+    with make_server(watermarks, host, port, values=values, token=token, thresholds=thresholds) as server:
+        if on_start is not None:
+            on_start(server.url)
+        else:
+            print(f"{server.url} (Ctrl-C ends it)", flush=True)  # noqa: T201
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -22,6 +22,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.metrics.urgency import LATE
 from scripts.helpers.protocol import items
+from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.scanned_table import ScannedTable
@@ -254,6 +255,15 @@ def test_show_has_watermarks_plan_and_owner_when_asked_for_json(run: Command, wo
     assert found["plan"]["repairs"]["high"] == "2026-03-16T08:45:00.000000+00:00"
     assert found["owner"]["lease_until"] == "2026-03-16T10:00:00.000000+00:00"
     assert found["open_plan"]["contexts"] == ["repairs"]
+
+
+def test_ranges_and_no_packed_bytes_are_shown_when_json_is_asked_for(run: Command, watermarks: Watermarks) -> None:
+    state = with_coverage(rows_state(30, "bigint"), None, [((), (10,)), ((20,), (30,))], "o1")
+    commit(watermarks, "loans", "jr_1", {"loans": state})
+
+    found = document(run(watermarks, "show", "loans", "--output", "json"))
+
+    assert found["watermarks"]["loans"]["covered"] == [{"low": None, "high": 10}, {"low": 20, "high": 30}]
 
 
 def test_partition_is_told_in_words_when_a_job_takes_the_latest(run: Command, watermarks: Watermarks) -> None:

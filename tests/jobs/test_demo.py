@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,12 @@ def test_demo_loses_and_doubles_nothing_when_run_as_a_whole() -> None:
     assert "Nothing lost, nothing doubled: 362,891 rows" in done.stdout
     assert "SIGKILL" in done.stdout
     assert "31 files (replay)" in done.stdout
+    assert "version  op      at (UTC)" in done.stdout
+    assert "b'x" not in done.stdout
+    assert re.search(r"^flights +idle ", done.stdout, re.MULTILINE)
+    page = re.search(r"file://(\S+/watermarks\.html)", done.stdout)
+    assert page is not None
+    assert "flights" in Path(page[1]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

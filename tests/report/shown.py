@@ -93,16 +93,25 @@ class Details:
 
 
 class Overview:
-    """The page of all jobs: the rows of its table by job, and the numbers on its buttons by what they choose."""
+    """The page of all jobs: the rows of its table by job, and the numbers on its buttons by what they choose.
+
+    `why` is the sentence of each job about what is wrong, `commands` are those that can be copied.
+    """
 
     def __init__(self, html: str) -> None:
         self.root = parsed(html)
         (body,) = self.root.iterfind(".//tbody[@id='jobs']")
         self.jobs: dict[str, dict[str, str]] = {}
         self.data: dict[str, dict[str, str]] = {}
+        self.why: dict[str, str] = {}
+        self.commands: dict[str, list[str]] = {}
         for row in body:
             cells = {cell.attrib["data-label"]: text_of(cell) for cell in row if "data-label" in cell.attrib}
+            cells["State"] = _first(row, "./td[@data-label='State']/span")
             self.jobs[row.attrib["data-name"]] = cells
+            self.why[row.attrib["data-name"]] = _first(row, ".//span[@class='why']")
+            copies = [button.attrib["data-copy"] for button in row.iter("button") if "data-copy" in button.attrib]
+            self.commands[row.attrib["data-name"]] = copies
             self.data[row.attrib["data-name"]] = {
                 name.removeprefix("data-"): value for name, value in row.attrib.items() if name.startswith("data-")
             }

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
 from scripts.report.page import live_page, make_entry, render, render_job
 from scripts.report.periods import in_periods
-from tests.report.shown import Details, Overview, parsed
+from tests.report.shown import Details, Overview, parsed, text_of
 from tests.support.clock import Clock
+from tests.support.known_jobs import NOW as KNOWN_AT
+from tests.support.known_jobs import known_jobs
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -202,7 +205,6 @@ def test_versions_have_what_they_counted_when_shown(details: Details) -> None:
         "Files": "3",
         "Size": "1.5 KB",
         "Run": "jr_1003",
-        "Who and why": "",
     }
     assert [older[name] for name in ("Version", "Rows", "Files", "Size")] == ["1,002", "300", "", "2.0 MB"]
     assert details.notes[-1] == "The newest 2 versions of 1,003. The charts are made of 3."
@@ -243,7 +245,7 @@ def test_failures_and_runs_without_success_are_named_when_there_are_some(details
             job("at-work", claim=CLAIM, plan=PLAN),
             (
                 "At work Run jr_9 has worked on it since 2026-03-16 13:45:00, attempt 2. Its lease lasts until "
-                "2026-03-16 16:45:00; its plan is open. 1 run has begun since the last version and not committed."
+                "2026-03-16 16:45:00; its plan is open. 1 run failed since the last commit."
             ),
         ),
         (
@@ -251,18 +253,18 @@ def test_failures_and_runs_without_success_are_named_when_there_are_some(details
             (
                 "Open plan A plan is open and no run works on it: run jr_9 is gone, its lease ended "
                 "2026-03-16 15:45:00. Run the job again: it replays exactly this plan. "
-                "To drop it instead, discard the plan. 2 runs have begun since the last version and not committed."
+                "To drop it instead, discard the plan. 2 runs failed since the last commit."
             ),
         ),
         (
             job("lease-over", claim=replace(CLAIM, lease_until=NOW)),
             (
                 "Lease over Run jr_9 is gone and had planned nothing; its lease ended 2026-03-16 15:45:00. "
-                "Nothing is lost. Run the job again. 2 runs have begun since the last version and not committed."
+                "Nothing is lost. Run the job again. 2 runs failed since the last commit."
             ),
         ),
-        (job("never", last=None), "No commit yet Nothing was committed yet."),
-        (JobFacts("odd", NOW, None, "cannot be read"), "Unreadable cannot be read"),
+        (job("never", last=None), "Failing Nothing was committed yet."),
+        (JobFacts("odd", NOW, None, "cannot be read"), "Problem cannot be read"),
     ],
     ids=["idle", "running", "waiting", "abandoned", "new", "unreadable"],
 )
@@ -386,28 +388,77 @@ def test_overview_has_what_is_known_of_each_job_when_shown(overview: Overview) -
     at = "2026-03-16 14:45:00"
 
     assert {name: tuple(cells[fact] for fact in facts) for name, cells in overview.jobs.items()} == {
-        "odd": ("Unreadable", "", "", "", "", "", "", ""),
+        "odd": ("Problem", "", "", "", "", "", "", ""),
         "left-open": ("Open plan", "", "1 h", at, "1 h 30 min", "", "", "2"),
         "lease-over": ("Lease over", "", "1 h", at, "", "", "", "2"),
         "at-work": ("At work", "", "1 h", at, "1 h 30 min", "jr_9", "", "1"),
-        "never": ("No commit yet", "", "", "", "", "", "", "1"),
-        "repairs": ("Idle", "3 h", "1 h", at, "", "", "5", "2"),
+        "never": ("Failing", "", "", "", "", "", "", "1"),
+        "repairs": ("Idle", "3 h", "1 h", at, "", "", "5", ""),
         "fine": ("Idle", "", "1 h", at, "", "", "", ""),
     }
 
 
 def test_what_needs_a_person_comes_first_when_jobs_are_ordered(overview: Overview) -> None:
-    assert list(overview.jobs) == ["odd", "left-open", "lease-over", "at-work", "never", "repairs", "fine"]
+    assert list(overview.jobs) == ["odd", "left-open", "lease-over", "never", "repairs", "at-work", "fine"]
+
+
+def test_each_job_says_what_is_wrong_and_what_to_type_when_it_needs_somebody(overview: Overview) -> None:
+    assert overview.why == {
+        "odd": "Cannot be read.",
+        "left-open": "Planned 1 h 30 min ago and not committed; the next run replays it.",
+        "lease-over": "Run jr_9 ended 0 s ago without a plan; run the job again.",
+        "never": "1 run failed and none has committed.",
+        "repairs": "5 ranges were never read.",
+        "at-work": "",
+        "fine": "",
+    }
+    assert overview.commands["left-open"] == ["watermarks plan left-open"]
+    assert overview.commands["repairs"] == ["watermarks gaps repairs"]
+    assert overview.commands["fine"] == []
+
+
+def test_late_job_comes_first_with_its_rhythm_when_its_head_knows_one() -> None:
+    heads = {head.job_id: head for head in known_jobs()}
+    facts = [JobFacts(name, KNOWN_AT, heads[name]) for name in ("daily-well-1", "daily-03", "hourly-30")]
+    lenient = replace(facts[2], job_id="with-threshold", threshold=Threshold(error=timedelta(days=9)))
+
+    overview = Overview(render([make_entry(one, 0) for one in (*facts, lenient)], "council", KNOWN_AT))
+
+    words = {name: cells["State"] for name, cells in overview.jobs.items()}
+    assert list(words.items())[:2] == [("hourly-30", "Missing"), ("daily-03", "Late")]
+    assert (words["daily-well-1"], words["with-threshold"]) == ("Idle", "Idle")
+    assert overview.why["hourly-30"].startswith("Usually every 1 h, last 1 d 6 h ago.")
+    assert overview.numbers["late"] == "2"
+    assert "2 of 4 jobs need attention." in text_of(overview.root)
+
+
+def test_column_is_left_out_when_no_job_has_anything_in_it() -> None:
+    overview = Overview(render([make_entry(job("fine"), 20)], "council", NOW))
+    history = overview.details()["fine"].tables
+
+    assert set(overview.jobs["fine"]) == {"State", "Age", "Last version"}
+    assert "Nothing needs attention." in text_of(overview.root)
+    assert "Versions of the job, newest first" not in history
+
+
+def test_nothing_is_called_none_when_fields_are_empty(overview: Overview) -> None:
+    undated = replace(FACTS, entries=[entry(1, HOUR, NOW, who="sam")])
+
+    shown = render_job(undated, 5)
+
+    assert "None" not in text_of(parsed(shown))
+    assert "None" not in text_of(overview.root).replace("None of", "")
 
 
 def test_buttons_say_how_many_jobs_are_so_when_shown(overview: Overview) -> None:
-    assert overview.numbers == {"waiting": "2", "failed": "5", "gaps": "1", "unreadable": "1"}
+    assert overview.numbers == {"late": "0", "waiting": "2", "failed": "4", "gaps": "1", "unreadable": "1"}
 
 
 def test_overview_can_be_sorted_by_seconds_when_read_by_its_script(overview: Overview) -> None:
     assert overview.data["left-open"] == {
         "name": "left-open",
         "state": "waiting",
+        "word": "open plan",
         "rank": "1",
         "lag": "",
         "age": "3600",
@@ -419,13 +470,13 @@ def test_overview_can_be_sorted_by_seconds_when_read_by_its_script(overview: Ove
 
 
 def test_small_line_is_drawn_when_a_job_has_versions(overview: Overview) -> None:
-    # Of 24 periods at most, these are 17 of 15 minutes each; the highest lag touches the top.
+    # Of 24 periods at most, these are 17 of 15 minutes each; from a minute below to 30 days above, an hour is at 38 %.
     (line,) = overview.sparks.pop("repairs")
 
     points = [tuple(map(int, point.split(","))) for point in line.split()]
     assert len(points) == 2 * 17
-    assert (points[0], points[-1]) == ((0, 12), (96, 7))
-    assert min(height for _, height in points) == 1
+    assert (points[0], points[-1]) == ((0, 12), (96, 11))
+    assert min(height for _, height in points) == 10
     assert set(map(tuple, overview.sparks.values())) == {()}
 
 

@@ -79,7 +79,7 @@ def test_report_goes_on_when_one_job_cannot_be_read(watermarks: Watermarks, dyna
     found = details_of(build_report(watermarks, jobs=["newer", "good", "unknown"], now=clock.now))
 
     assert list(found) == ["newer", "unknown", "good"]
-    assert "Unreadable" in found["newer"]
+    assert "Problem" in found["newer"]
     assert "holds nothing for job 'unknown'" in found["unknown"]
 
 
@@ -117,7 +117,7 @@ def test_job_of_the_original_class_is_shown_when_the_next_run_would_take_it_over
     found = details_of(build_report(watermarks, now=clock.now))
 
     assert "Version 1" in found["old"]
-    assert "Unreadable items of the original class" in found["olds"]
+    assert "Problem items of the original class" in found["olds"]
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -160,14 +160,14 @@ def test_report_goes_back_so_far_only_when_since_is_given(watermarks: Watermarks
     assert "The newest 3 versions of 6." in details_of(html)["repairs"]
 
 
-def test_failed_runs_are_counted_when_they_died_aborted_or_are_gone(watermarks: Watermarks, clock: Clock) -> None:
+def test_failures_before_the_last_commit_do_not_count_when_one_died_since(watermarks: Watermarks, clock: Clock) -> None:
     hourly(watermarks, clock, "repairs", 3, lambda number: number == 1)
     watermarks.begin("repairs", "jr_dead")
     clock.move(hours=1)
 
     facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
 
-    assert (facts.state, facts.failed, facts.failed_since) == ("abandoned", 2, 1)
+    assert (facts.state, facts.failed_since) == ("abandoned", 1)
 
 
 def test_run_at_work_is_no_failure_when_its_lease_lives(watermarks: Watermarks, clock: Clock) -> None:
@@ -175,7 +175,7 @@ def test_run_at_work_is_no_failure_when_its_lease_lives(watermarks: Watermarks, 
 
     facts = read_facts(watermarks, look_up(watermarks, "repairs"), clock.now)
 
-    assert (facts.state, facts.failed) == ("running", 0)
+    assert (facts.state, facts.failed_since) == ("running", 0)
 
 
 def test_job_runs_without_success_are_named_when_there_are_records(watermarks: Watermarks, clock: Clock) -> None:
@@ -213,7 +213,7 @@ def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: p
 
     def entry(facts: JobFacts, *_: Any) -> Entry:
         seen.append(len(facts.entries))
-        return Entry(replace(facts, entries=()), len(facts.entries), 0, Markup(""), "")
+        return Entry(replace(facts, entries=()), len(facts.entries), Markup(""), "")
 
     monkeypatch.setattr("scripts.helpers.protocol.lookups.items.log_from_item", read_once)
     monkeypatch.setattr("scripts.report.page.make_entry", entry)
@@ -236,7 +236,7 @@ def test_periods_hold_every_version_once_when_summed() -> None:
     assert found is not None
     assert len(found.periods) <= 60
     assert sum(period.versions for period in found.periods) == 1_000
-    assert sum(period.failed for period in found.periods) == facts.failed
+    assert sum(period.failed for period in found.periods) == sum(entry.failed for entry in facts.entries)
     starts = [period.start for period in found.periods]
     assert {later - one for one, later in pairwise(starts)} == {found.length}
 
@@ -280,7 +280,7 @@ def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing() -
     def entry(job_id: str, hours: int, **watermarks: Any) -> Entry:
         last = Change("COMMIT", "token", now - timedelta(hours=hours), "jr_1", fence=0)
         head = replace(Head.first(job_id), version=1, last=last, watermarks=watermarks)
-        return Entry(JobFacts(job_id, now, head), 1, 0, Markup(""), "")
+        return Entry(JobFacts(job_id, now, head), 1, Markup(""), "")
 
     found = sorted([entry("in-time", 5, rows=state), entry("older", 1)], key=attention)
 

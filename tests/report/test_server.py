@@ -65,6 +65,25 @@ def test_live_page_shows_all_jobs_when_asked(server: PageServer) -> None:
     assert str(SECRET) not in html
 
 
+def test_live_page_reads_again_and_says_when_it_cannot_when_the_server_ends(
+    page: Page, watermarks: Watermarks, clock: Clock
+) -> None:
+    commit(watermarks, "repairs", "jr_1", {"n": rows_state(clock.now)})
+
+    for server in running(make_server(watermarks, port=0, clock=clock, refresh_seconds=0.2)):
+        page.open(server.url)
+        page.run("document.getElementById('find').focus()")
+        page.press("r")
+        before = page.visible_jobs()
+        commit(watermarks, "rents", "jr_1", {"n": rows_state(clock.now)})
+        page.wait("return document.querySelector('tr[data-name=rents]')")
+        after, focused = page.visible_jobs(), page.focused()
+    said = page.wait("const live = document.getElementById('live'); return live.matches('.bad') && live.textContent")
+
+    assert (before, sorted(after), focused) == (["repairs"], ["rents", "repairs"], "find")
+    assert said.startswith("Could not read the table at ") and "What you see was read at " in said
+
+
 def test_live_page_opens_when_there_are_500_jobs_of_1000_versions(page: Page) -> None:
     client = ListedHistories(500, 1_000)
     watermarks = Watermarks("table", client)  # type: ignore[arg-type]

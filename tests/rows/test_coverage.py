@@ -26,6 +26,7 @@ from scripts.helpers.rows.coverage import (
     ranges_read,
     with_coverage,
     with_coverage_kept,
+    with_ranges,
 )
 from scripts.helpers.rows.cursor_ranges import cut_at, merged, overlap, range_end, shown_range, uncovered
 from scripts.helpers.rows.cursors import CursorColumn
@@ -33,6 +34,7 @@ from scripts.helpers.rows.slicing import MAX_SLICES, backfill_bounds, slice_id, 
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
+from tests.support.steps import commit
 
 ID = (CursorColumn("id", "bigint"),)
 PAIR = (CursorColumn("at", "date"), CursorColumn("id", "int"))
@@ -548,3 +550,31 @@ def test_record_comes_back_when_stored() -> None:
 def test_record_is_refused_when_somebody_altered_it(field: str) -> None:
     with pytest.raises(CursorError, match="its coverage cannot be read"):
         BackfillRecord.read(BackfillRecord().to_store(state()) | {field: [[1, 2]]})
+
+
+def test_coverage_prints_as_ranges_and_can_be_set_again_when_it_is_looked_up(make_watermarks: Any) -> None:
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 30}
+    watermarks = make_watermarks()
+    stored = with_coverage(state, None, [((), (10,)), ((20,), (30,))], "o1")
+    commit(watermarks, "loans", "jr_1", {"loans": stored})
+
+    found = watermarks.get_watermark_values("loans")["loans"]
+
+    assert repr(found["covered"]) == str(found["covered"]) == "<the beginning to 10, 20 to 30>"
+    assert "x\\x9c" not in repr(found)
+    assert found == stored
+    watermarks.set_watermark("loans", found, transformation_ctx="loans", why="a test")
+    assert watermarks.latest("loans").watermarks["loans"]["covered"] == stored["covered"]
+
+
+def test_coverage_prints_in_short_when_there_are_many_ranges_or_it_is_damaged() -> None:
+    state = {"kind": "rows", "cursor_column": ["at", "id"], "type": ["date", "int"], "value": [date(2026, 1, 9), 1]}
+    many = with_coverage(state, None, [((date(2026, 1, day), 1), (date(2026, 1, day), 2)) for day in range(1, 9)], "o1")
+
+    shown: Any = with_ranges(many)
+    damaged: Any = with_ranges({**many, "covered": b"none of ours"})
+
+    assert repr(shown["covered"]).startswith("<(2026-01-01, 1) to (2026-01-01, 2), (2026-01-02, 1)")
+    assert repr(shown["covered"]).endswith(", 3 more>")
+    assert repr(damaged["covered"]) == "<12 bytes that are no ranges>"
+    assert with_ranges({"kind": "files"}) == {"kind": "files"}

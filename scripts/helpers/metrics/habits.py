@@ -143,12 +143,14 @@ def period_text(period: timedelta) -> str:
     >>> period_text(timedelta(hours=23, minutes=58)), period_text(timedelta(minutes=15)), period_text(timedelta(days=7))
     ('24 h', '15 min', '7 d')
     """
-    minute, hour, day = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+    minute, quarter, hour, day = timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=1), timedelta(days=1)
     if period >= 2.5 * day:
         return f"{round(period / day)} d"
     if period >= 2 * hour:
         return f"{round(period / hour)} h"
-    return duration_text(round(period / minute) * minute)
+    # To the quarter of an hour from about one hour on: nobody plans a job every 1 h 3 min.
+    unit = quarter if period >= 3 * quarter else minute
+    return duration_text(round(period / unit) * unit)
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:

@@ -71,7 +71,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
         reason = f"run {id_text(head.claim.run_id)} ended {over} ago without a plan; run the job again"
         return Condition("lease over", reason, f"watermarks show {name}")
     if failed and run == "idle":
-        return Condition("failing", _failures(failed), f"watermarks show {name}")
+        return Condition("failing", _failures(head, failed), f"watermarks show {name}")
     size = size_of(head)
     if size is not None:
         return size
@@ -131,7 +131,7 @@ def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
     """Add what is known of runs since: a job that runs and fails needs something else than one that does not start."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
     if failed:
-        reason += f"; {_failures(failed)}"
+        reason += f"; {_failures(head, failed)}"
     if activity(head, now) == "at work":
         return Condition(word, f"{reason}; a run is at work", f"watermarks show {name}")
     if head.plan is not None:
@@ -139,6 +139,7 @@ def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
     return Condition(word, reason, f"watermarks show {name}")
 
 
-def _failures(failed: int) -> str:
+def _failures(head: Head, failed: int) -> str:
     """Say how many runs failed since the last success: the only failures that somebody still has to mend."""
-    return f"{failed:,} {'run' if failed == 1 else 'runs'} failed since the last commit"
+    runs = f"{failed:,} {'run' if failed == 1 else 'runs'} failed"
+    return f"{runs} since the last commit" if head.last is not None else f"{runs} and none has committed"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.errors import CursorError
+from scripts.helpers.errors import DAMAGE, CursorError
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, merged, range_end, uncovered
 from scripts.helpers.rows.cursors import (
@@ -163,6 +164,51 @@ def types_of(state: Mapping[str, Any]) -> list[str]:
 
 def _just_above(columns: Sequence[CursorColumn], end: RangeEnd) -> RangeEnd:
     return (*end[:-1], columns[len(end) - 1].next_above(end[-1]))
+
+
+# --- what people see ----------------------------------------------------------------------------
+
+MOST_PRINTED = 5
+"""Ranges that are printed of a state; `watermarks coverage` shows all."""
+
+
+class PackedRanges(bytes):
+    """The packed ranges of a state, which print as ranges.
+
+    They stay the bytes that the table holds, so that a state that was looked up can be set again as it is.
+    """
+
+    ranges: tuple[CursorRange, ...] | None = None
+    """None where they cannot be read."""
+
+    def __repr__(self) -> str:
+        if self.ranges is None:
+            return f"<{len(self):,} bytes that are no ranges>"
+        told = [f"{_end_text(low, 'the beginning')} to {_end_text(high, 'the end')}" for low, high in self.ranges]
+        if len(told) > MOST_PRINTED:
+            told[MOST_PRINTED:] = [f"{len(told) - MOST_PRINTED:,} more"]
+        return f"<{', '.join(told) or 'nothing'}>"
+
+    __str__ = __repr__
+
+
+def with_ranges(state: object) -> object:
+    """Return a state whose coverage prints as ranges; any other value as it is."""
+    if not isinstance(state, Mapping) or not is_rows(state) or not isinstance(state.get("covered"), bytes):
+        return state
+    packed = PackedRanges(state["covered"])
+    # A damaged state is looked up to find out what is wrong with it, so it must come back.
+    with suppress(CursorError, *DAMAGE):
+        packed.ranges = tuple(covered_by(state))
+    return {**state, "covered": packed}
+
+
+def _end_text(end: RangeEnd | None, none: str) -> str:
+    """Write one end of a range; a compound one in brackets."""
+    if not end:
+        return none
+    values = [value.isoformat(" ") if isinstance(value, datetime) else str(value) for value in end]
+    return values[0] if len(values) == 1 else f"({', '.join(values)})"
 
 
 # --- names --------------------------------------------------------------------------------------

@@ -1,53 +1,87 @@
 "use strict";
 (() => {
   const by = (id) => document.getElementById(id);
-  const overview = by("overview"), job = by("job"), body = by("jobs"), details = by("details"), heading = by("job-name");
-  const rows = [...body.rows], buttons = [...document.querySelectorAll("[data-only]")];
+  const overview = by("overview"), job = by("job"), details = by("details"), heading = by("job-name");
   const title = document.title;
+  const isLive = "live" in document.body.dataset;
+  const rising = ["rank", "name"];
   const tests = {
+    late: (row) => ["late", "missing"].includes(row.dataset.word),
     waiting: (row) => ["waiting", "abandoned"].includes(row.dataset.state),
     unreadable: (row) => row.dataset.state === "unreadable",
     failed: (row) => Number(row.dataset.failed) > 0,
     gaps: (row) => Number(row.dataset.gaps) > 0,
   };
+  // The overview as it is filtered and sorted. It stands in the address, so that it can be sent and comes back.
+  const view = { find: "", only: [], sort: "rank", up: true };
   let last = null;
 
-  function filter() {
-    const words = by("find").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const only = buttons.filter((button) => button.getAttribute("aria-pressed") === "true");
+  const rows = () => [...by("jobs").rows];
+
+  function show() {
+    const words = view.find.toLowerCase().split(/\s+/).filter(Boolean);
+    const all = rows();
     let shown = 0;
-    for (const row of rows) {
+    for (const row of all) {
       const name = row.dataset.name.toLowerCase();
-      const fits = words.every((word) => name.includes(word)) && only.every((one) => tests[one.dataset.only](row));
+      const fits = words.every((word) => name.includes(word)) && view.only.every((one) => tests[one](row));
       row.hidden = !fits;
       shown += fits;
     }
-    const total = rows.length.toLocaleString("en");
-    by("shown").textContent = shown === rows.length ? `${total} jobs` : `${shown.toLocaleString("en")} of ${total} jobs`;
+    const total = all.length.toLocaleString("en"), noun = all.length === 1 ? "job" : "jobs";
+    by("shown").textContent = shown === all.length ? `${total} ${noun}` : `${shown.toLocaleString("en")} of ${total} ${noun}`;
     by("none").hidden = shown > 0;
+    if (by("find").value !== view.find) by("find").value = view.find;
+    for (const button of document.querySelectorAll("[data-only]")) {
+      button.setAttribute("aria-pressed", String(view.only.includes(button.dataset.only)));
+    }
+    order(all);
   }
 
-  function sort(key, rising) {
+  function order(all) {
+    const key = view.sort, up = view.up;
     const value = (row) => (key === "name" ? row.dataset.name : row.dataset[key]);
     const compare = (one, other) => {
       const [a, b] = [value(one), value(other)];
-      if (key === "name") return a.localeCompare(b);
+      if (key === "name") return up ? a.localeCompare(b) : b.localeCompare(a);
       if (a === "" || b === "") return (a === "") - (b === "");
-      return rising ? a - b : b - a;
+      return up ? a - b : b - a;
     };
-    const sign = key === "name" && !rising ? -1 : 1;
-    rows.sort((one, other) => sign * compare(one, other) || one.dataset.rank - other.dataset.rank);
-    body.append(...rows);
+    all.sort((one, other) => compare(one, other) || one.dataset.rank - other.dataset.rank);
+    // Moved only where the order changes: a row that is moved loses the focus.
+    const now = rows();
+    if (all.some((row, at) => row !== now[at])) by("jobs").append(...all);
     for (const button of document.querySelectorAll("[data-sort]")) {
       const head = button.closest("th");
-      if (button.dataset.sort === key) head.setAttribute("aria-sort", rising ? "ascending" : "descending");
+      if (button.dataset.sort === key && !(key === "rank" && up)) head.setAttribute("aria-sort", up ? "ascending" : "descending");
       else head.removeAttribute("aria-sort");
     }
     by("order").value = key;
   }
 
+  function remember() {
+    const said = new URLSearchParams();
+    if (view.find) said.set("find", view.find);
+    if (view.only.length) said.set("only", view.only.join(","));
+    if (view.sort !== "rank" || !view.up) said.set("sort", (view.up ? "" : "-") + view.sort);
+    const text = said.toString();
+    // Replaced, not pushed: each letter that is typed would else be a step back. Of a file only the fragment may change.
+    history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+    by("back").setAttribute("href", text ? `#${text}` : "#");
+  }
+
+  function recall() {
+    const said = new URLSearchParams(location.hash.slice(1));
+    const sort = said.get("sort") || "rank", key = sort.replace(/^-/, "");
+    view.find = said.get("find") || "";
+    view.only = (said.get("only") || "").split(",").filter((one) => one in tests);
+    view.sort = by("order").querySelector(`option[value="${CSS.escape(key)}"]`) ? key : "rank";
+    view.up = view.sort === key ? !sort.startsWith("-") : true;
+    by("back").setAttribute("href", location.hash || "#");
+  }
+
   async function load(row) {
-    if ("live" in document.body.dataset) {
+    if (isLive) {
       const answer = await fetch(`job?name=${encodeURIComponent(row.dataset.name)}`);
       if (!answer.ok) throw new Error(await answer.text());
       return answer.text();
@@ -66,20 +100,25 @@
     }
   }
 
+  const row_of = (name) => rows().find((one) => one.dataset.name === name);
+
   async function route() {
     if (location.hash === "#main") return;
     const name = asked();
-    const row = name === null ? null : rows.find((one) => one.dataset.name === name);
+    const row = name === null ? null : row_of(name);
     overview.hidden = Boolean(row);
     job.hidden = !row;
     if (!row) {
       document.title = title;
       details.replaceChildren();
-      if (last) last.querySelector("a").focus();
+      if (!location.hash.startsWith("#job=")) recall();
+      show();
+      const left = last && row_of(last);
+      if (left) left.querySelector("a").focus();
       last = null;
       return;
     }
-    last = row;
+    last = name;
     document.title = `${name} · ${title}`;
     heading.textContent = name;
     details.textContent = "Loading …";
@@ -87,28 +126,150 @@
     heading.focus({ preventScroll: true });
     try {
       const found = await load(row);
-      if (last === row) details.innerHTML = found;
+      if (last === name) details.innerHTML = found;
     } catch (error) {
-      if (last === row) details.textContent = `The details cannot be shown: ${error.message}`;
+      if (last === name) details.textContent = `The details cannot be shown: ${error.message}`;
     }
   }
 
-  by("find").addEventListener("input", filter);
-  by("order").addEventListener("change", (event) => sort(event.target.value, ["rank", "name"].includes(event.target.value)));
-  for (const button of buttons) {
-    button.addEventListener("click", () => {
-      button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
-      filter();
-    });
+  // --- commands and ids ---
+
+  async function copy(button) {
+    const label = button.firstChild;
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      label.textContent = "Copied";
+    } catch {
+      // Without the permission the command is selected, so that one key copies it.
+      getSelection().selectAllChildren(button.parentNode.querySelector("code"));
+      label.textContent = "Selected";
+    }
+    setTimeout(() => { label.textContent = "Copy"; }, 2000);
   }
-  for (const button of document.querySelectorAll("[data-sort]")) {
-    button.addEventListener("click", () => {
-      const key = button.dataset.sort, now = button.closest("th").getAttribute("aria-sort");
-      const first = ["rank", "name"].includes(key);
-      sort(key, now ? now === "descending" : first);
+
+  // --- values of charts ---
+
+  function read(plot, at) {
+    const lines = [...by("figures").tBodies[0].rows].reverse();
+    const place = Math.min(Math.max(at, 0), lines.length - 1);
+    const cells = lines[place].cells, heads = by("figures").tHead.rows[0].cells;
+    const said = plot.dataset.columns.split(" ").map((column) => {
+      const text = cells[column].textContent;
+      return `${heads[column].textContent}: ${text || "nothing known"}`;
     });
+    plot.dataset.at = place;
+    plot.querySelector(".read").textContent = `${cells[0].textContent} · ${said.join(" · ")}`;
+    const mark = plot.querySelector(".mark");
+    mark.style.left = `${((place + 0.5) / lines.length) * 100}%`;
+    mark.hidden = false;
   }
+
+  function leave(plot) {
+    plot.querySelector(".read").textContent = "";
+    plot.querySelector(".mark").hidden = true;
+  }
+
+  const count = () => by("figures").tBodies[0].rows.length;
+
+  details.addEventListener("pointermove", (event) => {
+    const plot = event.target.closest(".plot");
+    if (!plot) return;
+    const box = plot.querySelector(".chart").getBoundingClientRect();
+    read(plot, Math.floor(((event.clientX - box.left) / box.width) * count()));
+  });
+  details.addEventListener("pointerout", (event) => {
+    const plot = event.target.closest(".plot");
+    if (plot && !plot.contains(event.relatedTarget) && document.activeElement !== plot) leave(plot);
+  });
+  details.addEventListener("focusin", (event) => {
+    if (event.target.matches(".plot")) read(event.target, count() - 1);
+  });
+  details.addEventListener("focusout", (event) => {
+    if (event.target.matches(".plot")) leave(event.target);
+  });
+  details.addEventListener("keydown", (event) => {
+    if (!event.target.matches(".plot")) return;
+    const at = Number(event.target.dataset.at);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: count() - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    read(event.target, to);
+  });
+
+  // --- the live page reads again ---
+
+  async function refresh() {
+    const answer = await fetch("./");
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const focused = document.activeElement && overview.contains(document.activeElement) ? document.activeElement : null;
+    const name = focused && focused.closest("tr") ? focused.closest("tr").dataset.name : null;
+    for (const id of ["table", "unwell", "only"]) by(id).replaceWith(fresh.getElementById(id));
+    by("as-of").querySelector("time").replaceWith(fresh.getElementById("as-of").querySelector("time"));
+    show();
+    const row = name && row_of(name);
+    if (row) row.querySelector("a").focus({ preventScroll: true });
+    const open = last && row_of(last);
+    // What somebody reads or has unfolded stays as it is.
+    if (open && !details.contains(document.activeElement)) {
+      const found = await load(open);
+      if (last === open.dataset.name) details.innerHTML = found;
+    }
+  }
+
+  async function again(seconds) {
+    const clock = () => `${new Date().toISOString().slice(11, 19)} UTC`;
+    // Nobody looks at a page that is hidden, and each reading costs requests.
+    if (!document.hidden) {
+      try {
+        await refresh();
+        by("live").dataset.read = clock();
+        by("live").textContent = `Read at ${clock()}, and again every ${Math.round(seconds)} s.`;
+        by("live").classList.remove("bad");
+      } catch (error) {
+        const since = by("live").dataset.read;
+        by("live").textContent = `Could not read the table at ${clock()}: ${error.message}. ` +
+          (since ? `What you see was read at ${since}.` : "What you see was read when the page was opened.");
+        by("live").classList.add("bad");
+      }
+    }
+    setTimeout(again, seconds * 1000, seconds);
+  }
+
+  by("find").addEventListener("input", () => {
+    view.find = by("find").value;
+    show();
+    remember();
+  });
+  by("order").addEventListener("change", (event) => {
+    Object.assign(view, { sort: event.target.value, up: rising.includes(event.target.value) });
+    show();
+    remember();
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.matches(".copy")) copy(button);
+    if (button.matches(".whole")) [button.textContent, button.title] = [button.title, button.textContent];
+    if (button.dataset.only) {
+      const one = button.dataset.only;
+      view.only = view.only.includes(one) ? view.only.filter((other) => other !== one) : [...view.only, one];
+      show();
+      remember();
+    }
+    if (button.dataset.sort) {
+      const key = button.dataset.sort;
+      Object.assign(view, { sort: key, up: view.sort === key ? !view.up : rising.includes(key) });
+      show();
+      remember();
+    }
+  });
   addEventListener("hashchange", route);
-  filter();
+  recall();
+  show();
   route();
+  if (isLive) {
+    const seconds = Number(document.body.dataset.live);
+    setTimeout(again, seconds * 1000, seconds);
+  }
 })();
