@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from scripts.cli.commands import command, job_argument
 from scripts.cli.documents import emit, entry_json
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, known_files, moment, show_rows, state_text, value_text
+from scripts.cli.screen import NONE, Cell, known_files, moment, show_folded, show_rows, state_text, value_text
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import duration_text, id_text, printable
 from scripts.helpers.errors import UnknownVersionError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import same_values
+from scripts.helpers.schemas.kept import schemas_of
+from scripts.helpers.schemas.policy import compare
 
 
 class Difference(NamedTuple):
@@ -96,6 +99,18 @@ def show_differences(console: Console, changes: Sequence[Difference]) -> None:
             then, now = value_text(old), value_text(new)
         rows.append([name, then, now, _moved(old, new)])
     show_rows(console, ("watermark", "before", "after", "moved by"), rows)
+    for name, old, new in changes:
+        for line in _columns_changed(old, new):
+            show_folded(console, Text(printable(f"{name}: {line}")))
+
+
+def _columns_changed(old: Any, new: Any) -> list[str]:
+    """Return the columns of a source that two versions do not agree on, one a line."""
+    before, after = schemas_of(old), schemas_of(new)
+    found = []
+    for name in sorted(before.keys() & after.keys()):
+        found += [f"{name}: column {change}" for change in compare(before[name], after[name])]
+    return found
 
 
 def _moved(old: Any, new: Any) -> str:

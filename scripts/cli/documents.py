@@ -15,6 +15,7 @@ from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import Spilled, to_utc_string
+from scripts.helpers.schemas.kept import ENTRY, shown
 
 
 def emit(document: Any) -> None:
@@ -35,7 +36,11 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Blob):
         return {"chunks": value.reference.chunks if value.reference else 0}
     if isinstance(value, Mapping):
-        return {str(name): as_json(item) for name, item in value.items()}
+        found = {str(name): as_json(item) for name, item in value.items()}
+        if isinstance(value.get(ENTRY), bytes):
+            # Compressed in the table. Of a value that is no schema, nothing is shown in its place.
+            found[ENTRY] = shown(value)
+        return found
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
     if isinstance(value, set):

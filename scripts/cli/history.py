@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 from rich.text import Text
@@ -17,7 +18,7 @@ from scripts.helpers.protocol.head import LogEntry, Release
 from scripts.helpers.protocol.history import counted
 from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 
-HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "who", "why")
+HEADINGS = ("version", "op", "at", "run", "took", "rows", "files", "bytes", "columns left out", "who", "why")
 NUMBERS = ("version", "took", "rows", "files", "bytes")
 
 
@@ -64,6 +65,20 @@ def _row(entry: LogEntry) -> list[Cell]:
         count_text(rows) if rows is not None else NONE,
         count_text(files) if files is not None else NONE,
         size_text(int(size)) if size is not None else NONE,
+        _left_out_text(change.metrics.get("columns_left_out")),
         change.who or "",
         change.why or "",
     ]
+
+
+def _left_out_text(found: Any) -> str:
+    """Write which columns of its sources a version has not, the first of them by name."""
+    if not isinstance(found, Mapping):
+        return NONE
+    told = []
+    for left_out in found.values():
+        if isinstance(left_out, Mapping) and isinstance(left_out.get("names"), list):
+            names = list(map(str, left_out["names"]))
+            more = int(left_out.get("count", 0)) - len(names)
+            told.append(", ".join(names) + (f" and {more:,} more" if more > 0 else ""))
+    return "; ".join(told) or NONE

@@ -22,6 +22,7 @@ from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import Head, Release
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.tables.spans import is_table_state
 
 NONE = "-"
@@ -96,11 +97,12 @@ def state_text(state: Any) -> str:
         values = value if isinstance(value, list) else [value]
         # A state may be damaged: as many columns as have a value are shown, and an error would help nobody.
         found = [f"{name} {value_text(one)}" for name, one in zip(names, values, strict=False)]
-        return ", ".join(found) or value_text(value)
+        return (", ".join(found) or value_text(value)) + _schemas_text(state)
     if isinstance(state, Mapping) and state.get("kind") == "files":
         listed = state.get("listed")
         aside = _set_aside_text(state.get("set_aside"))
-        return f"{count_of(known_files(state), 'file')} known{aside}, listed {moment(listed) if listed else 'never'}"
+        known = f"{count_of(known_files(state), 'file')} known{aside}, listed {moment(listed) if listed else 'never'}"
+        return known + _schemas_text(state)
     if isinstance(state, Mapping) and state.get("kind") == "partition":
         pairs = zip(as_list(state.get("columns")), as_list(state.get("value")), strict=False)
         named = ", ".join(f"{name} {value_text(one)}" for name, one in pairs)
@@ -110,7 +112,7 @@ def state_text(state: Any) -> str:
     if is_table_state(state):
         at = state.get("at")
         made = f", made {moment(at)}" if isinstance(at, datetime) else ""
-        return f"{commit_text(state, 'value', 'no snapshot yet')}{made}"
+        return f"{commit_text(state, 'value', 'no snapshot yet')}{made}{_schemas_text(state)}"
     return value_text(state)
 
 
@@ -119,6 +121,14 @@ def commit_text(state: Mapping[str, Any], name: str, none: str) -> str:
     value = state.get(name)
     noun = "snapshot" if state.get("format") == "iceberg" else "version"
     return none if value is None else f"{noun} {value_text(value)}"
+
+
+def _schemas_text(state: Any) -> str:
+    """Say how many columns are kept of a source; of each format or part, where there are several."""
+    kept = schemas_of(state)
+    if len(kept) == 1:
+        return "".join(f", {count_of(len(columns), 'column')}" for columns in kept.values())
+    return "".join(f", {name} with {count_of(len(columns), 'column')}" for name, columns in sorted(kept.items()))
 
 
 def _set_aside_text(stored: Any) -> str:

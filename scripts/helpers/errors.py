@@ -776,6 +776,46 @@ class ChangeFeedError(SourceError):
     """A table whose changes cannot be read as rows: it keeps none, or what reads it cannot make them."""
 
 
+class SchemaChangedError(SourceError):
+    """A source whose columns are not what an earlier batch had, where the policy of the call does not take that.
+
+    `columns` names them, and `policy` is that of the call. Nothing is read or written.
+    """
+
+    def __init__(self, source: str, context: str | None, changes: Sequence[tuple[str, str]], policy: str) -> None:
+        self.context, self.changes, self.policy = context, list(changes), policy
+        self.columns = tuple(column for column, _ in changes)
+        told = "; ".join(text for _, text in changes[:5])
+        more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
+        refused = (
+            "To take new columns, pass on_schema_change='add'; to leave them out, 'report'. "
+            if policy == "refuse" else
+            f"on_schema_change={policy!r} keeps types, so that no value is lost in a cast. "
+        )  # fmt: skip
+        super().__init__(
+            source,
+            f"its columns are not those that context {context!r} keeps: {told}{more}. Nothing was read. {refused}"
+            "To go on with the columns as they are now, run once with on_schema_change='accept': the next runs keep "
+            "those.",
+        )
+
+
+class MisfitError(SourceError):
+    """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record."""
+
+    def __init__(self, source: str, column: str | None, type_name: str) -> None:
+        self.column, self.type_name = column, type_name
+        what = (
+            "a record cannot be parsed" if column is None else f"column {column!r} has a value that is no {type_name}"
+        )
+        super().__init__(
+            source,
+            f"{what}. Spark would make it NULL. To keep such values as JSON in a column of their own, read with "
+            "rescue=True. To have Spark's NULLs, read with mode='PERMISSIVE'. If the type is wrong, pass schema=, or "
+            "run once with on_schema_change='accept'.",
+        )
+
+
 class ChangedObjectError(SourceError):
     """Planned objects that are not what they were: overwritten or deleted since the plan."""
 

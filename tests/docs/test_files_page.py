@@ -45,7 +45,7 @@ def test_examples_of_the_page_work_when_run_in_order(watermarks: Watermarks, spa
             exec(compile(block, "files.md", "exec"), names)
     report = run_doctest("".join(looked_up), names)
 
-    assert (len(BLOCKS), report.attempted, report.failed) == (10, 5, 0)
+    assert (len(BLOCKS), report.attempted, report.failed) == (11, 5, 0)
     assert spark.read.parquet(f"{tmp_path}/raw/parking").count() == 2
     assert spark.read.parquet(f"{tmp_path}/raw/small").count() == 2
     assert spark.read.parquet(f"{tmp_path}/raw/nightly").count() == 1

@@ -36,6 +36,11 @@ BUILT = [
     (errors.ReservedNameError("runId", ["jobName", "runId"]), ["'runId'", "jobName, runId", "Rename it"]),
     (errors.TooLargeError("The list", 70_000, 65_536, "Split it."), ["The list", "70,000", "65,536", "Split it."]),
     (errors.TargetError("s3://raw/repairs", "list it: Denied."), ["'s3://raw/repairs'", "list it: Denied."]),
+    (
+        errors.SchemaChangedError("bays", "files", [("id", "'id' was int and is string")], "add"),
+        ["'bays'", "'files'", "'id' was int and is string", "'add' keeps types", "on_schema_change='accept'"],
+    ),
+    (errors.MisfitError("bays", "id", "int"), ["'bays'", "'id'", "no int", "rescue=True", "mode='PERMISSIVE'"]),
     (errors.TargetTakenError("s3://raw/repairs", "a.csv"), ["'s3://raw/repairs'", "'a.csv'", "beside_others=True"]),
     (errors.TargetLayoutError("s3://raw/repairs", "is flat."), ["'s3://raw/repairs'", "is flat."]),
     (
@@ -222,7 +227,7 @@ FAMILIES = [
             "ChangeFeedError",
             "UnreadableObjectError", "UnreadableFilesError", "AllUnreadableError", "SetAsideFullError",
             "SourceBehindError", "ChangedObjectError", "ModifiedObjectError", "ArchivedObjectError", "LedgerError",
-            "SnapshotBehindError", "SnapshotUnchangedError",
+            "SnapshotBehindError", "SnapshotUnchangedError", "SchemaChangedError", "MisfitError",
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",

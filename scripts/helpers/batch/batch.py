@@ -21,6 +21,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.protocol.names import BatchId, check_context
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.counts import RowCounts
+from scripts.helpers.schemas.kept import carried
 
 if TYPE_CHECKING:
     from scripts.helpers.batch.end_of_run import EndOfRun
@@ -66,6 +67,8 @@ class Batch:
         Whether files are among the sources.
     folders
         Prefixes of sources of files, and folders of tables that are read.
+    left_out
+        Columns that are not in what was read, by context: how many, and the names of the first of them.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Batch:
         self.reads_files = False
         self.has_more = False
         self.folders: list[str] = []
+        self.left_out: dict[str, dict[str, Any]] = {}
         self._states: dict[str, Mapping[str, Any]] = {}
         self._readers: list[Reader] = []
         self._watched: list[tuple[Readings, bool]] = []
@@ -163,7 +167,8 @@ class Batch:
         """Put a source into the plan, with the watermark that follows it; None for none."""
         self.contexts[context] = planned
         if state is not None:
-            self._states[context] = state
+            # The columns of a source that this run does not look at are still what they were.
+            self._states[context] = carried(state, self.run.state(context))
 
     def following(self, context: str) -> Mapping[str, Any] | None:
         """Return the watermark that follows the plan of a source, frozen or not; None for none."""
@@ -314,6 +319,8 @@ class Batch:
         self.end.check()
         metrics.update(self.counts.metrics())
         metrics.update(files_read(self.contexts))
+        if self.left_out:
+            metrics["columns_left_out"] = self.left_out
         return self.publication.commit(counts_to_save(metrics, self.run.plan.next))
 
     def abort(self) -> None:

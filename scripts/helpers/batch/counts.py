@@ -8,7 +8,10 @@ from typing import Any
 from scripts.helpers.errors import TooLargeError
 from scripts.helpers.protocol.items import encode_metrics
 
-METRICS = ("rows_collected", "rows_written", "bytes_written", "contexts", "files_read", "bytes_read", "files_set_aside")
+METRICS = (
+    "rows_collected", "rows_written", "bytes_written", "contexts", "files_read", "bytes_read", "files_set_aside",
+    "columns_left_out",
+)  # fmt: skip
 """What a job counts; no context may have one of these names."""
 
 
@@ -44,6 +47,7 @@ def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> 
     try:
         encode_metrics(kept, following)
     except TooLargeError:
-        # It grows with the number of sources, the others do not. A commit must not fail for what is only told.
+        # They grow with the number of sources, the others do not. A commit must not fail for what is only told.
         kept.pop("contexts", None)
+        kept.pop("columns_left_out", None)
     return kept

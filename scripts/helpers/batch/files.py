@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import NOTHING, Batch
+from scripts.helpers.batch.schemas import SchemaKeeping
 from scripts.helpers.batch.strategies import FileRequest, Reach
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.protocol.run import Run
@@ -61,6 +62,7 @@ class FilePlanning:
         committed_at: Callable[[int], datetime | None],
     ) -> None:
         self._batch, self._clock, self.s3_client, self._committed_at = batch, clock, s3_client, committed_at
+        self._schemas = SchemaKeeping(batch)
 
     def new_files(
         self,
@@ -109,6 +111,7 @@ class FilePlanning:
             check_same_call(settled, None, batch.run.job_id, context)
             delta = bookmark.from_plan(settled, context or "files")
             planned, state = settled, None
+        delta = self._with_schemas(context, delta)
         if delta.readings is not None:
             batch.watch(delta.readings, context)
             delta.readings.on_bad = partial(self._set_aside, context, delta, base)
@@ -256,6 +259,14 @@ class FilePlanning:
         )
         clearing.check_rights()
         return clearing
+
+    def _with_schemas(self, context: str | None, delta: FileDelta) -> FileDelta:
+        """Return a delta that knows the columns of earlier batches, and has those that it is read with kept."""
+        from scripts.helpers.files.kept_schemas import KeptSchemas
+
+        on_kept = partial(self._schemas.keep, context, str(delta.location))
+        kept = KeptSchemas(context, self._schemas.known(context), self.s3_client, on_kept)
+        return replace(delta, schemas=kept)
 
     def _unchanged(
         self,

@@ -12,13 +12,15 @@ import pyarrow.compute as pc
 
 from scripts.helpers.display.tables import MAX_SHOWN, Column, Table, need_pandas
 from scripts.helpers.display.units import size_text
+from scripts.helpers.files.kept_schemas import KeptSchemas, schema_name
 from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LEDGER, Identity
+from scripts.helpers.reading.by_schema import Asked, SchemaReader
 from scripts.helpers.reading.pandas_files import read_pandas
 from scripts.helpers.reading.small_files import OnChanged, read_small_files, try_small_files
-from scripts.helpers.reading.spark import read_files
+from scripts.helpers.schemas.policy import Decision, OnSchemaChange
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +61,10 @@ class FileDelta:
         Ways in which the files were read whatever their version, by this delta or a part of it.
     readings : Readings or None
         With ``on_unreadable="set_aside"``: what was read, by this delta or a part of it, and what cannot be.
+    schemas : KeptSchemas or None
+        In a job: the columns that earlier batches had.
+    part : str
+        Of a part that `split` made: the value that it is of. Each part keeps a schema of its own.
 
     Examples
     --------
@@ -76,6 +82,8 @@ class FileDelta:
     request_payer: bool = False
     unpinned: set[str] = field(default_factory=set)
     readings: Readings | None = None
+    schemas: KeptSchemas | None = None
+    part: str = ""
 
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
@@ -143,7 +151,7 @@ class FileDelta:
             # All parts share one set: what one of them read whatever its version, `unchanged` of the whole must know.
             deltas[value] = FileDelta(
                 self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned,
-                readings=self.readings,
+                readings=self.readings, schemas=self.schemas, part=f"{self.part}/{value}".lstrip("/"),
             )  # fmt: skip
         return deltas
 
@@ -154,26 +162,66 @@ class FileDelta:
         *,
         schema: StructType | str | None = None,
         path_column: str | None = None,
+        on_schema_change: OnSchemaChange | None = None,
+        rescue: bool | str = False,
         **options: Any,
     ) -> DataFrame:
         """Read exactly these files with Spark's own reader; see `reading.read_files`.
 
         It reads the latest version of each. For thousands of small text or JSON objects `read_small`
         is several times as fast.
+
+        In a job the columns that were read are kept with the watermark, and the next batch is read with them. A value
+        of CSV or JSON that its column's type cannot hold stops the Spark job with a MisfitError: see `rescue`.
+
+        Parameters
+        ----------
+        schema
+            StructType or DDL text, in place of what was kept.
+        on_schema_change
+            What becomes of columns that are not what was kept, or with this argument what `schema` says. ``add`` reads
+            new columns and wider types, and keeps them; ``report`` leaves new columns out, with a WARNING; ``refuse``
+            raises; ``accept`` takes the files as they are, and keeps that. None is ``add`` for CSV and JSON, and
+            ``accept`` for formats with types of their own. See `docs/files.md` for what is done about which change.
+        rescue
+            True, or the name of a column: values that do not fit, and columns that are left out, go there as JSON.
+        **options
+            Reader options. Columns of CSV with ``header`` are found by their names, by position with ``enforceSchema``.
+            With ``mode`` Spark decides what becomes of values that do not fit.
+
+        Raises
+        ------
+        SchemaChangedError
+            The policy does not let a change pass. Nothing was read.
+        MisfitError
+            A record of JSON cannot be parsed. Spark's jobs raise it inside its own errors; `job.write` as it is.
+        InvalidValueError
+            Options that do not go together.
         """
         self.unpinned.add("read")
+        asked = Asked.of(
+            format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
+        )  # fmt: skip
+        kept, name = self.schemas, schema_name(format, self.part)
+        reader = SchemaReader(
+            spark, self.location, asked, kept.of(name) if kept else None, kept.context if kept else None,
+            kept.client if kept else None, self.request_payer,
+        )  # fmt: skip
+        decisions: list[Decision] = []
 
         def read(table: pa.Table) -> DataFrame:
-            return read_files(
-                spark, self.location, table, format, schema=schema, path_column=path_column, options=options
-            )
+            decision, parts = reader.decided(table)
+            decisions.append(decision)
+            return reader.read(decision, parts)
 
         def exhaust(frame: DataFrame, table: pa.Table) -> None:
-            # With the schema of all: a file whose columns are of other types would be well by a schema of its own.
-            columns = type(frame.schema)([column for column in frame.schema if column.name != path_column])
-            _exhaust(read_files(spark, self.location, table, format, schema=columns, options=options))
+            # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
+            _exhaust(reader.read(*reader.again(decisions[-1], table)))
 
         frame: DataFrame = self._watched(format, read, exhaust)
+        # Here, and not while a file that cannot be read is searched for in parts of the batch.
+        if kept is not None and self.readable.num_rows:
+            kept.keep(name, decisions[-1])
         return frame
 
     def read_small(

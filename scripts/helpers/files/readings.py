@@ -14,6 +14,7 @@ from scripts.helpers.errors import (
     AllUnreadableError,
     ArchivedObjectError,
     ChangedObjectError,
+    MisfitError,
     SourceError,
     UnreadableFilesError,
     UnreadableObjectError,
@@ -214,7 +215,7 @@ def _is_of_reading(error: BaseException) -> bool:
     if isinstance(error, (UnreadableFilesError, AllUnreadableError)):
         return False
     if isinstance(error, SourceError):
-        return type(error) in (SourceError, UnreadableObjectError, ArchivedObjectError, ChangedObjectError)
+        return type(error) in (SourceError, UnreadableObjectError, ArchivedObjectError, ChangedObjectError, MisfitError)
     if isinstance(error, WatermarkError):
         return False
     # An option that is wrong, a package that is not there, a column that is unknown: found before any file is read.
@@ -227,6 +228,8 @@ def _cause(error: Exception, format: str) -> str:
     """Say in a few words why a file cannot be read, without anything of what it holds."""
     if isinstance(error, (ChangedObjectError, ArchivedObjectError, UnreadableObjectError)):
         return why(error)
+    if isinstance(error, MisfitError) and error.column is not None:
+        return f"column {error.column!r} has a value that is no {error.type_name}"
     if isinstance(error, SourceError):
         return f"it cannot be read as {format}"
     return f"it cannot be read as {format} ({_root(error)})"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,11 @@ def read_files(
     for delta in _deltas(request, context):
         for (_, values), part in delta.split(lambda key: _layout(key, partitions)).items():
             with nullcontext() if partitions is None else texts_of_folders(spark):
-                read = partial(part.read, spark, path_column=path_column)
+                # As Glue: each batch has the types that it has, CSV goes by position, and nothing of it is kept.
+                plain = replace(part, schemas=None)
+                read: Callable[..., DataFrame] = partial(
+                    plain.read, spark, path_column=path_column, on_schema_change="accept", enforceSchema="true"
+                )
                 if finds_choices and name == "json" and schema is None:
                     frame = json_with_choices(read, options)
                 elif finds_choices and name == "csv" and schema is not None:

@@ -1,0 +1,82 @@
+"""`SchemaKeeping`: what a job remembers of the columns of its sources, and what it tells of their changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.schemas.kept import MAX_SCHEMAS, schemas_of, with_schema
+from scripts.helpers.schemas.kinds import Columns
+from scripts.helpers.schemas.policy import NEW, WIDER, Decision
+
+if TYPE_CHECKING:
+    from scripts.helpers.batch.batch import Batch
+
+logger = logging.getLogger(__name__)
+
+MAX_NAMES = 20
+"""Names of columns that a version's metrics have of one source, beside the number of all."""
+
+
+class SchemaKeeping:
+    """Keeps the schemas of the sources of one batch in the states that follow its plan.
+
+    Parameters
+    ----------
+    batch
+        The batch, begun.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def known(self, context: str | None) -> Mapping[str, Columns]:
+        """Return what the committed state of a source keeps, by what it is of. A replay begins with the same."""
+        return schemas_of(self._batch.run.state(context)) if context else {}
+
+    def keep(self, context: str | None, source: str, name: str, decision: Decision) -> None:
+        """Tell what changed, and put the columns into the state that follows.
+
+        A plan that is frozen by then is replaced by one that differs in nothing else, unless it has them already: the
+        attempt that is replayed put them there.
+        """
+        self._tell(context, source, name, decision)
+        batch = self._batch
+        if not context or context not in batch.contexts:
+            return
+        following = batch.following(context)
+        if following is None or not batch.strategy.saves:
+            return
+        known = schemas_of(following)
+        if name not in known and len(known) >= MAX_SCHEMAS:
+            logger.warning(
+                "event=schema_not_kept job=%s context=%s of=%s: the context keeps %d schemas already. Give parts of a "
+                "delta that have columns of their own a transformation_ctx of their own",
+                batch.run.job_id, context, name, MAX_SCHEMAS,
+            )  # fmt: skip
+            return
+        # Compared as lists: the order of the columns is kept, too.
+        if name not in known or list(known[name].items()) != list(decision.kept.items()):
+            batch.amend(context, batch.contexts[context], with_schema(following, name, decision.kept))
+
+    def _tell(self, context: str | None, source: str, name: str, decision: Decision) -> None:
+        if decision.left_out:
+            self._count(context or "", decision)
+        if not decision.changes:
+            return
+        taken = {change.column for change in decision.changes if change.what in (NEW, WIDER)} - set(decision.left_out)
+        is_expected = all(change.column in taken and change.column in decision.target for change in decision.changes)
+        logger.log(
+            logging.INFO if is_expected and not decision.left_out else logging.WARNING,
+            "event=schema_changed job=%s context=%s source=%s of=%s columns=%d left_out=%d: %s%s",
+            self._batch.run.job_id, context, source, name, len(decision.changes), len(decision.left_out),
+            "; ".join(map(str, decision.changes)),
+            f". Left out: {', '.join(decision.left_out)}" if decision.left_out else "",
+        )  # fmt: skip
+
+    def _count(self, context: str, decision: Decision) -> None:
+        told: dict[str, Any] = self._batch.left_out.setdefault(context, {"count": 0, "names": []})
+        new = [name for name in decision.left_out if name not in told["names"]]
+        told["count"] += len(new)
+        told["names"] += new[: max(0, MAX_NAMES - len(told["names"]))]

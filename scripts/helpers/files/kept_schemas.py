@@ -1,0 +1,50 @@
+"""`KeptSchemas`: the columns that earlier batches of a source of files had, and those of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scripts.helpers.schemas.kinds import Columns
+from scripts.helpers.schemas.policy import Decision
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+@dataclass(eq=False)
+class KeptSchemas:
+    """Knows the schemas of one source while a batch is read.
+
+    Parameters
+    ----------
+    context
+        The source's name in the job, for error texts.
+    known
+        The columns of earlier batches, by what they are of.
+    client
+        How headers of CSV files on S3 are fetched; None makes one.
+    on_kept
+        Told what was decided on, and of what: puts it into the state that follows the plan.
+    """
+
+    context: str | None
+    known: Mapping[str, Columns]
+    client: S3Client | None
+    on_kept: Callable[[str, Decision], None]
+    _now: dict[str, Columns] = field(default_factory=dict)
+
+    def of(self, name: str) -> Columns | None:
+        """Return the columns that are kept; None where there are none yet."""
+        return self._now.get(name, self.known.get(name))
+
+    def keep(self, name: str, decision: Decision) -> None:
+        """Keep what was decided on; a further read of this batch goes on from there."""
+        self._now[name] = decision.kept
+        self.on_kept(name, decision)
+
+
+def schema_name(format: str, part: str) -> str:
+    """Return under which name the schema of a format, and of one part of a split delta, is kept."""
+    return format if part in ("", format) else f"{format}:{part}"

@@ -1,0 +1,342 @@
+"""Planned files read with the columns that were decided on, whatever columns the files of this batch have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from scripts.helpers.errors import InvalidValueError, MisfitError
+from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.reading.headers import by_header
+from scripts.helpers.reading.misfits import RECORD, Misfits
+from scripts.helpers.reading.spark import read_files
+from scripts.helpers.schemas.kinds import Columns, Kind, common
+from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
+from scripts.helpers.schemas.spark_frames import check_rescue, columns_of, fitted, quoted, struct_of, type_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from scripts.helpers.listing.listing import Location
+
+TEXTS = ("csv", "json")
+"""Formats whose types are inferred, and whose values may not fit them."""
+MERGING = ("parquet", "orc")
+"""Formats of which Spark reads the columns of one file only, unless it is asked for those of all."""
+RESCUED = "_rescued"
+
+
+class Part(NamedTuple):
+    """Files of one header, the columns in them, and what Spark reads of them by itself; None where it was not asked."""
+
+    table: pa.Table
+    columns: Mapping[str, Kind]
+    frame: DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How files are to be read.
+
+    Attributes
+    ----------
+    format, schema, path_column, options
+        As of `read_files`.
+    policy
+        What becomes of columns that are not as before. None: ``add`` for formats of `TEXTS`, else ``accept``.
+    rescue
+        Name of the column of values that do not fit; None for none.
+    """
+
+    format: str
+    schema: StructType | str | None = None
+    path_column: str | None = None
+    policy: OnSchemaChange | None = None
+    rescue: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, format: str, policy: Any, rescue: bool | str, **others: Any) -> Asked:
+        """Check what a caller gave.
+
+        Raises
+        ------
+        InvalidValueError
+            It is none of the values that there are, or does not go with the other options.
+        """
+        if policy is not None:
+            check_policy(policy)
+        if not isinstance(rescue, (bool, str)) or rescue == "":
+            raise InvalidValueError(f"rescue is {rescue!r}. Use True, or the name of a column.")
+        name = RESCUED if rescue is True else rescue or None
+        made = cls(format, policy=policy, rescue=name, **others)
+        if name is not None and name == made.path_column:
+            raise InvalidValueError(f"rescue and path_column are both {name!r}. Give one of them another name.")
+        if name is not None and made.handles_misfits:
+            raise InvalidValueError(
+                "rescue does not go with mode or columnNameOfCorruptRecord, by which Spark decides what becomes of "
+                "values that do not fit. Leave one of the two out."
+            )
+        return made
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the types of the files' columns are inferred from texts."""
+        return self.format in TEXTS
+
+    @property
+    def handles_misfits(self) -> bool:
+        """Whether the caller has told Spark what to do with values that do not fit."""
+        return self.is_text and bool({"mode", "columnnameofcorruptrecord"} & {name.lower() for name in self.options})
+
+    @property
+    def policy_in_force(self) -> OnSchemaChange:
+        """The policy, where none was given."""
+        return self.policy or ("add" if self.is_text else "accept")
+
+    def is_on(self, option: str) -> bool:
+        """Tell whether a reader option is true."""
+        return str(self.option(option)).lower() == "true"
+
+    def option(self, option: str) -> Any:
+        """Return a reader option, whose name Spark takes in any case; None if it is not given."""
+        return next((value for name, value in self.options.items() if name.lower() == option.lower()), None)
+
+
+@dataclass(frozen=True)
+class SchemaReader:
+    """Reads planned files of one source.
+
+    Parameters
+    ----------
+    asked
+        How.
+    kept
+        The columns that earlier batches had; None for a first one.
+    context
+        For error texts.
+    client, request_payer
+        How headers of CSV files on S3 are fetched.
+    """
+
+    spark: SparkSession
+    location: Location
+    asked: Asked
+    kept: Columns | None
+    context: str | None = None
+    client: S3Client | None = None
+    request_payer: bool = False
+
+    def decided(self, table: pa.Table) -> tuple[Decision, list[Part]]:
+        """Look at the columns of some files, and return what is read of them.
+
+        Raises
+        ------
+        SchemaChangedError
+            The policy does not let a change pass.
+        MisfitError
+            A record of JSON cannot be parsed, and is not to be rescued.
+        InvalidValueError, SourceError
+            Options that do not go together; or as `read_files`.
+        """
+        asked = self.asked
+        if not table.num_rows:
+            columns = self._given_columns() or (self.kept if asked.policy_in_force != "accept" else None) or {}
+            return Decision(columns, columns), [Part(table, columns)]
+        if asked.schema is not None:
+            return self._by_given_schema(table)
+        parts = [self._found(part) for part in self._groups(table)]
+        found = self._merged(parts)
+        policy = asked.policy_in_force
+        decision = decide(self._where(), self.kept, found, policy, rescues=asked.rescue is not None)
+        return decision, parts
+
+    def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
+        """Return what `read` takes for some of the files, with what was decided of all of them."""
+        if self.asked.is_text:
+            if self.asked.format == "csv" and self._has_header:
+                return decision, [self._found(part) for part in self._groups(table)]
+            return decision, [Part(table, decision.target)]
+        schema = struct_of(decision.target)
+        return decision, [Part(table, decision.target, self._frame(table, schema))]
+
+    def read(self, decision: Decision, parts: list[Part]) -> DataFrame:
+        """Return the rows of the files, lazily, with the columns of a decision."""
+        asked = self.asked
+        if asked.rescue is not None:
+            check_rescue(asked.rescue, decision.target)
+        as_it_is = asked.policy_in_force == "accept" and asked.rescue is None
+        if asked.is_text and not (as_it_is and len(parts) == 1):
+            frames = [self._texts(decision, part) for part in parts]
+            return reduce(lambda one, other: one.unionByName(other), frames)
+        [part] = parts
+        frame = part.frame
+        if frame is None:
+            # An empty batch has no file that could tell columns.
+            schema = asked.schema if part.table.num_rows else struct_of(part.columns)
+            frame = self._frame(part.table, schema)
+        if as_it_is:
+            return frame
+        beside = [] if asked.path_column is None else [asked.path_column]
+        return fitted(frame, decision, asked.rescue, beside)
+
+    # --- which columns there are ----------------------------------------------------------------
+
+    def _given_columns(self) -> dict[str, Kind] | None:
+        if self.asked.schema is None:
+            return None
+        return columns_of(self.spark.createDataFrame([], self.asked.schema).schema)
+
+    def _where(self) -> Given:
+        is_text, may_lack = self.asked.is_text, self.asked.format == "json"
+        return Given(str(self.location), self.context, is_text, may_lack)
+
+    def _by_given_schema(self, table: pa.Table) -> tuple[Decision, list[Part]]:
+        """Decide where the caller gave the schema: that is the one to keep."""
+        asked, wanted = self.asked, self._given_columns()
+        assert wanted is not None
+        if not asked.is_text or (asked.format == "csv" and not self._has_header):
+            if asked.policy not in (None, "accept"):
+                raise InvalidValueError(
+                    f"on_schema_change={asked.policy!r} does not go with schema= here: {self._without_names}. Leave "
+                    "one of them out."
+                )
+            return Decision(wanted, wanted), [Part(table, wanted)]
+        if asked.format == "json" and asked.policy in (None, "accept"):
+            # Nothing is read to look for other columns: a schema may be meant to choose some.
+            return Decision(wanted, wanted), [Part(table, wanted)]
+        parts = [self._found(part) for part in self._groups(table)]
+        if asked.policy in (None, "accept"):
+            self._check_names(wanted, parts)
+            return Decision(wanted, wanted), parts
+        found = self._merged(parts)
+        return decide(self._where(), wanted, found, asked.policy, rescues=asked.rescue is not None), parts
+
+    @property
+    def _without_names(self) -> str:
+        if self.asked.is_text:
+            return "CSV without a header has no names of columns to compare"
+        return f"columns of {self.asked.format} have their types in the files"
+
+    def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
+        """Refuse a schema that names no column of a header: it was meant for values by position."""
+        known = {name.lower() for name in wanted}
+        for part in parts:
+            if part.columns and not known & {name.lower() for name in part.columns}:
+                raise InvalidValueError(
+                    f"schema names {', '.join(wanted)}, and the header of {part.table.num_rows:,} of the CSV files has "
+                    f"none of these: it has {', '.join(part.columns)}. Name columns as the header does. To go by their "
+                    "position, whatever the header says, pass enforceSchema=True."
+                )
+
+    @property
+    def _has_header(self) -> bool:
+        """Whether columns are found by their names. Spark's enforceSchema, given by the caller, goes by position."""
+        return self.asked.is_on("header") and self.asked.option("enforceSchema") is None
+
+    def _groups(self, table: pa.Table) -> list[pa.Table]:
+        asked = self.asked
+        if asked.format != "csv" or not self._has_header:
+            return [table]
+        comment = asked.option("comment")
+        return by_header(self.location, table, comment, self.client, self.request_payer) or [table]
+
+    def _found(self, table: pa.Table) -> Part:
+        """Return the columns that Spark finds in some files."""
+        asked = self.asked
+        frame = self._frame(table, None)
+        found = columns_of(frame.schema)
+        if asked.path_column is not None:
+            del found[asked.path_column]
+        if not asked.is_text or not self._looks_at_values:
+            return Part(table, found, frame)
+        corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
+        if found.pop(corrupt, None) is not None and asked.rescue is None:
+            raise MisfitError(str(self.location), None, "record")
+        return Part(table, found, frame)
+
+    def _merged(self, parts: list[Part]) -> dict[str, Kind]:
+        """Return the columns of all groups; a type that holds the values of all, text if there is no other."""
+        merged: dict[str, Kind] = {}
+        spelled: dict[str, str] = {}
+        for part in parts:
+            for name, kind in part.columns.items():
+                known = spelled.setdefault(name.lower(), name)
+                merged[known] = common(merged.get(known, kind), kind) or "string"
+        return merged
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def _frame(self, table: pa.Table, schema: Any, **more: Any) -> DataFrame:
+        asked = self.asked
+        options = {**asked.options, **more}
+        if asked.format in MERGING and asked.policy not in (None, "accept") and asked.option("mergeSchema") is None:
+            # Else a column that only some of the files have would be lost without a word.
+            options["mergeSchema"] = True
+        return read_files(
+            self.spark, self.location, table, asked.format, schema=schema, path_column=asked.path_column,
+            options=options,
+        )  # fmt: skip
+
+    def _texts(self, decision: Decision, part: Part) -> DataFrame:
+        """Read files of one header: each column by its name, in the type that was decided."""
+        from pyspark.sql import functions
+
+        asked = self.asked
+        left_out = {name.lower() for name in decision.left_out}
+        kinds = self._kinds_to_read(decision, part.columns)
+        keys = part.table.column("key").to_pylist()
+        folders = {name.lower() for name in folder_columns(keys[0])} if keys else set()
+        in_files = {name: kind for name, kind in kinds.items() if name.lower() not in folders}
+        misfits = Misfits(str(self.location), asked.format, in_files, asked.options)
+        looks = bool(keys) and self._looks_at_values
+        if looks:
+            marked = struct_of(kinds).add(RECORD, "string")
+            frame = self._frame(part.table, marked, columnNameOfCorruptRecord=RECORD)
+        else:
+            frame = self._frame(part.table, struct_of(kinds))
+        there = {name.lower(): name for name in kinds}
+        selected: list[Column] = []
+        for name, kind in decision.target.items():
+            in_file = there.get(name.lower())
+            if in_file is None:
+                selected.append(functions.lit(None).cast(type_of(kind)).alias(name))
+            elif looks and asked.rescue is None:
+                selected.append(misfits.checked(in_file).alias(name))
+            else:
+                selected.append(quoted(in_file).alias(name))
+        if asked.rescue is not None:
+            beside = [name for name in kinds if name.lower() in left_out]
+            rescued = misfits.rescued(beside) if looks else functions.lit(None).cast("string")
+            selected.append(rescued.alias(asked.rescue))
+        if asked.path_column is not None:
+            selected.append(quoted(asked.path_column))
+        return frame.select(*selected)
+
+    def _kinds_to_read(self, decision: Decision, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+        """Return the columns that are read of files, as the files call them, with the types that were decided."""
+        wanted = {name.lower(): kind for name, kind in decision.target.items()}
+        kinds: dict[str, Kind] = {}
+        for name, kind in columns.items():
+            if name.lower() in wanted:
+                kinds[name] = wanted[name.lower()]
+            elif self.asked.format == "csv" or self.asked.rescue is not None:
+                # Values of CSV are found by position, also those beside the ones that are wanted.
+                kinds[name] = kind
+        return kinds
+
+    @property
+    def _looks_at_values(self) -> bool:
+        """Whether values that do not fit are looked for: not where the caller has decided what Spark does with them."""
+        asked = self.asked
+        if asked.rescue is not None:
+            return True
+        given = self._given_columns() or {}
+        corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
+        return not (asked.handles_misfits or asked.policy == "accept" or corrupt in given)

@@ -1,0 +1,126 @@
+"""Values of CSV and JSON that their column's type cannot hold: found in what Spark's own reader marks.
+
+Spark makes such a value NULL, and can keep the text of its record in a column. Only the records that it keeps are
+parsed once more, as texts, to tell which values were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import MisfitError
+from scripts.helpers.reading.fetched_lines import marked
+from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
+from scripts.helpers.schemas.spark_frames import as_json, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+RECORD = "_glue_watermarks_record"
+"""Where Spark keeps the text of a record with a value that was lost, while the record is looked at."""
+_BAD = "_bad"
+_OF_FILES = {
+    "header", "linesep", "multiline", "encoding", "charset", "enforceschema", "inferschema", "samplingratio", "mode",
+    "columnnameofcorruptrecord", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath",
+    "compression", "dropfieldifallnull", "primitivesasstring", "prefersdecimal", "preferdate", "prefersdate",
+}  # fmt: skip
+"""Options that are about files and their schemas, not about the text of one record."""
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """What was lost of the records that Spark's reader kept in `RECORD`.
+
+    Parameters
+    ----------
+    source
+        For error texts.
+    format
+        ``csv`` or ``json``.
+    columns
+        The columns in the files, in their order and without those of folders, as they are read.
+    options
+        Reader options.
+    """
+
+    source: str
+    format: str
+    columns: Columns
+    options: Mapping[str, Any]
+
+    def checked(self, name: str) -> Column:
+        """Return a column that makes the Spark job fail at a value that was lost; see `MisfitError`."""
+        from pyspark.sql import functions
+
+        value = quoted(name)
+        kind = self.columns.get(name)
+        if kind is None:
+            return value
+        fails = functions.when(self._is_bad(), self._raised(None, "")).otherwise(value)
+        if kind != "string":
+            fails = functions.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
+        # Asked first, as nearly no record is kept: the text of all others is not parsed again.
+        return functions.when(functions.col(RECORD).isNull(), value).otherwise(fails).alias(name)
+
+    def rescued(self, beside: Sequence[str]) -> Column:
+        """Return what was lost as JSON: texts by column, or the record as it is under ``_corrupt_record``.
+
+        Parameters
+        ----------
+        beside
+            Names of columns that go there in any case.
+        """
+        from pyspark.sql import functions
+
+        record = functions.col(RECORD)
+        left_out = [quoted(name).alias(name) for name in beside]
+        whole = as_json([*left_out, record.alias("_corrupt_record")])
+        lost = []
+        for name, kind in self.columns.items():
+            if kind != "string" and name not in beside:
+                lost.append(functions.when(self._is_lost(name, kind), self._text(name)).alias(name))
+        values = whole
+        if lost:
+            # A record may be kept for a reason that no value shows. Then it is rescued as it is.
+            is_any_lost = ~self._is_bad() & as_json(lost).isNotNull()
+            values = functions.when(is_any_lost, as_json([*left_out, *lost])).otherwise(whole)
+        return functions.when(record.isNull(), as_json(left_out)).otherwise(values)
+
+    def _is_lost(self, name: str, kind: Kind) -> Column:
+        """Tell a value that is NULL and has a text. Of a struct a part may be lost, so it counts as a whole."""
+        has_text = self._text(name).isNotNull()
+        return has_text if is_nested(kind) else quoted(name).isNull() & has_text
+
+    def _is_bad(self) -> Column:
+        """Tell a record that cannot be parsed at all, or has more or fewer values than columns."""
+        if self.format == "json":
+            return self._texts().isNull()
+        return self._texts()[_BAD].isNotNull()
+
+    def _text(self, name: str) -> Column:
+        if self.format == "json":
+            return self._texts()[name]
+        return self._texts()[f"c{list(self.columns).index(name)}"]
+
+    def _texts(self) -> Column:
+        """Return the values of a kept record as texts."""
+        from pyspark.sql import functions
+
+        record = functions.col(RECORD)
+        options = {key: _option(value) for key, value in self.options.items() if key.lower() not in _OF_FILES}
+        if self.format == "json":
+            return functions.from_json(record, "map<string,string>", options)
+        names = [f"c{index} string" for index in range(len(self.columns))]
+        options |= {"columnNameOfCorruptRecord": _BAD}
+        return functions.from_csv(record, ", ".join([*names, f"{_BAD} string"]), options)
+
+    def _raised(self, column: str | None, kind: str) -> Column:
+        from pyspark.sql import functions
+
+        return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind))))
+
+
+def _option(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,133 @@
+"""Types of columns as Spark's JSON writes them, and which type holds the values of two others. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Kind = Any
+"""A type: a name such as ``long`` or ``decimal(10,2)``, or the map of a struct, an array or a map."""
+Columns = Mapping[str, Kind]
+"""The columns of a source by name, in their order."""
+
+_SHOWN = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "null": "void"}
+"""Names of Spark's SQL, which people know, where its JSON has others."""
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+"""Decimal digits of the largest value. In their order each holds the ones before it."""
+_WHOLE = list(_DIGITS)
+_IN_FLOAT = ("byte", "short")
+_IN_DOUBLE = ("byte", "short", "integer", "float")
+"""What these hold exactly: 24 and 53 bits."""
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_MOST_DIGITS = 38
+
+
+def kind_text(kind: Kind) -> str:
+    """Write a type as Spark's SQL does, such as ``struct<id:bigint>``."""
+    if not isinstance(kind, Mapping):
+        return _SHOWN.get(str(kind), str(kind))
+    name = kind.get("type")
+    if name == "struct":
+        fields = [f"{field['name']}:{kind_text(field['type'])}" for field in kind["fields"]]
+        return f"struct<{','.join(fields)}>"
+    if name == "array":
+        return f"array<{kind_text(kind['elementType'])}>"
+    if name == "map":
+        return f"map<{kind_text(kind['keyType'])},{kind_text(kind['valueType'])}>"
+    return str(name)
+
+
+def is_nested(kind: Kind) -> bool:
+    """Tell a struct, an array or a map from a plain type."""
+    return isinstance(kind, Mapping)
+
+
+def common(one: Kind, other: Kind) -> Kind | None:
+    """Return the smallest type that holds every value of two types exactly; None where there is none."""
+    if one == other:
+        return one
+    if one in ("null", "void"):
+        return other
+    if other in ("null", "void"):
+        return one
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return _common_nested(one, other)
+    if isinstance(one, Mapping) or isinstance(other, Mapping):
+        return None
+    return _common_numbers(str(one), str(other))
+
+
+def _common_numbers(one: str, other: str) -> str | None:
+    if one in _WHOLE and other in _WHOLE:
+        return max(one, other, key=_WHOLE.index)
+    for name, within in (("float", _IN_FLOAT), ("double", _IN_DOUBLE)):
+        if name in (one, other) and (one in within or other in within):
+            return name
+    sizes = [_decimal_size(one), _decimal_size(other)]
+    if None in sizes or not (one.startswith("decimal") or other.startswith("decimal")):
+        return None
+    (before, scale), (other_before, other_scale) = [size for size in sizes if size is not None]
+    before, scale = max(before, other_before), max(scale, other_scale)
+    return f"decimal({before + scale},{scale})" if before + scale <= _MOST_DIGITS else None
+
+
+def _decimal_size(kind: str) -> tuple[int, int] | None:
+    """Return how many digits a number has before and behind the point; None for what is no exact number."""
+    if kind in _DIGITS:
+        return _DIGITS[kind], 0
+    found = _DECIMAL.fullmatch(kind)
+    if found is None:
+        return None
+    precision, scale = int(found[1]), int(found[2])
+    return precision - scale, scale
+
+
+def _common_nested(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any] | None:
+    if one.get("type") != other.get("type"):
+        return None
+    parts = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(str(one["type"]))
+    if parts is not None:
+        found = dict(one)
+        for part in parts:
+            kind = common(one[part], other[part])
+            if kind is None:
+                return None
+            found[part] = kind
+        return found
+    if one["type"] != "struct":
+        return None
+    return _common_structs(one, other)
+
+
+def _common_structs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any] | None:
+    others = {field["name"]: field for field in other["fields"]}
+    fields = []
+    for field in one["fields"]:
+        beside = others.pop(field["name"], field)
+        kind = common(field["type"], beside["type"])
+        if kind is None:
+            return None
+        fields.append({**field, "type": kind})
+    return {"type": "struct", "fields": [*fields, *others.values()]}
+
+
+def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
+    """Return the fields inside a column that one type lacks and the other has, as dotted names."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping) or before.get("type") != now.get("type"):
+        return []
+    if before["type"] == "array":
+        return new_fields(before["elementType"], now["elementType"], name)
+    if before["type"] == "map":
+        return new_fields(before["valueType"], now["valueType"], name)
+    if before["type"] != "struct":
+        return []
+    known = {field["name"]: field["type"] for field in before["fields"]}
+    found = []
+    for field in now["fields"]:
+        inner = f"{name}.{field['name']}"
+        if field["name"] in known:
+            found += new_fields(known[field["name"]], field["type"], inner)
+        else:
+            found.append(inner)
+    return found

@@ -1,0 +1,88 @@
+"""A DataFrame of Spark with the columns that were decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.schemas.kinds import Columns, Kind, is_nested
+from scripts.helpers.schemas.policy import Decision
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+
+def columns_of(schema: StructType) -> dict[str, Kind]:
+    """Return the columns of a schema of Spark."""
+    return {field.name: field.dataType.jsonValue() for field in schema}
+
+
+def struct_of(columns: Columns) -> StructType:
+    """Return columns as a schema of Spark, all of which may be NULL."""
+    from pyspark.sql.types import StructType
+
+    fields = []
+    for name, kind in columns.items():
+        fields.append({"name": name, "type": kind, "nullable": True, "metadata": {}})
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def type_of(kind: Kind) -> DataType:
+    """Return a type of Spark."""
+    return struct_of({"one": kind})["one"].dataType
+
+
+def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, beside: Sequence[str] = ()) -> DataFrame:
+    """Return rows with the columns of a decision, and what is left out as JSON in a column of its own.
+
+    Parameters
+    ----------
+    rescue
+        Name of that column; None for none.
+    beside
+        Columns of the frame that are not the source's, and come last as they are.
+    """
+    from pyspark.sql import functions
+
+    there = {field.name.lower(): field for field in frame.schema}
+    lost = {name.lower() for name in decision.rescued}
+    selected = []
+    for name, kind in decision.target.items():
+        field = there.get(name.lower())
+        if field is None or name.lower() in lost:
+            selected.append(functions.lit(None).cast(type_of(kind)).alias(name))
+        elif is_nested(kind) or field.dataType.jsonValue() == kind:
+            # Structs stay as they are: a cast would go by the order of their fields.
+            selected.append(quoted(field.name).alias(name))
+        else:
+            selected.append(quoted(field.name).cast(type_of(kind)).alias(name))
+    if rescue is not None:
+        check_rescue(rescue, decision.target)
+        of_source = [quoted(there[name].name).alias(there[name].name) for name in sorted(lost & there.keys())]
+        selected.append(as_json(of_source).alias(rescue))
+    return frame.select(*selected, *map(quoted, beside))
+
+
+def as_json(values: list[Column]) -> Column:
+    """Return named values as a text of JSON; NULL where they are all NULL, and without those that are."""
+    from pyspark.sql import functions
+
+    if not values:
+        return functions.lit(None).cast("string")
+    text = functions.to_json(functions.struct(*values))
+    return functions.when(text != "{}", text)
+
+
+def check_rescue(name: str, columns: Columns) -> None:
+    """Raise InvalidValueError if a rescue column would hide a column of the source."""
+    if name.lower() in (column.lower() for column in columns):
+        raise InvalidValueError(f"rescue is {name!r}, and the source has a column of that name. Give it another name.")
+
+
+def quoted(name: str) -> Column:
+    """Return a column by its name as it is, also with dots in it."""
+    from pyspark.sql import functions
+
+    return functions.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,476 @@
+"""Files whose columns change from batch to batch, read with real Spark: nothing is lost or retyped without a word."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, MisfitError, SchemaChangedError, UnreadableFilesError
+from scripts.helpers.files.set_aside import set_aside_of
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.paths import suffix
+from scripts.helpers.schemas.kept import shown
+from scripts.helpers.watermarks import Watermarks
+
+HEADER: dict[str, Any] = {"header": True, "inferSchema": True}
+
+
+class Nights:
+    """Runs of one job over a local folder, each of which reads what came since the last."""
+
+    def __init__(self, folder: Path, watermarks: Watermarks, spark: Any) -> None:
+        self.folder, self.watermarks, self.spark = folder / "landing", watermarks, spark
+        self.target = folder / "raw"
+        self.options: dict[str, Any] = {}
+        self.folder.mkdir()
+
+    def put(self, name: str, *rows: Any) -> None:
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+
+    def put_parquet(self, name: str, query: str) -> None:
+        made = self.folder.parent / "made"
+        self.spark.sql(query).coalesce(1).write.mode("overwrite").parquet(str(made))
+        (file,) = made.glob("*.parquet")
+        file.rename(self.folder / name)
+
+    def run(self, format: str, **options: Any) -> list[dict[str, Any]]:
+        with IncrementalJob(self.watermarks, "parking") as job:
+            delta = job.new_files(f"file://{self.folder}/", transformation_ctx="files")
+            frame = delta.read(self.spark, format, **options)
+            job.freeze()
+            return [row.asDict() for row in frame.collect()]
+
+    def write(self, format: str, **options: Any) -> None:
+        with IncrementalJob(self.watermarks, "parking") as job:
+            delta = job.new_files(f"file://{self.folder}/", transformation_ctx="files", **self.options)
+            job.write(delta.read(self.spark, format, **options), str(self.target))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.watermarks.get_watermark_values("parking")["files"]
+        return found
+
+    @property
+    def kept(self) -> dict[str, dict[str, str]]:
+        return shown(self.state)
+
+
+@pytest.fixture
+def nights(tmp_path: Path, watermarks: Watermarks, spark: Any) -> Nights:
+    return Nights(tmp_path, watermarks, spark)
+
+
+def by(rows: list[dict[str, Any]], name: str = "id") -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: str(row[name]))
+
+
+# --- types are kept ---------------------------------------------------------------------------------------------
+
+
+def test_types_of_the_first_batch_are_kept_when_later_csv_would_be_read_otherwise(nights: Nights) -> None:
+    nights.put("1.csv", "id,zip", "1,E8")
+    first = nights.run("csv", **HEADER)
+    nights.put("2.csv", "id,zip", "2,01234")
+
+    second = nights.run("csv", **HEADER)
+
+    assert first == [{"id": 1, "zip": "E8"}]
+    assert second == [{"id": 2, "zip": "01234"}]
+    assert nights.kept == {"csv": {"id": "int", "zip": "string"}}
+
+
+def test_numbers_stay_texts_when_the_first_json_had_texts(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1, "bay": "A"})
+    nights.run("json")
+    nights.put("2.json", {"id": 2, "bay": 7})
+
+    assert nights.run("json") == [{"bay": "7", "id": 2}]
+
+
+def test_null_batch_keeps_its_type_when_nothing_can_be_inferred(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1})
+    nights.run("json")
+    nights.put("2.json", {"id": None})
+
+    assert nights.run("json", on_schema_change="refuse") == [{"id": None}]
+    assert nights.kept == {"json": {"id": "bigint"}}
+
+
+def test_wider_type_is_read_and_kept_when_csv_has_larger_numbers(nights: Nights) -> None:
+    nights.put("1.csv", "id", "1")
+    nights.run("csv", **HEADER)
+    nights.put("2.csv", "id", "30000000000")
+
+    assert nights.run("csv", **HEADER) == [{"id": 30_000_000_000}]
+    assert nights.kept == {"csv": {"id": "bigint"}}
+
+
+def test_types_are_inferred_anew_when_changes_are_accepted(nights: Nights) -> None:
+    nights.put("1.csv", "id,zip", "1,E8")
+    nights.run("csv", **HEADER)
+    nights.put("2.csv", "zip", "1234")
+
+    assert nights.run("csv", **HEADER, on_schema_change="accept") == [{"zip": 1234}]
+    assert nights.kept == {"csv": {"zip": "int"}}
+
+
+# --- new and gone columns ------------------------------------------------------------------------------------------
+
+
+def test_new_column_is_read_and_a_gone_one_is_null_when_nothing_was_asked_for(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1, "bay": "A"})
+    nights.run("json")
+    nights.put("2.json", {"id": 2, "colour": "red"})
+
+    second = nights.run("json")
+
+    assert second == [{"bay": None, "id": 2, "colour": "red"}]
+    assert nights.kept == {"json": {"bay": "string", "id": "bigint", "colour": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("format", "bodies"),
+    [
+        ("csv", ("id,bay\n1,A", "id,colour,bay\n2,red,B")),
+        ("json", ('{"id": 1, "bay": "A"}', '{"id": 2, "colour": "red", "bay": "B"}')),
+    ],
+)
+def test_new_column_is_left_out_with_its_name_and_count_when_changes_are_reported(
+    nights: Nights, caplog: pytest.LogCaptureFixture, format: str, bodies: tuple[str, str]
+) -> None:
+    options = HEADER if format == "csv" else {}
+    nights.put(f"1.{format}", bodies[0])
+    nights.run(format, **options)
+    nights.put(f"2.{format}", bodies[1])
+
+    with caplog.at_level(logging.WARNING):
+        second = nights.run(format, **options, on_schema_change="report")
+    newest = nights.watermarks.history("parking")[0]
+
+    assert second == [{"id": 2, "bay": "B"}]
+    assert "columns=1 left_out=1: 'colour' is new (string). Left out: colour" in caplog.text
+    assert newest.change.metrics["columns_left_out"] == {"files": {"count": 1, "names": ["colour"]}}
+    assert set(nights.kept[format]) == {"id", "bay"}
+
+
+def test_inner_field_is_named_when_it_is_left_out_of_a_struct(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
+    nights.put("1.json", {"id": 1, "at": {"street": "Mare Street"}})
+    nights.run("json")
+    nights.put("2.json", {"id": 2, "at": {"street": "Mare Street", "zip": "E8"}})
+
+    second = nights.run("json", on_schema_change="report")
+
+    assert second[0]["at"].asDict() == {"street": "Mare Street"}
+    assert "left_out=1" in caplog.text and "Left out: at.zip" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("id,bay,colour\n2,B,red", "'colour' is new (string)"),
+        ("id\n2", "'bay' is gone (it was string)"),
+        ("id,bay\n30000000000,B", "'id' was int and is bigint"),
+        ("id,bay\n2.5,B", "'id' was int and is double"),
+    ],
+)
+def test_run_stops_before_it_reads_when_changes_are_refused(nights: Nights, header: str, message: str) -> None:
+    nights.put("1.csv", "id,bay", "1,A")
+    nights.run("csv", **HEADER)
+    before = nights.state
+    nights.put("2.csv", header)
+
+    with pytest.raises(SchemaChangedError) as caught:
+        nights.run("csv", **HEADER, on_schema_change="refuse")
+
+    assert message in str(caught.value)
+    assert "on_schema_change='add'" in str(caught.value) and "'accept'" in str(caught.value)
+    assert (caught.value.context, nights.state) == ("files", before)
+
+
+# --- CSV by its headers -----------------------------------------------------------------------------------------------
+
+
+def test_columns_of_csv_are_matched_by_header_when_files_of_one_batch_differ(nights: Nights) -> None:
+    nights.put("1.csv", "id,bay,hours", "1,A,5")
+    nights.put("2.csv", "hours,id,colour", "6,2,red")
+
+    rows = by(nights.run("csv", **HEADER))
+
+    assert rows == [
+        {"id": 1, "bay": "A", "hours": 5, "colour": None},
+        {"id": 2, "bay": None, "hours": 6, "colour": "red"},
+    ]
+
+
+def test_columns_of_csv_are_matched_by_header_when_a_schema_is_given(nights: Nights) -> None:
+    nights.put("1.csv", "bay,id", "A,1")
+    nights.put("2.csv", "id,bay", "2,B")
+
+    rows = by(nights.run("csv", schema="id int, bay string", header=True))
+
+    assert rows == [{"id": 1, "bay": "A"}, {"id": 2, "bay": "B"}]
+
+
+def test_columns_of_csv_are_matched_by_header_when_they_lie_packed_on_s3(
+    s3: Any, bucket: str, watermarks: Watermarks, spark: Any
+) -> None:
+    import gzip
+
+    for key, body in (("1.csv.gz", "id,bay\n1,A\n"), ("2.csv.gz", "bay,id\nB,2\n"), ("3.csv", "")):
+        data = gzip.compress(body.encode()) if key.endswith("gz") else body.encode()
+        s3.put_object(Bucket=bucket, Key=f"landing/{key}", Body=data)
+
+    with IncrementalJob(watermarks, "parking", s3_client=s3) as job:
+        frame = job.new_files(f"s3://{bucket}/landing/").read(spark, "csv", **HEADER)
+        rows = [row.asDict() for row in frame.collect()]
+
+    assert by(rows) == [{"id": 1, "bay": "A"}, {"id": 2, "bay": "B"}]
+
+
+def test_columns_go_by_position_when_spark_is_asked_to_enforce_the_schema(nights: Nights) -> None:
+    nights.put("1.csv", "a,b", "1,A")
+    options = {"schema": "id int, bay string", "header": True}
+
+    with pytest.raises(InvalidValueError, match=r"has none of these: it has a, b\..*enforceSchema=True"):
+        nights.run("csv", **options)
+
+    assert nights.run("csv", **options, enforceSchema=True) == [{"id": 1, "bay": "A"}]
+
+
+# --- values that do not fit -----------------------------------------------------------------------------------------
+
+
+BAD = {
+    "csv": ("id,when,bay\n1,2026-11-24,A", "id,when,bay\n2,2026-11-24,B\nx7,2026-11-24,C\n3,no,D"),
+    "json": (
+        '{"id": 1, "when": true, "bay": "A"}',
+        '{"id": 2, "when": true, "bay":"B"}\n{"id": "x7", "when": true, "bay":"C"}\n{"id": 3, "when": "no", "bay":"D"}',
+    ),
+}
+"""Two batches: the second has a text in a column of numbers, and one in a column of dates or booleans."""
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_values_that_do_not_fit_are_rescued_when_asked_for(nights: Nights, format: str) -> None:
+    options = HEADER if format == "csv" else {}
+    nights.put(f"1.{format}", BAD[format][0])
+    nights.run(format, **options, rescue=True)
+    nights.put(f"2.{format}", BAD[format][1])
+
+    rows = sorted(nights.run(format, **options, rescue=True), key=lambda row: str(row["bay"]))
+
+    assert [(row["bay"], row["id"], row["_rescued"]) for row in rows] == [
+        ("B", 2, None),
+        ("C", None, '{"id":"x7"}'),
+        ("D", 3, '{"when":"no"}'),
+    ]
+    assert [row["when"] is None for row in rows] == [False, False, True]
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_values_that_do_not_fit_stop_the_run_when_none_is_rescued(nights: Nights, format: str) -> None:
+    options = HEADER if format == "csv" else {}
+    nights.put(f"1.{format}", BAD[format][0])
+    nights.run(format, **options)
+    nights.put(f"2.{format}", BAD[format][1])
+
+    with pytest.raises(MisfitError) as caught:
+        nights.write(format, **options)
+
+    assert caught.value.column in ("id", "when")
+    assert "rescue=True" in str(caught.value) and "x7" not in str(caught.value)
+    assert list(nights.target.glob("*.parquet")) == []
+
+
+def test_file_with_a_value_that_does_not_fit_is_set_aside_when_bad_files_are(nights: Nights) -> None:
+    nights.put("1.csv", "id", "1")
+    nights.put("2.csv", "id", "x")
+    nights.options = {"on_unreadable": "set_aside"}
+
+    with pytest.raises(UnreadableFilesError, match="column 'id' has a value that is no int"):
+        nights.write("csv", schema="id int", header=True)
+    nights.write("csv", schema="id int", header=True)
+
+    assert [tuple(row) for row in nights.spark.read.parquet(str(nights.target)).collect()] == [(1,)]
+    assert list(set_aside_of(nights.state)) == ["2.csv"]
+
+
+@pytest.mark.parametrize(
+    ("format", "record"), [("csv", "9,2026-11-24,E,more"), ("json", '{"id": 9, "when'), ("csv", "9")]
+)
+def test_record_is_rescued_as_it_is_when_it_cannot_be_parsed(nights: Nights, format: str, record: str) -> None:
+    options: dict[str, Any] = {"schema": "id int, when string, bay string", "header": format == "csv"}
+    nights.put(f"1.{format}", BAD[format][0], record)
+
+    rows = nights.run(format, **options, rescue="lost")
+
+    assert [json.loads(row["lost"]) for row in rows if row["lost"]] == [{"_corrupt_record": record}]
+    with (
+        pytest.raises(MisfitError, match="a record cannot be parsed"),
+        IncrementalJob(nights.watermarks, "other") as job,
+    ):
+        delta = job.new_files(f"file://{nights.folder}/")
+        job.write(delta.read(nights.spark, format, **options), str(nights.folder.parent / "raw"))
+
+
+def test_inner_values_are_rescued_when_a_part_of_a_struct_does_not_fit(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1, "at": {"no": "x"}}, {"id": 2, "at": {"no": 5}})
+
+    rows = by(nights.run("json", schema="id int, at struct<no:int>", rescue=True))
+
+    assert [json.loads(row["_rescued"] or "{}") for row in rows] == [{"at": '{"no":"x"}'}, {}]
+
+
+def test_spark_decides_what_becomes_of_values_when_a_mode_is_given(nights: Nights) -> None:
+    nights.put("1.csv", "id", "x")
+
+    assert nights.run("csv", schema="id int", header=True, mode="PERMISSIVE") == [{"id": None}]
+
+
+def test_left_out_columns_are_rescued_when_changes_are_reported(nights: Nights) -> None:
+    nights.put("1.csv", "id,bay", "1,A")
+    nights.run("csv", **HEADER)
+    nights.put("2.csv", "colour,id,bay", "red,2,B", "blue,x,C")
+
+    rows = nights.run("csv", **HEADER, on_schema_change="report", rescue=True)
+
+    assert [(row["bay"], row["id"], json.loads(row["_rescued"])) for row in rows] == [
+        ("B", 2, {"colour": "red"}),
+        ("C", None, {"colour": "blue", "id": "x"}),
+    ]
+
+
+# --- formats with types of their own --------------------------------------------------------------------------------
+
+
+def test_columns_of_all_parquet_files_are_read_when_changes_are_to_be_added(nights: Nights) -> None:
+    nights.put_parquet("1.parquet", "SELECT 1 AS id, 'A' AS bay")
+    nights.run("parquet")
+    nights.put_parquet("2.parquet", "SELECT 2 AS id, 'B' AS bay")
+    nights.put_parquet("3.parquet", "SELECT 3L AS id, 'red' AS colour")
+
+    # The wider type of one file cannot be merged by Spark's reader, so each comes in a batch of its own.
+    (nights.folder / "3.parquet").rename(nights.folder.parent / "3.parquet")
+    nights.put_parquet("4.parquet", "SELECT 4 AS id, 'red' AS colour")
+    second = by(nights.run("parquet", on_schema_change="add"))
+    (nights.folder.parent / "3.parquet").rename(nights.folder / "3.parquet")
+    third = nights.run("parquet", on_schema_change="add")
+
+    assert second == [{"id": 2, "bay": "B", "colour": None}, {"id": 4, "bay": None, "colour": "red"}]
+    assert third == [{"id": 3, "bay": None, "colour": "red"}]
+    assert nights.kept == {"parquet": {"id": "bigint", "bay": "string", "colour": "string"}}
+
+
+def test_parquet_is_read_as_it_is_with_a_warning_when_nothing_was_asked_for(
+    nights: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    nights.put_parquet("1.parquet", "SELECT 1 AS id, 'A' AS bay")
+    nights.run("parquet")
+    nights.put_parquet("2.parquet", "SELECT 2.5D AS id, 'red' AS colour")
+
+    assert nights.run("parquet") == [{"id": 2.5, "colour": "red"}]
+    assert "'id' was int and is double" in caplog.text and "'bay' is gone" in caplog.text
+    assert nights.kept == {"parquet": {"id": "double", "colour": "string"}}
+
+
+@pytest.mark.parametrize("policy", ["add", "report", "refuse"])
+def test_type_of_parquet_stops_the_run_or_is_rescued_when_it_does_not_fit(nights: Nights, policy: Any) -> None:
+    nights.put_parquet("1.parquet", "SELECT 1 AS id, 'A' AS bay")
+    nights.run("parquet")
+    nights.put_parquet("2.parquet", "SELECT 'x' AS id, 'B' AS bay")
+
+    with pytest.raises(SchemaChangedError, match="'id' was int and is string"):
+        nights.run("parquet", on_schema_change=policy)
+
+    assert nights.run("parquet", on_schema_change=policy, rescue=True) == [
+        {"id": None, "bay": "B", "_rescued": '{"id":"x"}'}
+    ]
+
+
+# --- what is remembered ----------------------------------------------------------------------------------------------
+
+
+def test_each_version_has_its_schema_when_columns_changed(nights: Nights) -> None:
+    for number, row in enumerate([{"id": 1}, {"id": 2, "bay": "A"}]):
+        nights.put(f"{number}.json", row)
+        nights.run("json")
+
+    newest, oldest = nights.watermarks.history("parking")
+
+    assert shown(oldest.watermarks["files"]) == {"json": {"id": "bigint"}}
+    assert shown(newest.watermarks["files"]) == {"json": {"id": "bigint", "bay": "string"}}
+
+
+def test_schema_stays_when_a_batch_has_no_files_or_is_not_read(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1})
+    nights.run("json")
+    before = nights.kept
+
+    nothing = nights.run("json")
+    nights.put("2.json", {"id": 2, "bay": "A"})
+    with IncrementalJob(nights.watermarks, "parking") as job:
+        job.new_files(f"file://{nights.folder}/", transformation_ctx="files")
+
+    assert nothing == []
+    assert nights.kept == before == {"json": {"id": "bigint"}}
+
+
+def test_replay_reads_the_same_columns_when_the_first_attempt_died(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1})
+    nights.run("json")
+    nights.put("2.json", {"id": 2, "bay": "A"})
+
+    with pytest.raises(RuntimeError), IncrementalJob(nights.watermarks, "parking") as job:
+        job.new_files(f"file://{nights.folder}/", transformation_ctx="files").read(nights.spark, "json")
+        job.freeze()
+        raise RuntimeError
+    nights.put("3.json", {"id": 3, "colour": "red"})
+    replayed = nights.run("json")
+
+    assert replayed == [{"id": 2, "bay": "A"}]
+    assert nights.kept == {"json": {"id": "bigint", "bay": "string"}}
+
+
+def test_each_part_keeps_a_schema_of_its_own_when_a_delta_is_split(nights: Nights) -> None:
+    nights.put("1.json", {"id": 1})
+    nights.put("2.csv", "hours", "5")
+
+    with IncrementalJob(nights.watermarks, "parking") as job:
+        delta = job.new_files(f"file://{nights.folder}/", transformation_ctx="files")
+        parts = delta.split(suffix)
+        parts["json"].read(nights.spark, "json")
+        parts["csv"].read(nights.spark, "csv", **HEADER)
+
+    assert nights.kept == {"csv": {"hours": "int"}, "json": {"id": "bigint"}}
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "message"),
+    [
+        ("json", {"on_schema_change": "append"}, "on_schema_change is 'append'"),
+        ("json", {"on_schema_change": True}, "on_schema_change is True"),
+        ("json", {"rescue": ""}, "rescue is ''"),
+        ("json", {"rescue": 1}, "rescue is 1"),
+        ("json", {"rescue": True, "mode": "FAILFAST"}, "rescue does not go with mode"),
+        ("csv", {"rescue": True, "columnNameOfCorruptRecord": "bad"}, "rescue does not go with mode"),
+        ("json", {"rescue": "ID"}, "rescue is 'ID', and the source has a column of that name"),
+        ("json", {"rescue": "file", "path_column": "file"}, "rescue and path_column are both 'file'"),
+        ("csv", {"on_schema_change": "add", "schema": "id int"}, "CSV without a header has no names"),
+        ("parquet", {"on_schema_change": "add", "schema": "id int"}, "columns of parquet have their types in"),
+    ],
+)
+def test_read_is_refused_when_options_are_wrong(
+    nights: Nights, format: str, options: dict[str, Any], message: str
+) -> None:
+    nights.put("1.json", {"id": 1})
+
+    with pytest.raises(InvalidValueError, match=message):
+        nights.run(format, **options)
