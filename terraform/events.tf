@@ -71,7 +71,7 @@ resource "aws_sqs_queue" "events" {
 }
 
 resource "aws_sqs_queue_redrive_allow_policy" "dead_letters" {
-  for_each = local.event_sources
+  for_each = var.restrict_dead_letters ? local.event_sources : {}
 
   queue_url = aws_sqs_queue.dead_letters[each.key].id
   redrive_allow_policy = jsonencode({

@@ -304,6 +304,13 @@ variable "manage_bucket_notifications" {
   nullable    = false
 }
 
+variable "restrict_dead_letters" {
+  description = "Whether each dead-letter queue takes messages of its own queue only. With false for an emulator that does not keep redrive_allow_policy: an apply would wait for it for minutes, and fail."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
 # --- alarms -----------------------------------------------------------------------------------------
 
 variable "create_alarms" {

@@ -12,13 +12,7 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from tests.infra.roles import BUCKET, CONNECTION, DATABASE, HERE, LEDGER, QUEUE, REPORTS, TABLE, VARIABLES, client
-from tests.infra.terraform import (
-    OVERRIDES,
-    PROVIDER,
-    Terraform,
-    copy_of_module,
-    find_plugin_dir,
-)
+from tests.infra.terraform import PROVIDER, Terraform, copy_of_module, find_plugin_dir
 from tests.support.components import missing_component
 from tests.support.guarded_server import GuardedServer
 
@@ -55,7 +49,7 @@ def make_terraform(
         part: str = ".",
         *,
         url: str = endpoint,
-        overridden: bool = True,
+        with_provider: bool = True,
         files: Mapping[str, str] = MappingProxyType({}),
         **login: str,
     ) -> Terraform:
@@ -63,9 +57,7 @@ def make_terraform(
         (module / part).mkdir(exist_ok=True)
         for name, text in files.items():
             (module / part / name).write_text(text)
-        if overridden:
-            for name, text in OVERRIDES.items():
-                (module / name).write_text(text)
+        if with_provider:
             (module / part / "provider.tf").write_text(PROVIDER)
         made = Terraform(terraform_command, module / part, url, **login)
         outcome = made.run("init", f"-plugin-dir={plugin_dir}")

@@ -22,17 +22,7 @@ SEARCH_DEPTH = 5
 SEARCH_SECONDS = 20.0
 NOT_SEARCHED = {"proc", "sys", "dev", ".terraform", "node_modules", ".git"}
 EXAMPLE = "examples/complete"
-# What moto cannot do, left out of the copies by files that Terraform lays over the others:
-OVERRIDES = {
-    # it does not keep RedriveAllowPolicy, for which the provider waits three minutes,
-    "moto_override.tf": 'resource "aws_sqs_queue_redrive_allow_policy" "dead_letters" {\n  for_each = {}\n}\n',
-    f"{EXAMPLE}/moto_override.tf": (
-        # it takes a Deny that has a condition for one without,
-        'resource "aws_s3_bucket_policy" "this" {\n  for_each = toset([])\n}\n'
-        # and for this the provider waits one minute whatever the server is.
-        'resource "aws_s3_bucket_lifecycle_configuration" "this" {\n  for_each = toset([])\n}\n'
-    ),
-}
+MINIMAL = "examples/minimal"
 PROVIDER = 'provider "aws" {\n  s3_use_path_style = true\n}\n'
 
 

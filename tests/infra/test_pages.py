@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import hcl2
 import pytest
 
 from scripts.helpers.metrics import report
+from tests.infra import inputs
 from tests.infra.terraform import TERRAFORM_FOLDER, Terraform
 from tests.support.places import REPOSITORY
 
-PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=False, with_comments=False)
 DEPLOY = (REPOSITORY / "docs" / "terraform.md").read_text(encoding="utf-8")
 README = (TERRAFORM_FOLDER / "README.md").read_text(encoding="utf-8")
 CONFIGURATION = re.compile(r"```terraform\n(.*?)```", re.DOTALL)
 
 
-def blocks(file: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    with (TERRAFORM_FOLDER / file).open(encoding="utf-8") as text:
-        for block in hcl2.load(text, serialization_options=PLAIN)[kind]:
-            yield from block.items()
+def test_readme_has_every_variable_and_output_with_its_type_when_the_files_are_parsed() -> None:
+    assert README.endswith(inputs.tables()), "run: python -m tests.infra.inputs"
 
 
-def first_line(block: dict[str, Any]) -> str:
-    lines = [line.strip() for line in block["description"].replace('\\"', '"').splitlines()]
-    return next(line for line in lines if not line.startswith("<<"))
+def test_attribute_is_required_when_it_is_not_optional() -> None:
+    found = {
+        name: rest for name, *rest in inputs.attributes('map(object({a = number, b = optional(list(string), ["*"])}))')
+    }
 
-
-def default_of(block: dict[str, Any]) -> str:
-    value = block.get("default")
-    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
-
-
-def tables() -> list[str]:
-    """Return the rows that the README is to have."""
-    variables = [
-        f"| `{name}` | {first_line(block)} | {default_of(block)} |"
-        for name, block in blocks("variables.tf", "variable")
-    ]
-    return variables + [f"| `{name}` | {first_line(block)} |" for name, block in blocks("outputs.tf", "output")]
-
-
-def test_readme_has_every_variable_and_output_when_the_files_are_parsed() -> None:
-    rows = [line for line in README.splitlines() if line.startswith("| `")]
-
-    assert rows == tables()
+    assert found == {"a": ["number", "yes", ""], "b": ["list(string)", "no", '["*"]']}
 
 
 @pytest.mark.parametrize("name", ["AgeSeconds", "LagSeconds", "OpenPlanAgeSeconds", "Fenced", "Unknown"])

@@ -23,7 +23,7 @@ from scripts.helpers.metrics import report as job_report
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
-from tests.infra.terraform import EXAMPLE, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
+from tests.infra.terraform import EXAMPLE, MINIMAL, PROVIDERS, TERRAFORM_FOLDER, Terraform, find_plugin_dir
 from tests.support.iam_policies import Request, is_allowed
 from tests.support.patience import LONG, PATIENCE
 from tests.support.places import REGION, REPOSITORY
@@ -33,7 +33,7 @@ PLAIN = hcl2.SerializationOptions(strip_string_quotes=True, explicit_blocks=Fals
 
 
 EXAMPLE_REGION = "eu-central-1"
-EXAMPLE_VARIABLES = {"bucket_prefix": "example", "removable": True}
+EXAMPLE_VARIABLES = {"bucket_prefix": "example", "removable": True, "emulated": True}
 
 
 def file_names(folder: Path) -> set[str]:
@@ -145,7 +145,7 @@ def test_files_are_formatted_when_fmt_checks_them(terraform_command: str, endpoi
 def test_choices_switch_resources_on_and_off_when_terraform_tests_them(
     make_terraform: Callable[..., Terraform],
 ) -> None:
-    outcome = make_terraform(overridden=False).run("test")
+    outcome = make_terraform(with_provider=False).run("test")
 
     assert outcome.code == 0, outcome.text
     assert re.search(r"Success! 1[2-9] passed, 0 failed\.", outcome.text)
@@ -262,6 +262,36 @@ def test_watermarks_suite_fails_when_the_table_is_missing(endpoint: str) -> None
     text = done.stdout + done.stderr
     assert done.returncode == 1, text
     assert "TableNotFoundError" in text
+
+
+# --- the minimal example --------------------------------------------------------------------------------
+
+
+def test_minimal_example_makes_the_table_and_one_role_when_it_is_applied_and_destroyed(
+    make_terraform: Callable[..., Terraform], endpoint: str
+) -> None:
+    region = "eu-west-3"
+    dynamodb: Any = boto3.client("dynamodb", endpoint_url=endpoint, region_name=region)
+    iam: Any = boto3.client("iam", endpoint_url=endpoint, region_name=region)
+    trial = make_terraform(MINIMAL, region=region)
+
+    made = trial.apply(removable=True)
+    assert made.code == 0, made.text
+    outputs = trial.outputs()
+    tables = table_names(dynamodb)
+    policy = iam.get_role_policy(RoleName="parking-jobs", PolicyName="watermarks")["PolicyDocument"]
+    arn = dynamodb.describe_table(TableName=outputs["table_name"])["Table"]["TableArn"]
+    own, others = (
+        Request("dynamodb:UpdateItem", arn, {"dynamodb:LeadingKeys": (job,)})
+        for job in ("parking-files", "waste-files")
+    )
+    destroyed = trial.destroy(removable=True)
+
+    assert tables == ["glue-watermarks"]
+    assert outputs["role_arn"].endswith(":role/parking-jobs")
+    assert (is_allowed([policy], own), is_allowed([policy], others)) == (True, False)
+    assert destroyed.code == 0, destroyed.text
+    assert table_names(dynamodb) == []
 
 
 # --- the complete example -------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ),
     ],
     "manage_bucket_notifications": [NOT_A_BOOL],
+    "restrict_dead_letters": [NOT_A_BOOL],
     "create_alarms": [NOT_A_BOOL],
     "jobs": [
         ({"parking*": job()}, "The jobs must have names of 1 to 200 characters that keep the rule of job names"),

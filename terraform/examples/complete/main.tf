@@ -38,6 +38,7 @@ module "watermarks" {
   table_name                  = "glue-watermarks"
   name                        = "glue-watermarks"
   deletion_protection_enabled = !var.removable
+  restrict_dead_letters       = !var.emulated
   create_kms_key              = true
   create_iam_policies         = true
 

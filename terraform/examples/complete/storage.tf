@@ -84,8 +84,9 @@ resource "aws_s3_bucket_server_side_encryption_configuration" "this" {
   }
 }
 
+# The provider waits a minute for it, whatever the server is.
 resource "aws_s3_bucket_lifecycle_configuration" "this" {
-  for_each = local.buckets
+  for_each = var.emulated ? [] : local.buckets
 
   bucket = aws_s3_bucket.this[each.key].id
 
@@ -107,8 +108,9 @@ resource "aws_s3_bucket_lifecycle_configuration" "this" {
   depends_on = [aws_s3_bucket_versioning.this]
 }
 
+# moto takes a Deny that has a condition for one without, and refuses everything.
 resource "aws_s3_bucket_policy" "this" {
-  for_each = local.buckets
+  for_each = var.emulated ? [] : local.buckets
 
   bucket = aws_s3_bucket.this[each.key].id
 

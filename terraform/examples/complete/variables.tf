@@ -68,6 +68,13 @@ variable "listing_schedule" {
   }
 }
 
+variable "emulated" {
+  description = "Whether this is no AWS but an emulator such as moto. Leaves out what moto does not keep, or takes for something else: the dead-letter queue's redrive_allow_policy, and the policies and lifecycles of the buckets."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "removable" {
   description = "Whether `terraform destroy` may remove the table and buckets that hold something. For trials only."
   type        = bool
