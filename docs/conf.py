@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from configparser import ConfigParser
 from pathlib import Path
+
+from sphinx.application import Sphinx
 
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -31,3 +34,25 @@ napoleon_google_docstring = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_mock_imports = ["awsglue"]
+
+
+def write_copies(app: Sphinx, error: Exception | None) -> None:
+    """Put the pages as Markdown beside those in HTML, and llms.txt, which lists them: for readers that are programs."""
+    if error is not None or app.builder.name != "html":
+        return
+    for page in Path(app.srcdir).glob("*.md"):
+        shutil.copy(page, Path(app.outdir) / page.name)
+    title, summary, *parts = (
+        (Path(app.srcdir) / "index.md").read_text(encoding="utf-8").split("\n\n")
+    )
+    # Headings and lists of the index, and nothing of what is for the site's menu.
+    shown = [
+        part for part in parts if part.startswith(("## ", "- ")) and part != "## Words"
+    ]
+    text = "\n\n".join([title, f"> {summary}", *shown])
+    (Path(app.outdir) / "llms.txt").write_text(text + "\n", encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Add what a build does besides."""
+    app.connect("build-finished", write_copies)

@@ -108,6 +108,17 @@ def test_every_shell_command_is_run_or_excused_when_pages_are_read() -> None:
     assert [name for name in SHELL.values() if not is_test(name)] == []
 
 
+WRITTEN = ("python", "terraform", "json", *SHELLS)
+"""Languages of blocks that we write. What a program prints, and what is typed at a prompt, is as wide as it is."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_fits_the_column_of_the_site_when_a_page_shows_it(page: str) -> None:
+    blocks = [text for language, text in fences(page) if language in WRITTEN and ">>> " not in text]
+
+    assert [line for text in blocks for line in text.splitlines() if len(line) > 88] == []
+
+
 def test_make_knows_the_target_when_a_page_names_it() -> None:
     named = {command.split()[1] for page in PAGES for command in shell_commands(page) if command.startswith("make ")}
     rules = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

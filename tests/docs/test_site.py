@@ -27,6 +27,11 @@ def test_site_builds_without_a_warning_when_it_is_made(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for page in DOCS.glob("*.md"):
         assert (tmp_path / f"{page.stem}.html").exists(), page.name
+        assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+    told = (tmp_path / "llms.txt").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[.*\]\((\w[\w-]*\.md)\)", told, re.MULTILINE)
+    assert {"start.md", "choose.md", "failures.md", "api.md"} <= set(listed)
+    assert [name for name in listed if not (tmp_path / name).exists()] == []
     assert "begin(" in (tmp_path / "api.html").read_text(encoding="utf-8").replace("</span>", "").replace("<span>", "")
 
 

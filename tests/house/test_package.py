@@ -81,8 +81,8 @@ def test_watermarks_imports_from_the_wheel_file_when_the_interpreter_is_clean(wh
     assert found["file"] == str(wheel / "scripts" / "helpers" / "watermarks.py")
 
 
-def test_wheel_says_that_it_is_typed_when_built(names: list[str]) -> None:
-    assert "scripts/helpers/py.typed" in names
+def test_wheel_says_that_it_is_typed_and_how_agents_use_it_when_built(names: list[str]) -> None:
+    assert {"scripts/helpers/py.typed", "scripts/helpers/SKILL.md"} <= set(names)
 
 
 def test_wheel_holds_every_helper_and_job_when_built(names: list[str]) -> None:
