@@ -24,10 +24,11 @@ def rows_of(ids: tuple[int, ...]) -> pa.Table:
 class DeltaByHand:
     """A Delta table that `deltalake` writes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, anew: bool = True) -> None:
         self.path = f"{folder}/sales"
         self.name = f"file://{self.path}"
-        self.make()
+        if anew:
+            self.make()
 
     def make(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -76,11 +77,12 @@ class DeltaByHand:
 class IcebergByHand:
     """An Iceberg table that `pyiceberg` writes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, anew: bool = True) -> None:
         self.catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
         self.catalog.create_namespace_if_not_exists("raw")
         self.name = "lake.raw.sales"
-        self.make()
+        if anew:
+            self.make()
 
     def make(self) -> None:
         if self.catalog.table_exists("raw.sales"):
