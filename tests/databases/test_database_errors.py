@@ -93,8 +93,64 @@ def test_error_says_what_to_grant_when_the_user_may_not_read(jdbc: Any, postgres
     postgres.sql(f"CREATE ROLE nobody_{name} LOGIN")
     source = JdbcTable(jdbc, postgres.url, name, properties={"user": f"nobody_{name}", "password": SECRET})
 
-    with pytest.raises(SourceError, match=r"does not let this user read it\. Grant SELECT \(SQLSTATE 42501"):
+    with pytest.raises(SourceError, match=r"does not let this user read it, or .*\. Grant SELECT \(SQLSTATE 42501"):
         plan(source, "id")
+
+
+def test_plan_stays_and_is_replayed_when_the_login_ended_before_its_rows_were_read(
+    jdbc: Any, postgres: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY")
+    user = f"reader_{name}"
+    postgres.sql(
+        f"INSERT INTO {name} VALUES (1), (2)", f"CREATE ROLE {user} LOGIN", f"GRANT SELECT ON {name} TO {user}"
+    )
+    source = JdbcTable(jdbc, postgres.url, name, properties={**postgres.properties, "user": user})
+
+    def run(run_id: str, ends: bool = False) -> int:
+        with IncrementalJob(watermarks, "parking", run_id, spark=jdbc) as job:
+            rows = job.rows_since(source, "id")
+            job.freeze()
+            if ends:
+                postgres.sql(f"ALTER ROLE {user} NOLOGIN")
+            return job.write(rows, str(tmp_path / "raw"))
+
+    refused = []
+    for run_id, ends in (("jr_1", True), ("jr_2", False)):
+        with pytest.raises(SourceError, match="refuses the user or the password") as caught:
+            run(run_id, ends)
+        refused.append(caught.value)
+    left = watermarks.latest("parking")
+    postgres.sql(f"ALTER ROLE {user} LOGIN", f"INSERT INTO {name} VALUES (3)")
+
+    assert (run("jr_3"), run("jr_4")) == (2, 1)
+    assert (left.version, left.plan is None) == (0, False)
+    assert not any(user in shown(error) or SECRET in shown(error) for error in refused)
+
+
+def test_nothing_is_lost_when_the_user_may_not_read_the_catalogue(
+    jdbc: Any, watermarks: Watermarks, stoppable: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of columns and tables it is an error. Who may not see the open transactions waits for the delay."""
+    name, user = stoppable.new_table("id int PRIMARY KEY"), "reader"
+    stoppable.sql(f"INSERT INTO {name} VALUES (1)", f"CREATE ROLE {user} LOGIN", f"GRANT SELECT ON {name} TO {user}")
+    source = JdbcTable(jdbc, stoppable.url, name, properties={**stoppable.properties, "user": user})
+
+    def run() -> list[int]:
+        with IncrementalJob(watermarks, "parking", spark=jdbc) as job:
+            return [row.id for row in job.rows_since(source, "id").collect()]
+
+    for catalogue in ("pg_attribute", "pg_namespace"):
+        stoppable.sql(f"REVOKE SELECT ON pg_catalog.{catalogue} FROM PUBLIC")
+        with pytest.raises(SourceError, match=r"or the catalogue that describes it\. Grant SELECT \(SQLSTATE 42501"):
+            run()
+        stoppable.sql(f"GRANT SELECT ON pg_catalog.{catalogue} TO PUBLIC")
+    refused = watermarks.latest("parking")
+    stoppable.sql("REVOKE SELECT ON pg_catalog.pg_locks FROM PUBLIC")
+
+    assert (refused.version, refused.plan) == (0, None)
+    assert run() == []
+    assert "event=undecided_rows context=rows column=id open_transactions=unknown" in caplog.text
 
 
 def test_error_says_so_when_there_is_no_such_database(jdbc: Any, postgres: Any) -> None:

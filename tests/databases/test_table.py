@@ -438,6 +438,13 @@ def test_zone_is_refused_when_it_is_unknown(table_in: Maker, zone: str) -> None:
         table_in("any", zone=zone)
 
 
-def test_partitions_are_refused_when_they_are_no_count(table_in: Maker) -> None:
-    with pytest.raises(SourceError, match=r"partitions=0; it must be a whole number from 1 to 10,000\."):
-        table_in("any", partitions=0)
+@pytest.mark.parametrize("partitions", [0, 10_001, True, 2.0, "2"])
+def test_partitions_are_refused_when_they_are_no_count(table_in: Maker, partitions: Any) -> None:
+    with pytest.raises(SourceError, match=r"partitions=.*; it must be a whole number from 1 to 10,000\."):
+        table_in("any", partitions=partitions)
+
+
+@pytest.mark.parametrize("remade", ["no", 1, None])
+def test_answer_is_refused_when_it_is_neither_yes_nor_no(table_in: Maker, remade: Any) -> None:
+    with pytest.raises(SourceError, match=r"remade=.* is neither True nor False"):
+        table_in("any", remade=remade)

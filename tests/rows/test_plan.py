@@ -616,6 +616,11 @@ def test_lookback_goes_no_further_than_the_initial_value_when_the_cursor_is_comp
         (ID, {"sink": "upsert"}, "sink='upsert' is unknown. Use 'append' or 'merge'."),
         (AT, {"descending": True}, "descending=True is for numbers only. Leave it out."),
         (KEY, {"descending": True}, "descending=True is for numbers only."),
+        (ID, {"settled": "no"}, "settled='no' is neither True nor False. Give one of them."),
+        (ID, {"descending": 1}, "descending=1 is neither True nor False."),
+        (KEY, {"strings": "yes"}, "strings='yes' is neither True nor False."),
+        (ID, {"behind": None}, "behind=None is unknown."),
+        (ID, {"max_rows": True}, "max_rows=True is no whole number from 1 on."),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )  # fmt: skip

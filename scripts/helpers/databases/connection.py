@@ -114,7 +114,7 @@ CANCELED = "57014"
 query meets the same limit again."""
 REASONS = {
     "28": "refuses the user or the password. Check both, and what they may read",
-    "42501": "does not let this user read it. Grant SELECT",
+    "42501": "does not let this user read it, or the catalogue that describes it. Grant SELECT",
     "42P01": "has no such table. Check the name and the schema",
     "42S02": "has no such table. Check the name and the schema",
     "42P05": "is behind a pooler that mixes up prepared statements. Add prepareThreshold=0 to the URL",

@@ -141,6 +141,9 @@ class JdbcTable:
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
+        # 'no' counts as true in Python, and a table that was made anew would be read on.
+        if not isinstance(remade, bool):
+            raise SourceError(self.name, f"remade={remade!r} is neither True nor False. Give one of them.")
         self._selected, self._where = _checked_columns(self.name, columns), _checked_where(self.name, where)
         self._spark, self._parts, self._partitions = spark, parts, partitions
         self._zone = named_zone("UTC" if zone is None else zone, self.name)

@@ -91,6 +91,12 @@ class RowOptions:
             raise CursorError(
                 first.name, f"behind={self.behind!r} is unknown. Use 'raise', 'warn', 'source' or 'strict'."
             )
+        # 'no' counts as true in Python, and settled='no' would let rows be lost.
+        for name, answer in (
+            ("settled", self.settled), ("descending", self.descending), ("strings", self.strings)
+        ):  # fmt: skip
+            if not isinstance(answer, bool):
+                raise CursorError(first.name, f"{name}={answer!r} is neither True nor False. Give one of them.")
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
         # True is an int in Python.
