@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-writes
+.PHONY: help demo test test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ test: lint ## all tests; sets itself up
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
-	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_live_tables.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py --timeout 36000
+	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_live_tables.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py --timeout 36000
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)
@@ -60,15 +60,18 @@ bench-files: .venv/bench ## listing, finding and reading files beside Spark, dlt
 bench-rows: .venv/bench ## changed rows of PostgreSQL and Parquet beside a read of all and dlt; half an hour
 	$(BIN)/python -m benchmarks.rows
 
+bench-load: .venv/bench ## first loads of PostgreSQL beside ConnectorX, ADBC, dlt and spark.read.jdbc; an hour
+	$(BIN)/python -m benchmarks.first_load
+
 bench-writes: .venv/ready ## staging and publishing beside a bare write; half an hour
 	$(BIN)/python -m benchmarks.writing
 
-# dlt has a Python of its own: its S3 client needs another botocore than boto3 does.
+# dlt and the others have a Python of their own: dlt's S3 client needs another botocore than boto3 does.
 .venv/bench: .venv/ready
 	grep -oE '^[^ ]+==[^ ]+' .ci/constraints.txt >.venv/versions.txt
 	$(BIN)/pip install --quiet --constraint .venv/versions.txt --requirement .ci/requirements/bench.txt
 	$(BIN)/python -m venv .venv/dlt
-	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1'
+	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1' 'connectorx >= 0.4' 'adbc-driver-postgresql >= 1'
 	touch $@
 
 .venv/ready: setup.cfg .ci/constraints.txt .ci/checkov.txt .ci/setup

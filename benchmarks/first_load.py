@@ -1,0 +1,164 @@
+"""The first load of a table of PostgreSQL to Parquet, beside ConnectorX, ADBC, dlt and `spark.read.jdbc`.
+
+    python -m benchmarks.first_load --rows 1000000 10000000
+
+One private server, on loopback and on the same two cores. Imports and the start of Spark are no part of anything: the
+session is warm, as a job of many tables has it. Each round runs all tools one after the other, in another order than
+the round before, and what is compared are ratios within a round: their median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import charts
+from benchmarks.file_steps import Table
+from benchmarks.goals import Goal, judge, say
+from benchmarks.local_spark import local_spark
+from benchmarks.new_files import DLT_PYTHON, step
+from benchmarks.overhead import moto_server
+from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.job import IncrementalJob
+from scripts.helpers.watermarks import Watermarks
+from tests.support.components import find_jdbc_jars
+from tests.support.databases import PostgresServer
+
+CURSOR = "last_modified"
+BESIDE_FASTEST = 1.2
+"""Most that our load may take, beside the fastest of the others."""
+OURS, TUNED = "ours", "spark.read.jdbc, tuned"
+PEERS = {"ConnectorX": "connectorx", "ADBC": "adbc", "dlt with pyarrow": "dlt"}
+PARTS, FETCH_SIZE = 4, 10_000
+"""How `spark.read.jdbc` is tuned: two ranges a core, and rows by the ten thousand."""
+
+
+class Loads:
+    """The same table, loaded by each tool into an empty folder."""
+
+    def __init__(self, spark: Any, server: PostgresServer, watermarks: Watermarks) -> None:
+        self.spark, self.server, self.watermarks = spark, server, watermarks
+        self._runs = 0
+
+    def fill(self, rows: int) -> str:
+        """Make a table of so many rows, indexed by id and by cursor, all of them older than an hour."""
+        name = f"loaded_{rows}"
+        self.server.sql(
+            f"CREATE TABLE {name} AS SELECT n AS id, now() - interval '1 hour' - (({rows} - n) * interval '1 second') "
+            f"AS {CURSOR}, (n % 1000)::numeric(12, 2) AS amount, md5(n::text) AS reference, "
+            f"repeat('x', 40) AS note FROM generate_series(1, {rows}) n",
+            f"ALTER TABLE {name} ADD PRIMARY KEY (id)",
+            f"CREATE INDEX ON {name} ({CURSOR})",
+            f"VACUUM ANALYZE {name}",
+        )
+        return name
+
+    def ours(self, name: str, folder: str) -> None:
+        """Plan, read, stage, commit and publish, by a job that never ran."""
+        self._runs += 1
+        source = JdbcTable(self.spark, self.server.url, name, properties=self.server.properties)
+        with IncrementalJob(self.watermarks, f"load-{self._runs}", "jr_1", spark=self.spark) as job:
+            job.write(job.rows_since(source, CURSOR), folder)
+
+    def tuned(self, name: str, rows: int, folder: str) -> None:
+        """Read by ranges of the id, which is unique and even, and whose ends are known: no question is asked."""
+        found = self.spark.read.jdbc(
+            self.server.url, name, column="id", lowerBound=1, upperBound=rows, numPartitions=PARTS,
+            properties=self.server.properties | {"fetchsize": str(FETCH_SIZE), "driver": "org.postgresql.Driver"},
+        )  # fmt: skip
+        found.write.mode("overwrite").parquet(folder)
+
+    def peer(self, tool: str, name: str, rows: int, folder: str) -> float:
+        """Let another tool load, in a process of its own; return the seconds that it counts itself."""
+        url = f"postgresql://{self.server.properties['user']}@127.0.0.1:{self.server.port}/postgres"
+        found = step("benchmarks.first_load_peer", tool, url, name, str(rows), folder, python=DLT_PYTHON)
+        if found["rows"] != rows:
+            raise SystemExit(f"{tool} loaded {found['rows']:,} rows of {rows:,}")
+        return float(found["seconds"])
+
+    def check(self, rows: int, folder: str) -> None:
+        """End the benchmark if another number of rows lies there."""
+        found = self.spark.read.parquet(folder).count()
+        if found != rows:
+            raise SystemExit(f"{found:,} rows of {rows:,} were loaded")
+
+
+def timed(work: Callable[[], None]) -> float:
+    """Return how many seconds something takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def one_round(at: Loads, name: str, rows: int, tools: list[str]) -> dict[str, float]:
+    """Load the table by each tool, in this order."""
+    found = {}
+    for tool in tools:
+        with tempfile.TemporaryDirectory(prefix="load-") as folder:
+            target = f"{folder}/out"
+            if tool in PEERS:
+                os.mkdir(target)
+                found[tool] = at.peer(PEERS[tool], name, rows, target)
+                continue
+            if tool == OURS:
+                found[tool] = timed(lambda to=target: at.ours(name, to))  # type: ignore[misc]
+            else:
+                found[tool] = timed(lambda to=target: at.tuned(name, rows, to))  # type: ignore[misc]
+            at.check(rows, target)
+    return found
+
+
+def measure(at: Loads, rows: int, rounds: int) -> list[Goal]:
+    """Load a table of so many rows by all tools, in each round."""
+    name, tools = at.fill(rows), [OURS, TUNED, *PEERS]
+    # What Spark compiles at its first load, it has compiled for both afterwards.
+    one_round(at, name, rows, [OURS, TUNED])
+    found = []
+    for number in range(rounds):
+        turn = number % len(tools)
+        found.append(one_round(at, name, rows, [*tools[turn:], *tools[:turn]]))
+        say(f"{rows:>10,} rows: " + ", ".join(f"{tool} {found[-1][tool]:.2f} s" for tool in tools))
+    medians = {tool: statistics.median(times[tool] for times in found) for tool in tools}
+    charts.bars("first-load", f"First load of {rows:,} rows of PostgreSQL to Parquet", "seconds", {"": medians})
+    for tool in (TUNED, *PEERS):
+        ratio = statistics.median(times[OURS] / times[tool] for times in found)
+        say(f"{rows:>10,} rows: ours takes {ratio:.2f} times as long as {tool}, {medians[tool]:.2f} s")
+    fastest = min((TUNED, *PEERS), key=medians.__getitem__)
+    beside = statistics.median(times[OURS] / times[fastest] for times in found)
+    text = f"first load of {rows:,} rows, seconds beside the fastest, {fastest}"
+    return [Goal(text, beside, BESIDE_FASTEST, more=False)]
+
+
+def main() -> int:
+    """Measure, print and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=(1_000_000, 10_000_000))
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    if not os.path.exists(DLT_PYTHON):
+        raise SystemExit(f"no dlt at {DLT_PYTHON}. Run make bench-load, or set DLT_PYTHON.")
+    os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2")
+    jars = ",".join(str(path) for _, path in find_jdbc_jars())
+    spark = local_spark("4g", {"spark.jars": jars, "spark.sql.session.timeZone": "UTC"})
+    with moto_server() as dynamodb:
+        watermarks = Table(dynamodb).watermarks
+        watermarks.create_table()
+        server = PostgresServer()
+        try:
+            at, goals = Loads(spark, server, watermarks), []
+            for rows in given.rows:
+                goals += measure(at, rows, given.rounds)
+        finally:
+            server.stop()
+    spark.stop()
+    return judge(goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
