@@ -524,7 +524,7 @@ class NotATableError(TargetError):
 
 
 class MissingConnectorError(ConfigurationError):
-    """A format of tables whose package or jar is not there."""
+    """A format of files or tables whose package or jar is not there."""
 
     def __init__(self, format: str, remedy: str) -> None:
         self.format = format

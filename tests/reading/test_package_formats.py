@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.helpers.errors import MissingConnectorError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
+from tests.support import maven_jars
 from tests.support.landing import Landing
 
 BAYS = b'<bays><bay id="1"><state kind="taped">free</state></bay><bay id="2"><state>taken</state></bay></bays>'
@@ -47,12 +50,12 @@ def read(landing: Landing, format: str, before: list[str], **options: Any) -> An
 def test_rows_are_those_of_the_planned_files_when_the_format_is_avro(landing: Landing, avro: Any) -> None:
     landing.put("old.avro", avro(-1))
     landing.put("month=3/a b%.avro", avro(1, 2))
-    landing.put("month=4/[x].avro", avro(3))
+    landing.put("month=4/[x],{1}.avro", avro(3))
 
     frame = read(landing, "avro", ["old.avro"], path_column="file")
 
     assert frame.dtypes == [("id", "bigint"), ("month", "int"), ("file", "string")]
-    first, second = (landing.location.uri(key) for key in ("month=3/a b%.avro", "month=4/[x].avro"))
+    first, second = (landing.location.uri(key) for key in ("month=3/a b%.avro", "month=4/[x],{1}.avro"))
     assert sorted(tuple(row) for row in frame.collect()) == [(1, 3, first), (2, 3, first), (3, 4, second)]
 
 
@@ -78,9 +81,93 @@ def test_rows_are_those_of_the_planned_file_when_the_format_is_xml(landing: Land
     ]
 
 
+@pytest.mark.parametrize("schema", [None, "_id INT, month STRING"])
+def test_rows_are_those_of_all_planned_files_when_xml_has_several(landing: Landing, schema: str | None) -> None:
+    landing.put("month=03/old.xml", b"<bays><bay _id='-1'/></bays>")
+    landing.put("month=03/a b%,c.xml", b"<bays><bay id='1'/></bays>")
+    landing.put("month=03/{1},[x]*.xml", b"<bays><bay id='2'/></bays>")
+    landing.put("month=04/a%20b+c.xml", b"<bays><bay id='3'/><bay id='4'/></bays>")
+    landing.put("month=04/x.xml", b"<bays><bay id='5'/></bays>")
+
+    frame = read(landing, "xml", ["month=03/old.xml"], rowTag="bay", path_column="file", schema=schema)
+
+    kinds = ("int", "string") if schema else ("bigint", "int")
+    assert frame.dtypes == [("_id", kinds[0]), ("month", kinds[1]), ("file", "string")]
+    march, april = ("03", "04") if schema else (3, 4)
+    assert sorted(tuple(row) for row in frame.collect()) == [
+        (1, march, landing.location.uri("month=03/a b%,c.xml")),
+        (2, march, landing.location.uri("month=03/{1},[x]*.xml")),
+        (3, april, landing.location.uri("month=04/a%20b+c.xml")),
+        (4, april, landing.location.uri("month=04/a%20b+c.xml")),
+        (5, april, landing.location.uri("month=04/x.xml")),
+    ]
+
+
+def test_xml_is_refused_when_braces_of_one_of_several_keys_are_not_in_pairs(landing: Landing) -> None:
+    landing.put("a.xml", BAYS)
+    landing.put("}b{.xml", BAYS)
+
+    if landing.spark.version >= "4":
+        assert read(landing, "xml", [], rowTag="bay").count() == 4
+        return
+    with pytest.raises(SourceError, match=r"key '}b{\.xml' has braces that are not in pairs"):
+        read(landing, "xml", [], rowTag="bay")
+
+
 def test_columns_are_those_of_the_schema_when_xml_is_given_one(landing: Landing) -> None:
     landing.put("a.xml", BAYS)
 
     frame = read(landing, "xml", [], schema="id int, until date", rowTag="bay", attributePrefix="")
 
     assert [row.asDict() for row in frame.collect()] == [{"id": 1, "until": None}, {"id": 2, "until": None}]
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [("json", {}), ("csv", {"header": True}), ("parquet", {}), ("orc", {}), ("avro", {}), ("xml", {"rowTag": "ROW"})],
+)
+def test_rows_are_read_back_when_spark_wrote_the_format(
+    landing: Landing, tmp_path: Path, format: str, options: dict[str, Any]
+) -> None:
+    for number in range(2):
+        made = tmp_path / f"made-{number}"
+        rows = landing.spark.createDataFrame([(number, "free"), (number + 10, "taken")], "id int, state string")
+        rows.coalesce(1).write.format(format).options(**options).save(str(made))
+        (part,) = made.glob("part-*")
+        landing.put(f"{number} 50%,.{format}", part.read_bytes())
+
+    frame = read(landing, format, [], schema="id int, state string", **options)
+
+    assert sorted(tuple(row) for row in frame.collect()) == [(0, "free"), (1, "free"), (10, "taken"), (11, "taken")]
+
+
+@pytest.mark.parametrize("format", ["avro", "xml"])
+def test_package_is_named_when_the_session_does_not_have_it(
+    spark_with_packages: Any, tmp_path: Path, format: str
+) -> None:
+    landing = Landing(spark_with_packages, f"{tmp_path}/landing/")
+    landing.put("a", BAYS)
+    java = spark_with_packages._jvm.java.lang
+    thread = java.Thread.currentThread()
+    with_packages = thread.getContextClassLoader()
+    package = next(each for each in maven_jars.packages(version("pyspark")) if f"-{format}_" in each)
+
+    # What Spark was started with, and no jar of spark.jars.
+    thread.setContextClassLoader(java.ClassLoader.getSystemClassLoader())
+    try:
+        with pytest.raises(MissingConnectorError) as caught:
+            read(landing, format, [])
+    finally:
+        thread.setContextClassLoader(with_packages)
+
+    assert caught.value.format == format
+    assert str(caught.value).endswith(f"is not there. Start Spark with --packages {package}.")
+
+
+def test_error_is_that_of_spark_when_no_package_is_known_for_a_format(landing: Landing) -> None:
+    landing.put("a", BAYS)
+
+    with pytest.raises(Exception, match="Failed to find") as caught:
+        read(landing, "none-such", [])
+
+    assert not isinstance(caught.value, MissingConnectorError)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.paths import folder_columns
+from scripts.helpers.reading.packages import is_xml_of_spark_3, named_packages, read_xml
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,20 +69,27 @@ def read_files(
         have a column called `path_column` already.
     InvalidValueError
         The session or an option makes Spark pass over files that it cannot read; see `check_all_is_read`.
+    MissingConnectorError
+        The session does not have the package that reads Avro or XML; its coordinate is named.
     """
     check_all_is_read(spark, options or {})
     keys: list[str] = table.column("key").to_pylist()
     if not keys:
         frame = _no_rows(spark, schema)
     else:
-        check_folders(location, keys)
+        columns = check_folders(location, keys)
+        paths = {key: literal(location.uri(key)) for key in keys}
         reader = spark.read.format(format).option("basePath", str(location))
         if schema is not None:
             reader = reader.schema(schema)
-        paths = [literal(location.uri(key)) for key in keys]
-        with _few_listing_tasks(spark):
-            frame = reader.options(**(options or {})).load(paths)
-    return frame if path_column is None else _with_path(frame, location, path_column)
+        with _few_listing_tasks(spark), named_packages(spark, format):
+            if is_xml_of_spark_3(spark, format):
+                frame = read_xml(spark, location, paths, columns, schema, options or {})
+            else:
+                frame = reader.options(**(options or {})).load(list(paths.values()))
+    if path_column is None:
+        return frame
+    return _with_path(frame, location, path_column, encoded=not is_xml_of_spark_3(spark, format))
 
 
 def check_all_is_read(spark: SparkSession, options: Mapping[str, Any]) -> None:
@@ -159,16 +167,19 @@ def _no_rows(spark: SparkSession, schema: StructType | str | None) -> DataFrame:
     return spark.createDataFrame([], schema or StructType([]))
 
 
-def _with_path(frame: DataFrame, location: Location, name: str) -> DataFrame:
-    """Add the file's URI. Spark shows it URL-encoded, but with a plus for a plus."""
+def _with_path(frame: DataFrame, location: Location, name: str, *, encoded: bool) -> DataFrame:
+    """Add the file's URI. Spark's own readers show it URL-encoded, but with a plus for a plus."""
     from pyspark.sql import functions
 
     check_new_column(location, frame.columns, name)
-    encoded = functions.input_file_name()
+    shown = functions.input_file_name()
+    if not encoded:
+        # As Hadoop writes a path, with one slash for none of a host.
+        return frame.withColumn(name, functions.regexp_replace(shown, "^file:/(?=[^/])", "file:///"))
     decoded = functions.expr(
         "java_method('java.net.URLDecoder', 'decode', replace(input_file_name(), '+', '%2B'), 'UTF-8')"
     )
-    return frame.withColumn(name, functions.when(encoded.contains("%"), decoded).otherwise(encoded))
+    return frame.withColumn(name, functions.when(shown.contains("%"), decoded).otherwise(shown))
 
 
 def check_new_column(location: Location, columns: list[str], name: str) -> None:

@@ -1,0 +1,133 @@
+"""Readers that Spark has in packages of their own: Avro, and XML on Spark 3, whose reader takes one path only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import MissingConnectorError, SourceError
+from scripts.helpers.listing.folders import folder_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+    from scripts.helpers.listing.listing import Location
+
+_XML = ("xml", "com.databricks.spark.xml")
+_NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
+
+
+def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
+    """Tell whether a format is that of the package spark-xml; Spark 4 reads XML by itself, as it reads other files."""
+    return format.lower() in _XML and int(spark.version.partition(".")[0]) < 4
+
+
+@contextmanager
+def named_packages(spark: SparkSession, format: str) -> Iterator[None]:
+    """Turn Spark's error about a reader that is not there into a MissingConnectorError that names its package."""
+    try:
+        yield
+    except Exception as error:
+        package = package_of(spark, format)
+        if package is None or not any(words in str(error) for words in _NOT_FOUND):
+            raise
+        raise MissingConnectorError(format, f"Start Spark with --packages {package}.") from error
+
+
+def package_of(spark: SparkSession, format: str) -> str | None:
+    """Return Maven's coordinate of the package with a format's reader, for this Spark; None if there is none."""
+    java: Any = spark._jvm
+    scala = ".".join(java.scala.util.Properties.versionNumberString().split(".")[:2])
+    if format.lower() == "avro":
+        # A vendor's build is called 3.5.2-amzn-1, and is no version of the package.
+        return f"org.apache.spark:spark-avro_{scala}:{spark.version.partition('-')[0]}"
+    if is_xml_of_spark_3(spark, format):
+        return f"com.databricks:spark-xml_{scala}:0.18.0"
+    return None
+
+
+def read_xml(
+    spark: SparkSession,
+    location: Location,
+    paths: Mapping[str, str],
+    columns: Sequence[str],
+    schema: StructType | str | None,
+    options: Mapping[str, Any],
+) -> DataFrame:
+    """Read XML with the package for Spark 3, all files at once and with the columns of their folders.
+
+    The package takes one text of paths for Hadoop, which parts it at commas and globs each part. It knows no columns
+    of ``name=value`` folders. They are added here, with the types that Spark gives them.
+
+    Parameters
+    ----------
+    paths
+        What Spark would not glob, by key.
+    columns
+        What the folders of all keys give.
+
+    Raises
+    ------
+    SourceError
+        Of several files one has braces that are not in pairs, within which Hadoop would find no comma.
+    """
+    if len(paths) > 1:
+        for key in paths:
+            if not _in_pairs(key):
+                raise SourceError(
+                    str(location), f"key {key!r} has braces that are not in pairs, which the XML reader of Spark 3 "
+                    "cannot read beside other files. Rename it, or read it alone: delta.split.",
+                )  # fmt: skip
+    reader = spark.read.format("xml").options(**options)
+    whole = None if schema is None else spark.createDataFrame([], schema).schema
+    if not columns:
+        return _load(reader if whole is None else reader.schema(whole), list(paths.values()))
+    lower = [name.lower() for name in columns]
+    if whole is None:
+        # Once for all files: those of one folder alone might give another schema.
+        of_files = _load(reader, list(paths.values())).schema
+    else:
+        of_files = type(whole)([field for field in whole if field.name.lower() not in lower])
+    given = {} if whole is None else {field.name.lower(): field for field in whole}
+    kinds = [given.get(field.name.lower(), field) for field in _folder_fields(spark, location, paths, columns)]
+    folders: dict[tuple[str | None, ...], list[str]] = {}
+    for key, path in paths.items():
+        folders.setdefault(tuple(value for _, value in folder_values(key)), []).append(path)
+    frames = []
+    for values, those in folders.items():
+        frames.append(_with_values(_load(reader.schema(of_files), those), kinds, values))
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
+    # A comma within braces parts neither the paths nor, as it is escaped, the alternatives of a glob.
+    return reader.load(",".join(path.replace(",", "{\\,}") for path in paths))
+
+
+def _in_pairs(key: str) -> bool:
+    """Tell whether every brace has its counterpart, in this order."""
+    depth = 0
+    for character in key:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _folder_fields(
+    spark: SparkSession, location: Location, paths: Mapping[str, str], columns: Sequence[str]
+) -> list[StructField]:
+    """Return names and types of folder columns as Spark finds them: for text, whose own schema is known beforehand."""
+    found = spark.read.format("text").option("basePath", str(location)).load(list(paths.values())).schema
+    return list(found)[-len(columns) :]
+
+
+def _with_values(frame: DataFrame, fields: Sequence[StructField], values: Sequence[str | None]) -> DataFrame:
+    from pyspark.sql import functions
+
+    for field, value in zip(fields, values, strict=True):
+        frame = frame.withColumn(field.name, functions.lit(value).cast(field.dataType))
+    return frame
