@@ -28,7 +28,9 @@ from scripts.jobs.exit_codes import FAILED
     help="Write missing log entries, delete chunks and staged files that nobody needs.",
 )
 @click.option("--targets/--no-targets", default=True, help="Whether to look at the job's folders of files, too.")
-@click.option("--after-restore", is_flag=True, help="Start a new epoch: no batch id of before the restore comes again.")
+@click.option(
+    "--after-restore", is_flag=True, help="Start a new epoch, so that no batch id is used twice after a restore."
+)
 @deciding(why_needed=False, why="The reason; --after-restore needs it and keeps it in the history.")
 def doctor(
     around: Surroundings,

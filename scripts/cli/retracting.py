@@ -34,7 +34,7 @@ def show_outputs(around: Surroundings, outputs: Outputs, retract: bool) -> None:
                 f"{versions[0]} to {versions[-1]}" if len(versions) > 1 else str(versions[0]),
                 f"{sum(output.files for output in left):,}",
                 size_text(sum(output.bytes for output in left)),
-                "deleted" if retract else "stays; its rows come again",
+                "deleted" if retract else "stays; its rows are read again",
             ]
         )
     show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)

@@ -71,7 +71,7 @@ class Surroundings:
                 boto3.setup_default_session(profile_name=self.profile, region_name=self.region)
             except BotoCoreError as error:
                 raise CredentialsError(
-                    f"The AWS credentials cannot be used: {str(error).rstrip('.')}. Mend the profile."
+                    f"The AWS credentials cannot be used: {str(error).rstrip('.')}. Fix the profile."
                 ) from error
 
     @cached_property

@@ -22,6 +22,11 @@ class WatermarkError(Exception):
     """Root of all errors that this package raises on purpose."""
 
 
+def rows_have(count: int) -> str:
+    """Return a number of rows with the verb that goes with it: "1 row has", "2 rows have"."""
+    return "1 row has" if count == 1 else f"{count:,} rows have"
+
+
 # --- nothing there yet: start from the beginning, or check the name ---------------------------
 
 
@@ -196,7 +201,7 @@ class CommitUnknownError(WatermarkError):
         )
 
 
-# --- bad value: mend the input ----------------------------------------------------------------------
+# --- bad value: correct the input -------------------------------------------------------------------
 
 
 class InvalidValueError(WatermarkError, ValueError):
@@ -252,10 +257,10 @@ class MergeNullError(KeyColumnError):
 
     def __init__(self, column: str, count: int) -> None:
         self.count = count
-        rows = "1 row has" if count == 1 else f"{count:,} rows have"
         super().__init__(
             column,
-            f"{rows} NULL there, so nothing says which row they replace. Filter or fill them. Nothing is written.",
+            f"{rows_have(count)} NULL there, so nothing says which row they replace. Filter or fill them. "
+            "Nothing is written.",
         )
 
 
@@ -367,7 +372,7 @@ class JobsExistError(InvalidValueError):
         )
 
 
-# --- bad configuration: mend the set-up --------------------------------------------------------------
+# --- bad configuration: fix the set-up ---------------------------------------------------------------
 
 
 class ConfigurationError(WatermarkError):
@@ -537,7 +542,7 @@ class UnpublishedError(WatermarkError):
     def __init__(self, job_id: str, version: int, target: str) -> None:
         self.job_id, self.version, self.target = job_id, version, target
         super().__init__(
-            f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. Mend the cause "
+            f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. Fix the cause "
             "named above; the next run of the job publishes the rest before it writes anything there."
         )
 
@@ -549,7 +554,8 @@ class RetractionError(WatermarkError):
         self.job_id, self.first, self.last, self.target = job_id, first, last, target
         super().__init__(
             f"Job {job_id!r}: what versions {first} to {last} left at {target!r} could not be deleted, as was decided. "
-            "Their rows come again, so they would be there twice. Mend the cause named above; each run tries again."
+            "Their rows are read again, so the target would have them twice. Fix the cause named above; each run "
+            "tries again."
         )
 
 
@@ -873,7 +879,7 @@ class SetAsideFullError(SourceError):
         self.count, self.limit = count, limit
         super().__init__(
             source,
-            f"{count:,} files would be set aside, and the limit is {limit:,}. Nothing is lost: mend the cause, or mark "
+            f"{count:,} files would be set aside, and the limit is {limit:,}. Nothing is lost: fix the cause, or mark "
             'files as done with `watermarks files JOB --skip KEY --why "…"`, then run the job again.',
         )
 
@@ -893,8 +899,8 @@ class ModifiedObjectError(SourceError):
         self.keys, self.count = list(keys), count
         super().__init__(
             source,
-            f"{count:,} known objects have changed, such as {', '.join(map(repr, keys))}. Find out who writes them, "
-            'or use on_modified="process" or "ignore".',
+            f"known objects that have changed: {count:,}, such as {', '.join(map(repr, keys))}. "
+            'Find out who writes them, or use on_modified="process" or "ignore".',
         )
 
 

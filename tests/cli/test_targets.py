@@ -46,7 +46,7 @@ def test_files_are_named_and_stay_when_a_reset_does_not_retract(
     done = run(watermarks, "reset", "repairs", *WHY)
 
     assert done.exit_code == 0, done.output
-    assert "stays; its rows come again" in done.stdout
+    assert "stays; its rows are read again" in done.stdout
     assert rows(target) == [1, 2, 3]
 
 

@@ -88,7 +88,7 @@ def test_rows_with_null_follow_the_policy_when_some_are_null(
     source = table_of(jdbc, server, name)
 
     if nulls == "raise":
-        with pytest.raises(CursorError, match="1 rows have NULL there"):
+        with pytest.raises(CursorError, match="1 row has NULL there"):
             plan(source, "at")
     else:
         window = plan(source, "at", nulls=nulls, sink="merge")

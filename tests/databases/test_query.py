@@ -150,7 +150,7 @@ def test_nulls_of_an_outer_join_are_counted_when_the_table_has_none(jdbc: Any, p
     one, other = postgres.new_table("id int"), postgres.new_table("id int PRIMARY KEY, at timestamptz NOT NULL")
     postgres.sql(f"INSERT INTO {one} VALUES (1), (2)", f"INSERT INTO {other} VALUES (1, '2026-01-01Z')")
 
-    with pytest.raises(CursorError, match="1 rows have NULL there"):
+    with pytest.raises(CursorError, match="1 row has NULL there"):
         plan(of(postgres, jdbc, f"SELECT o.id, r.at FROM {one} o LEFT JOIN {other} r USING (id)"), "at")
 
 

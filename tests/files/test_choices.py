@@ -55,7 +55,7 @@ def test_known_key_is_treated_as_asked_when_it_is_written_again(
         with pytest.raises(ModifiedObjectError) as caught:
             job.take()
         assert caught.value.keys == ["a.csv"]
-        assert f"Source {SOURCE!r}: 1 known objects have changed, such as 'a.csv'." in str(caught.value)
+        assert f"Source {SOURCE!r}: known objects that have changed: 1, such as 'a.csv'." in str(caught.value)
         assert 'use on_modified="process" or "ignore"' in str(caught.value)
         assert job.state is state
     else:
@@ -83,7 +83,7 @@ def test_error_names_five_keys_and_the_count_when_many_objects_have_changed() ->
     job.bucket.put(*keys, body="2")
 
     with pytest.raises(
-        ModifiedObjectError, match=r"7 known objects have changed, such as '0\.csv', '1\.csv'"
+        ModifiedObjectError, match=r"known objects that have changed: 7, such as '0\.csv', '1\.csv'"
     ) as caught:
         job.take()
 

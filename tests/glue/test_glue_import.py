@@ -472,7 +472,7 @@ def test_import_is_refused_naming_the_context_and_nothing_is_written_when_it_is_
         imported(watermarks, bookmark, sources)
 
     assert detail in str(caught.value)
-    assert "Mend that, or name it in leave_out to go without it. Nothing is written." in str(caught.value)
+    assert "Fix that, or name it in leave_out to go without it. Nothing is written." in str(caught.value)
     assert [context.outcome for context in report.contexts] == ["approximate", "not possible"]
     assert not report.is_exact
     with pytest.raises(UnknownJobError):

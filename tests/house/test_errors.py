@@ -154,7 +154,7 @@ BUILT = [
     ),
     (
         errors.ModifiedObjectError("s3://b/", ["a.csv"], 3),
-        ["'s3://b/'", "3 known objects", "'a.csv'", 'on_modified="process"'],
+        ["'s3://b/'", "changed: 3,", "'a.csv'", 'on_modified="process"'],
     ),
     (
         errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),
@@ -186,7 +186,7 @@ BUILT = [
         errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}),
         ["'s3://b/'", "'a.csv' (it is no csv)", "Nothing is set aside: check the rights"],
     ),
-    (errors.SetAsideFullError("s3://b/", 1_001, 1_000), ["'s3://b/'", "1,001 files", "1,000", "mend the cause"]),
+    (errors.SetAsideFullError("s3://b/", 1_001, 1_000), ["'s3://b/'", "1,001 files", "1,000", "fix the cause"]),
     (errors.SourceUnavailableError("public.repairs", "08001"), ["'public.repairs'", "08001", "Run again later"]),
     (
         errors.BookmarkImportError("parking", "landed", "its shape is not known."),

@@ -307,7 +307,7 @@ def test_other_messages_are_deleted_when_sqs_refuses_one(
     acknowledged = events.acknowledge()
 
     assert acknowledged == 11
-    assert "SQS refused, the message comes again: message=" in caplog.text
+    assert "SQS refused, it delivers the message again: message=" in caplog.text
     assert "reason=ReceiptHandleIsInvalid" in caplog.text
     assert queue.count() == (0, 1)
 

@@ -176,7 +176,7 @@ def test_subclass_of_datetime_comes_back_as_datetime_when_it_has_whole_microseco
         (Decimal("9E-131"), ["1E-130 to 9.9E+125", "store it as a string"]),
         (5e-324, ["1E-130 to 9.9E+125", "store it as a string"]),
         (Decimal("1." + "1" * 37 + "E-130"), ["decimal place 165", "Round it"]),
-        ("\ud83d", ["surrogate", "Mend the text"]),
+        ("\ud83d", ["surrogate", "Fix the text"]),
         ((1, 2), ["is a tuple", "a list, a dict or a set"]),
         ({1, "a"}, ["is a set of int, str", "Store a list"]),
         (object(), ["is a object", "a list, a dict or a set"]),
@@ -190,7 +190,7 @@ def test_subclass_of_datetime_comes_back_as_datetime_when_it_has_whole_microseco
         ([0] * 2_000, ["past entry 2,000", "Store fewer"]),
         ({1: "x"}, ["'cursor.1'", "non-empty str", "Rename it"]),
         ({"": "x"}, ["\"cursor.''\"", "non-empty str", "Rename it"]),
-        ({"\udc00": "x"}, ["surrogate", "Mend the text"]),
+        ({"\udc00": "x"}, ["surrogate", "Fix the text"]),
     ],
     ids=kind_of,
 )

@@ -104,7 +104,7 @@ def test_windows_are_those_of_pandas_when_the_rows_are_the_same() -> None:
         (pa.table({"at": [1.5]}), CursorError, "a double has no exact order"),
         (pa.table({"at": pa.nulls(2)}), CursorError, "it has no value and no type"),
         (pa.table({"at": ["a"]}), CursorError, "a string has no exact order"),
-        (pa.table({"at": [1, None]}), CursorError, "1 rows have NULL there"),
+        (pa.table({"at": [1, None]}), CursorError, "1 row has NULL there"),
         (pa.table({"at": [1]}).to_reader(), SourceError, r"Give \.read_all\(\) of it"),
         (ds.dataset(pa.table({"at": [1]})), SourceError, r"Give \.to_table\(\) of it"),
     ],

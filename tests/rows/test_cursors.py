@@ -152,5 +152,5 @@ def test_text_is_refused_without_showing_it_when_python_cannot_hold_it(kind: str
     with pytest.raises(CursorError) as caught:
         CursorColumn("at", kind).from_text(text)
 
-    assert "Mend or filter that row." in str(caught.value)
+    assert "Fix or filter that row." in str(caught.value)
     assert text not in str(caught.value)

@@ -111,7 +111,7 @@ def test_slack_is_refused_when_it_is_below_zero() -> None:
     ("types", "text"),
     [
         ({"id": "int"}, "there is no column 'year'. The source has: id."),
-        ({"year": "double"}, "column 'year' is a double, which holds no %Y. Mend the layout."),
+        ({"year": "double"}, "column 'year' is a double, which holds no %Y. Fix the layout."),
     ],
 )
 def test_predicate_is_refused_when_the_columns_do_not_fit_the_layout(types: dict[str, str], text: str) -> None:

@@ -298,7 +298,7 @@ def test_null_is_not_counted_when_its_partition_is_left_out(by_day: Any) -> None
     source = DataFrameRows(df, partitions=DatePartitions("import_date=%Y%m%d"))
     later = datetime(2026, 10, 3, tzinfo=timezone.utc)
 
-    with pytest.raises(CursorError, match="1 rows have NULL there"):
+    with pytest.raises(CursorError, match="1 row has NULL there"):
         plan(source, ["at"])
     assert ids(source, plan(source, ["at"], initial_value=later)) == [5, 6, 7]
 

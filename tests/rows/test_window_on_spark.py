@@ -317,7 +317,7 @@ def test_plan_raises_cursor_error_when_the_largest_time_is_outside_the_years_of_
         plan(frame(spark, kind, [value]))
 
     assert str(caught.value) == (
-        "Cursor column 'at': its largest value is outside the years 1 to 9999. Mend or filter that row."
+        "Cursor column 'at': its largest value is outside the years 1 to 9999. Fix or filter that row."
     )
 
 
@@ -337,7 +337,7 @@ def test_plan_raises_cursor_error_with_count_when_cursors_are_null(spark: Any, k
 def test_plan_raises_cursor_error_when_nulls_came_after_the_first_run(spark: Any) -> None:
     first = plan(frame(spark, "int", ["5"]))
 
-    with pytest.raises(CursorError, match="1 rows have NULL there"):
+    with pytest.raises(CursorError, match="1 row has NULL there"):
         plan(frame(spark, "int", ["5", None]), first)
 
 

@@ -444,7 +444,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("id integer", {"ID": [1]}, "no column 'ID'. It has 'id': rename it"),
     ("id integer", {"id": [1.5]}, "column 'id' is .* and the rows have it as double"),
     ("id integer", {"id": ["1"]}, "column 'id' is .* and the rows have it as string"),
-    ("id integer NOT NULL", {"id": pd.array([1, None], dtype="Int64")}, "'id' must have a value, and 1 rows have NULL"),
+    ("id integer NOT NULL", {"id": pd.array([1, None], dtype="Int64")}, "'id' must have a value, and 1 row has NULL"),
     ("id integer, word varchar(9) NOT NULL", {"id": [1]}, "'word' must have a value, and the rows do not have"),
 ]
 

@@ -176,7 +176,7 @@ def test_watermarks_say_what_is_missing_when_credentials_are_partial(without_set
 def test_watermarks_name_the_profile_when_it_is_unknown(without_settings: pytest.MonkeyPatch) -> None:
     without_settings.setenv("AWS_PROFILE", "no-such-profile")
 
-    with pytest.raises(CredentialsError, match=r"no-such-profile.*[^.]\. Mend the profile"):
+    with pytest.raises(CredentialsError, match=r"no-such-profile.*[^.]\. Fix the profile"):
         Watermarks("some-table")
 
 

@@ -136,7 +136,7 @@ class Database(Dialect):
     def text(self, value: str) -> str:
         """Write a text as its bytes in hex."""
         if "\0" in value:
-            raise SourceError(self.name, "no text in a query may hold NUL. Mend the name or value.")
+            raise SourceError(self.name, "no text in a query may hold NUL. Correct the name or value.")
         return self.bytes_as_text(value.encode().hex())
 
     def bytes_as_text(self, digits: str) -> str:
@@ -176,7 +176,7 @@ class Database(Dialect):
         try:
             return bytes.fromhex(digits).decode(self.encoding)
         except ValueError:
-            raise CursorError(name, "its largest value is no text. Mend or filter that row.") from None
+            raise CursorError(name, "its largest value is no text. Fix or filter that row.") from None
 
     def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
         """Return the query for the exact text of the last value (MIN or MAX) in rows: ``FROM`` and what follows it."""

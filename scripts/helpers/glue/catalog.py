@@ -90,7 +90,7 @@ class Catalog:
         if not kind:
             raise NotOffGlueError(f"The format of table {name!r}", "Read it with spark.table or with Spark's reader.")
         if not storage.get("Location"):
-            raise SourceError(name, "the catalogue gives no location for it. Mend the table.")
+            raise SourceError(name, "the catalogue gives no location for it. Fix the table.")
         return CatalogTable(
             name=name,
             location=storage["Location"],

@@ -238,7 +238,7 @@ def import_bookmark(
     for context in contexts:
         if context.outcome == NOT_POSSIBLE:
             raise BookmarkImportError(
-                job_name, context.name, f"{context.detail}. Mend that, or name it in leave_out to go without it."
+                job_name, context.name, f"{context.detail}. Fix that, or name it in leave_out to go without it."
             )
     states: dict[str, Any] = {}
     for each in taken:

@@ -196,7 +196,7 @@ class Job:
         if cls._refused is not None:
             name, error = cls._refused
             raise PlanConflictError(
-                name, f"Job.init failed with {error}, so nothing is read and saved. Mend that, and call init again."
+                name, f"Job.init failed with {error}, so nothing is read and saved. Fix that, and call init again."
             )
 
 

@@ -232,7 +232,7 @@ class Launcher:
             return location
         path = os.path.abspath(location.removeprefix("file://"))
         if not os.path.isfile(path):
-            raise FileNotFoundError(f"the script {path} does not exist. Mend Command.ScriptLocation of the job.")
+            raise FileNotFoundError(f"the script {path} does not exist. Fix Command.ScriptLocation of the job.")
         return path
 
     def _fetched(self, location: str) -> Path:

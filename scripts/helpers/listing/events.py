@@ -208,13 +208,13 @@ class S3EventQueue:
             except (ClientError, BotoCoreError) as error:
                 failed.update(names[start:])  # SQS itself fails: the rest would only wait for the same error.
                 logger.warning(
-                    "SQS failed, messages come again: queue=%s messages=%d reason=%s",
+                    "SQS failed, it delivers the messages again: queue=%s messages=%d reason=%s",
                     self.queue_url, len(names) - start, _reason(error),
                 )  # fmt: skip
                 break
             for place, code in refused.items():
                 failed.add(batch[place])
-                logger.warning("SQS refused, the message comes again: message=%s reason=%s", batch[place], code)
+                logger.warning("SQS refused, it delivers the message again: message=%s reason=%s", batch[place], code)
         return failed
 
     @contextmanager

@@ -98,7 +98,7 @@ def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBCl
         ) from error
     except _CREDENTIAL_ERRORS as error:
         said = str(error).rstrip(".")
-        raise CredentialsError(f"The AWS credentials cannot be used: {said}. Mend the profile or variables.") from error
+        raise CredentialsError(f"The AWS credentials cannot be used: {said}. Fix the profile or variables.") from error
 
 
 class Store:

@@ -211,7 +211,7 @@ class _Encoder:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            raise self.refuse(path, "holds half a surrogate pair, which UTF-8 cannot write", "Mend the text.") from None
+            raise self.refuse(path, "holds half a surrogate pair, which UTF-8 cannot write", "Fix the text.") from None
         return str.__str__(value)
 
     def integer(self, value: int, path: str) -> str:

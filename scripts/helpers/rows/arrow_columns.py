@@ -36,7 +36,7 @@ DECIMALS = 76
 OBJECTS = "decimal(38,18)"
 """Type of a column of Python's Decimals, which say none themselves: that which Spark gives them."""
 NS_PER_US = 1_000
-UNREADABLE = "it holds times outside the years 1 to 9999. Mend or filter those rows."
+UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those rows."
 FIRST_DAY = date(1970, 1, 1)
 
 
@@ -266,5 +266,5 @@ def _cursor(column: CursorColumn, value: Any) -> Cursor:
         return FIRST_DAY + timedelta(days=value) if column.type == "date" else EPOCH + value * MICROSECOND
     except OverflowError as error:
         raise CursorError(
-            column.name, "its largest value is outside the years 1 to 9999. Mend or filter that row."
+            column.name, "its largest value is outside the years 1 to 9999. Fix or filter that row."
         ) from error

@@ -201,7 +201,7 @@ class CursorColumn:
             return self._read(text)
         except (ValueError, OverflowError, InvalidOperation) as error:
             outside = "outside the years 1 to 9999" if self.is_time else f"no value of a {self.type}"
-            raise CursorError(self.name, f"its largest value is {outside}. Mend or filter that row.") from error
+            raise CursorError(self.name, f"its largest value is {outside}. Fix or filter that row.") from error
 
     def _read(self, text: str) -> Cursor:
         if self.type == "string":

@@ -106,4 +106,4 @@ class DatePartitions:
             return column, SPARK.date(start)
         if kind in ("tinyint", "smallint", "int", "bigint") and "-" not in form:
             return column, str(int(number))
-        raise SourceError(self.layout, f"column {name!r} is a {kind}, which holds no {form}. Mend the layout.")
+        raise SourceError(self.layout, f"column {name!r} is a {kind}, which holds no {form}. Fix the layout.")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, time, timedelta
 from typing import Any
 
-from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
 from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
@@ -252,7 +252,7 @@ def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, co
     if count and policy == "raise":
         raise CursorError(
             names,
-            f"{count:,} rows have NULL there and no window would ever take them. Fill it or filter them out. "
+            f"{rows_have(count)} NULL there and no window would ever take them. Fill it or filter them out. "
             "nulls='exclude' leaves them out, nulls='include' takes them each time.",
         )
     if count and policy == "exclude":

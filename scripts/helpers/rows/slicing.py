@@ -41,7 +41,7 @@ def backfill_bounds(context: str, low: Any, high: Any, *, endless: bool = False)
         if _family(one) != _family(other):
             raise BoundsError(context, f"low is a {_family(one)} and high a {_family(other)}. Give both in one type.")
     if not start < end:
-        raise BoundsError(context, "low is not below high, so no row is between them. Swap or mend them.")
+        raise BoundsError(context, "low is not below high, so no row is between them. Swap or correct them.")
     return start, end
 
 

@@ -25,6 +25,7 @@ from scripts.helpers.errors import (
     StagedRowsLostError,
     TargetError,
     TargetTableError,
+    rows_have,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.sinks.database_access import Access, DriverAccess, JdbcAccess, Session, target_errors
@@ -513,7 +514,7 @@ class DatabaseSink:
                 if count:
                     raise TargetTableError(
                         self.name,
-                        f"column {column.name!r} must have a value, and {count:,} rows have NULL there. Fill "
+                        f"column {column.name!r} must have a value, and {rows_have(count)} NULL there. Fill "
                         "or filter them. Nothing is written.",
                     )
             digits = self._sql.fraction_digits(column, declared.declared)
