@@ -78,7 +78,7 @@ SHARED: list[Callable[[Any], Any]] = [
     click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"The table ({DEFAULT_TABLE})."),
     click.option("--region", metavar="NAME", help="AWS region."),
     click.option("--profile", metavar="NAME", help="Profile of the AWS configuration."),
-    click.option("--endpoint-url", metavar="URL", help="Another DynamoDB, such as a local one."),
+    click.option("--endpoint-url", metavar="URL", help="Of all services, such as a local server."),
     click.option("--output", type=click.Choice(["text", "json"]), help="json: one document on stdout."),
     click.option("--now", type=Moment(), hidden=True),
     click.option("--progress-after", type=float, hidden=True),
@@ -121,7 +121,7 @@ def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.C
         def run(**arguments: Any) -> Any:
             around = surroundings(click.get_current_context())
             own = {name: value for name, value in arguments.items() if name not in NAMES}
-            with told(around):
+            with around.everywhere(), told(around):
                 return function(around, **own)
 
         decorate: Callable[[Any], click.Command] = click.command(name, **options)

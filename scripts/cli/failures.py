@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from botocore.exceptions import BotoCoreError, ClientError
@@ -24,6 +25,7 @@ from scripts.helpers.errors import (
     CredentialsError,
     JobsExistError,
     RunInProgressError,
+    StoreUnavailableError,
     TableNotFoundError,
     UnknownGlueJobError,
     UnknownJobError,
@@ -38,6 +40,8 @@ _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")
 _REFUSED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId",
             "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException")  # fmt: skip
+_OF_AWS = (AccessRefusedError, CredentialsError, StoreUnavailableError, TableNotFoundError)
+"""Errors that another table, region, profile or endpoint may end."""
 NEAREST, LOOKED_AT = 3, 200
 """Names that are offered, and requests at most to find them."""
 ALIKE, AS_GOOD = 0.5, 0.1
@@ -50,11 +54,12 @@ def told(around: Surroundings) -> Iterator[None]:
     try:
         yield
     except WatermarkError as error:
-        report(around, type(error).__name__, str(error), hint_for(around, error))
+        about_aws = isinstance(error, _OF_AWS)
+        report(around, type(error).__name__, str(error), hint_for(around, error), is_of_aws=about_aws)
         sys.exit(exit_code(error))
     except (ClientError, BotoCoreError) as error:
         name, hint, code = _of_aws(around, error)
-        report(around, name, str(error), hint)
+        report(around, name, str(error), hint, is_of_aws=True)
         sys.exit(code)
     except OSError as error:
         # Whoever reads our output has enough, as `head` has. click ends the command without a word then.
@@ -64,12 +69,20 @@ def told(around: Surroundings) -> Iterator[None]:
         sys.exit(FAILED)
 
 
-def report(around: Surroundings, name: str, text: str, hint: str | None) -> None:
-    """Write an error: for people in words, for programs as one JSON document on standard error."""
+def report(around: Surroundings, name: str, text: str, hint: str | None, *, is_of_aws: bool = False) -> None:
+    """Write an error: for people in words, for programs as one JSON document on standard error.
+
+    Of one that is about AWS (`is_of_aws`) it also says where was asked: table, region, profile and endpoint.
+    """
+    used = around.told() if is_of_aws else {}
     if around.is_json:
-        sys.stderr.write(json_text({"error": name, "message": text, "hint": hint}) + "\n")
+        document: dict[str, Any] = {"error": name, "message": text, "hint": hint}
+        sys.stderr.write(json_text(document | ({"used": used} if used else {})) + "\n")
         return
     show_folded(around.err, Text.assemble(("error: ", "bold red"), printable(text)))
+    if used:
+        named = ", ".join(f"{what.removesuffix('_url')} {value}" for what, value in used.items() if value)
+        show_folded(around.err, Text.assemble(("used: ", "bold"), printable(named)))
     if hint:
         show_folded(around.err, Text.assemble(("hint: ", "bold"), printable(hint)))
 

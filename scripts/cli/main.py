@@ -9,7 +9,7 @@ import click
 
 from scripts.cli.adopt import adopt
 from scripts.cli.backfill import backfill
-from scripts.cli.commands import COMPLETE_VARIABLE, PROGRAM, shared
+from scripts.cli.commands import COMPLETE_VARIABLE, PROGRAM, shared, surroundings
 from scripts.cli.complete_up_to import complete_up_to
 from scripts.cli.completion import completion
 from scripts.cli.coverage import coverage
@@ -19,6 +19,7 @@ from scripts.cli.discard_plan import discard_plan
 from scripts.cli.doctor import doctor
 from scripts.cli.explain import explain
 from scripts.cli.export import export
+from scripts.cli.failures import told
 from scripts.cli.files import files
 from scripts.cli.freshness import freshness
 from scripts.cli.gaps import gaps
@@ -28,6 +29,7 @@ from scripts.cli.ingest_files import ingest_files
 from scripts.cli.ingest_table import ingest_table
 from scripts.cli.jobs import jobs
 from scripts.cli.ledger import ledger
+from scripts.cli.overview import overview, show_commands
 from scripts.cli.plan import plan
 from scripts.cli.release import release
 from scripts.cli.rename_cursor import rename_cursor
@@ -56,14 +58,32 @@ def _version() -> str:
         return "unknown"
 
 
-@click.group(PROGRAM, cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    PROGRAM,
+    cls=Commands,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(_version(), prog_name=PROGRAM)
 @shared
-def cli(**_: object) -> None:
+@click.pass_context
+def cli(ctx: click.Context, /, **_: object) -> None:
     """Look at the watermarks of jobs, understand them, repair them.
 
-    Commands that change something show what will change and ask. They need --why, which the history keeps.
+    Without a command it says which jobs need attention, and lists the commands by purpose. Commands that
+    change something show what will change and ask. They need --why, which the history keeps.
     """
+    if ctx.invoked_subcommand is not None:
+        return
+    around = surroundings(ctx)
+    try:
+        with around.everywhere(), told(around):
+            overview(around)
+    finally:
+        # Also after an error, as of a table that is not there yet: somebody who types no command looks for one.
+        if not around.is_json:
+            show_commands(around)
 
 
 COMMANDS = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -60,8 +62,36 @@ class Surroundings:
         self._use_profile()
         return Store(self.table, make_client(self.region, self.endpoint_url))
 
+    @contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Let profile, region and endpoint reach all that a command starts: clients of every service, and processes.
+
+        A variable for one service, such as AWS_ENDPOINT_URL_S3, still wins over the endpoint.
+        """
+        given = {"AWS_PROFILE": self.profile, "AWS_DEFAULT_REGION": self.region, "AWS_ENDPOINT_URL": self.endpoint_url}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        before = {name: os.environ.get(name) for name in chosen}
+        os.environ.update(chosen)
+        try:
+            yield
+        finally:
+            # A program may call the command in its own process, and has variables of its own.
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    def told(self) -> dict[str, str | None]:
+        """Return where the command asked: table, region, profile and endpoint; None for what boto3 chooses itself."""
+        region = self.region or os.environ.get("AWS_DEFAULT_REGION")
+        profile = self.profile or os.environ.get("AWS_PROFILE")
+        variables = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL")
+        endpoint = self.endpoint_url or next((os.environ[name] for name in variables if name in os.environ), None)
+        return {"table": self.table, "region": region, "profile": profile, "endpoint_url": endpoint}
+
     def client(self, service: str) -> Any:
-        """Return a client of another service, for the same profile and region; CredentialsError as `store`."""
+        """Return a client of another service, where the table is asked for, too; CredentialsError as `store`."""
         self._use_profile()
         return boto3.client(service)  # type: ignore[call-overload]
 

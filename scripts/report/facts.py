@@ -64,7 +64,7 @@ class JobFacts:
 
     @cached_property
     def condition(self) -> Condition:
-        """What is most urgent about the job, in the words of the command, and the command that shows or mends it."""
+        """What is most urgent about the job, in the words of the command, and which command explains or repairs it."""
         if self.head is None:
             return unreadable(self.job_id, self.problem)
         found = condition_of(self.head, self.now, self.threshold)

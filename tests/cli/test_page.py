@@ -20,7 +20,13 @@ from tests.support.places import REPOSITORY
 PAGE = REPOSITORY / "docs" / "command-line.md"
 BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
 TABLE, SHOWN = "council-page", "council"
-ANY = [r"\be[0-9a-f]{16}\b", r"\b[0-9a-f]{16}\b", r"(?<=listed )\S+ \S+Z", r"(?<=modified  )\S+ \S+Z"]
+ANY = [
+    r"\be[0-9a-f]{16}\b",
+    r"\b[0-9a-f]{16}\b",
+    r"(?<=listed )\S+ \S+Z",
+    r"(?<=modified  )\S+ \S+Z",
+    r"(?<=endpoint )http\S+",
+]
 
 
 def commands_of(block: str) -> list[tuple[str, str]]:

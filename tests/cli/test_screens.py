@@ -100,6 +100,20 @@ def test_screen_is_the_one_kept_when_a_job_has_gaps(gappy: Watermarks, endpoint:
     check_screen(name, in_terminal(endpoint, "--table", "gappy", *GAPS[name]))
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_screen_is_the_one_kept_when_no_command_is_given(world: Watermarks, endpoint: str, columns: int) -> None:
+    seen = in_terminal(endpoint, "--table", world.table_name, columns=columns)
+
+    check_screen(f"overview-{columns}", seen)
+
+
+@pytest.mark.parametrize("name", ["jobs", "freshness"])
+def test_screen_is_the_one_kept_when_it_has_200_columns(world: Watermarks, endpoint: str, name: str) -> None:
+    seen = in_terminal(endpoint, "--table", world.table_name, *LOOKS[name], columns=200)
+
+    check_screen(f"{name}-200", seen)
+
+
 @pytest.mark.parametrize("name", ["jobs", "show", "diff", "unknown"])
 def test_screen_is_the_one_kept_when_it_has_40_columns(world: Watermarks, endpoint: str, name: str) -> None:
     seen = in_terminal(endpoint, "--table", world.table_name, *LOOKS[name], columns=40)
@@ -204,7 +218,7 @@ def test_every_command_has_a_screen_when_there_are_some() -> None:
         arguments[0] for arguments in [*LOOKS.values(), *GAPS.values(), *(given for given, _ in DECISIONS.values())]
     }
 
-    without = {"rewind", "completion", "serve", "verify", "work", "ingest-files", "ingest-table"}
+    without = {"rewind", "completion", "serve", "verify", "work", "ingest-files", "ingest-table", "ledger"}
     assert set(cli.commands) == shown | without
 
 

@@ -28,7 +28,7 @@ LATE: tuple[Word, ...] = ("missing", "late")
 
 @dataclass(frozen=True)
 class Condition:
-    """The most urgent state of a job, why it is in it, and the command that shows or mends it (may be empty)."""
+    """The most urgent state of a job, why it is in it, and the command that explains or repairs it (may be empty)."""
 
     word: Word
     reason: str = ""
