@@ -1,0 +1,131 @@
+"""What a commit file of Delta's log tells, and which files a span needs that a vacuum may have deleted."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from scripts.helpers.tables.delta_log import FEED, DeltaCommit, may_be_gone, read_commit, taken_by
+
+AT = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
+MILLISECONDS = int(AT.timestamp() * 1_000)
+
+
+def commit(version: int, *actions: dict[str, Any]) -> DeltaCommit:
+    """Read a commit of some actions, with an empty line between them."""
+    return read_commit(version, "\n\n".join(map(json.dumps, actions)))
+
+
+def add(*paths: str, moves: bool = False) -> list[dict[str, Any]]:
+    return [{"add": {"path": path, "dataChange": not moves}} for path in paths]
+
+
+def remove(*paths: str, moves: bool = False) -> list[dict[str, Any]]:
+    return [{"remove": {"path": path, "dataChange": not moves}} for path in paths]
+
+
+def feed(*paths: str) -> list[dict[str, Any]]:
+    return [{"cdc": {"path": path, "dataChange": False}} for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("actions", "kind"),
+    [
+        ([], "nothing"),
+        (add("a"), "append"),
+        ([{"add": {"path": "a"}}], "append"),
+        (add("a", moves=True), "nothing"),
+        (remove("a"), "overwrite"),
+        ([{"remove": {"path": "a"}}], "overwrite"),
+        ([*add("b"), *remove("a")], "overwrite"),
+        ([*add("b", moves=True), *remove("a", moves=True)], "nothing"),
+        ([*add("a"), {"commitInfo": {"operation": "RESTORE"}}], "rollback"),
+        ([{"txn": {"path": "a"}}, {"add": None}, {"protocol": {}}], "nothing"),
+    ],
+)
+def test_kind_of_a_commit_is_told_by_the_files_whose_rows_it_changes(actions: list[Any], kind: str) -> None:
+    assert commit(3, *actions).kind == kind
+
+
+def test_commit_tells_its_operation_and_the_time_in_it_when_it_has_both() -> None:
+    info = {"operation": "WRITE", "timestamp": MILLISECONDS - 5, "inCommitTimestamp": MILLISECONDS}
+
+    told = commit(3, {"commitInfo": info}, *add("a")).told
+
+    assert (told.number, told.kind, told.operation, told.at) == (3, "append", "WRITE", AT)
+
+
+@pytest.mark.parametrize(
+    ("info", "operation", "at"),
+    [
+        ([], "UNKNOWN", None),
+        ([{"commitInfo": {"timestamp": MILLISECONDS}}], "UNKNOWN", AT),
+        ([{"commitInfo": {"operation": "WRITE", "timestamp": "today"}}], "WRITE", None),
+    ],
+)
+def test_commit_has_no_operation_or_time_when_its_writer_has_not_said_it(
+    info: list[Any], operation: str, at: datetime | None
+) -> None:
+    found = commit(3, *info)
+
+    assert (found.operation, found.at) == (operation, at)
+
+
+@pytest.mark.parametrize(
+    ("settings", "keeps"),
+    [
+        ([], None),
+        ([{FEED: "true"}], True),
+        ([{FEED: True}], True),
+        ([{FEED: "false"}], False),
+        ([{}], False),
+        ([None], False),
+        ([{FEED: "true"}, {FEED: "false"}], False),
+    ],
+)
+def test_feed_is_kept_from_a_commit_on_when_its_last_metadata_say_so(
+    settings: list[dict[str, Any] | None], keeps: bool | None
+) -> None:
+    found = commit(3, *({"metaData": {"configuration": one}} for one in settings))
+
+    assert found.keeps_feed is keeps
+
+
+def test_files_are_those_that_commits_after_the_watermark_have_appended() -> None:
+    commits = [commit(1, *add("a")), commit(2, *add("b")), commit(3, *remove("a"), *add("c")), commit(4, *add("d"))]
+
+    assert [action["path"] for action in taken_by(commits, 1, 3)] == ["b"]
+    assert [action["path"] for action in taken_by(commits, 0, 4)] == ["a", "b", "d"]
+
+
+APPENDED = commit(1, *add("a", "b", "c"))
+DELETED = commit(2, *remove("a"), *feed("f"))
+COMPACTED = commit(3, *remove("b", moves=True), *add("large", moves=True))
+REWRITTEN = commit(4, *remove("c"), *add("d"))
+OVER = commit(5, *remove("d"))
+
+
+@pytest.mark.parametrize(
+    ("commits", "after", "until", "of_feed", "gone"),
+    [
+        ([APPENDED], 0, 1, False, set()),
+        ([APPENDED, DELETED], 0, 1, False, {"a"}),
+        ([APPENDED, DELETED, COMPACTED, REWRITTEN], 0, 1, False, {"a", "b", "c"}),
+        ([APPENDED, DELETED, COMPACTED, REWRITTEN], 1, 4, False, set()),
+        ([APPENDED, DELETED, COMPACTED], 0, 1, True, {"a", "b"}),
+        ([DELETED, COMPACTED], 1, 2, True, {"f"}),
+        ([REWRITTEN], 3, 4, True, {"c"}),
+        ([REWRITTEN, OVER], 3, 4, True, {"c", "d"}),
+        ([APPENDED, DELETED, COMPACTED], None, 1, False, {"a", "b"}),
+        ([APPENDED, DELETED, COMPACTED], None, 2, False, {"b"}),
+        ([APPENDED, DELETED], None, 2, False, set()),
+        ([APPENDED, REWRITTEN, OVER], None, 1, False, {"c"}),
+    ],
+)
+def test_files_may_be_gone_when_the_table_has_them_no_longer_and_the_span_needs_them(
+    commits: list[DeltaCommit], after: int | None, until: int, of_feed: bool, gone: set[str]
+) -> None:
+    assert may_be_gone(commits, after, until, feed=of_feed) == gone
