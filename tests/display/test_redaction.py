@@ -8,6 +8,7 @@ import time
 import boto3
 import pytest
 
+from scripts.helpers.display import redaction
 from scripts.helpers.display.redaction import HIDDEN, PACKAGES, redact_logs, redacted
 
 SECRET = "hunter2/+=%"
@@ -118,3 +119,15 @@ def test_only_loggers_of_these_packages_are_touched_when_it_is_called_again() ->
     assert before == [list(others.filters), list(root.filters), list(root.handlers), root.level]
     for package in PACKAGES:
         assert len([one for one in logging.getLogger(package).filters if "redaction" in type(one).__module__]) == 1
+
+
+@pytest.mark.parametrize("name", ["py4j.signals", "botocore.docs.bcdoc.style", "scripts.helpers.sinks.java_errors"])
+def test_logger_of_a_module_is_redacted_when_it_is_imported_later(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    # As before the first call: nobody has asked for the logger yet.
+    monkeypatch.setattr(redaction, "_filtered", set())
+    monkeypatch.delitem(logging.root.manager.loggerDict, name, raising=False)
+
+    redact_logs()
+
+    assert name in logging.root.manager.loggerDict
+    assert "redaction" in type(logging.getLogger(name).filters[0]).__module__

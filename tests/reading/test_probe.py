@@ -7,7 +7,9 @@ import gzip
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.orc as po
 import pyarrow.parquet as pq
@@ -86,6 +88,32 @@ def test_file_is_named_when_it_was_overwritten_or_is_gone_since_it_was_planned(t
     (tmp_path / "gone").unlink()
 
     assert probe(delta.location, delta.table, "parquet", None) == {"other": OVERWRITTEN, "gone": GONE}
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "ranges"),
+    [
+        ("parquet", "a.parquet", ["bytes=-65536"]),
+        ("orc", "a.orc", ["bytes=0-2", "bytes=-256"]),
+        ("avro", "a.avro", ["bytes=0-3"]),
+        ("csv", "a.csv.gz", ["bytes=0-1"]),
+        ("text", "a.txt.bz2", ["bytes=0-2"]),
+        ("csv", "a.csv", ["bytes=0-0"]),
+    ],
+)
+def test_no_more_of_an_object_is_fetched_than_its_format_needs(
+    s3: Any, bucket: str, format: str, name: str, ranges: list[str]
+) -> None:
+    s3.put_object(Bucket=bucket, Key=f"in/{name}", Body=b"x" * 100)
+    client, asked = boto3.client("s3", endpoint_url=s3.meta.endpoint_url), list[str]()
+    client.meta.events.register(
+        "before-parameter-build.s3.GetObject", lambda params, **_: asked.append(params["Range"])
+    )
+    delta = FileBookmark(f"s3://{bucket}/in/", s3_client=client).new_files()
+
+    probe(delta.location, delta.table, format, client)
+
+    assert asked == ranges
 
 
 def test_store_is_not_looked_at_when_it_is_neither_s3_nor_a_folder() -> None:

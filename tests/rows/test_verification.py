@@ -22,6 +22,7 @@ from scripts.helpers.rows.verification import (
     common_kind,
     covered_below,
     difference_of,
+    is_nested,
     verified,
 )
 
@@ -181,10 +182,19 @@ def test_columns_are_left_out_with_the_reason_when_they_do_not_compare() -> None
     assert compared.left_out == {
         "a": "string in the source, date in the target", "d": "only in the source", "b": "only in the target",
     }  # fmt: skip
+    chosen = Compared.of({"id": "int", "n": "int", "d": "date"}, {"id": "int", "n": "int"}, ["id"])
+    assert (chosen.kinds, chosen.left_out) == ({"id": "bigint"}, {})
     with pytest.raises(InvalidValueError, match="'d' is only in the source; 'no' is on neither side"):
         Compared.of({"id": "int", "d": "date"}, {"id": "int"}, ["id", "d", "no"])
     with pytest.raises(InvalidValueError, match="no column to compare: 'a' is only in the source"):
         Compared.of({"a": "int"}, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nested"), [("array<int>", True), ("struct<a:int>", True), ("string", False), ("bigint", False)]
+)
+def test_type_is_nested_when_it_is_made_of_others(kind: str, nested: bool) -> None:
+    assert is_nested(kind) is nested
 
 
 @given(
