@@ -117,4 +117,16 @@ EQUIVALENT = [
         "(49)",
         because="pages grow or shrink a little sooner or later, which costs reads only",
     ),
+    Equivalent(
+        "scripts/helpers/tables/delta_log.py",
+        'info = found["commitInfo"][0] if found["commitInfo"] else {}',
+        "(-1)",
+        because="a commit of Delta has one such action, so the first is the last",
+    ),
+    Equivalent(
+        "scripts/helpers/rows/verification.py",
+        "if self.everything or total <= self.recent + self.sample:",
+        "(total < self.recent + self.sample)",
+        because="of as many as are asked for, all are chosen by chance as well",
+    ),
 ]
