@@ -7,6 +7,7 @@ whatever test ran the module counts for all of it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -55,6 +56,15 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK") or time.process_time()
 
 
+def clear_caches() -> None:
+    """Forget what functions of `scripts` have kept of their results."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("scripts."):
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
 class Recorder:
     """Notes lines of `scripts` while tests run. The functions it hands to Python must be quick."""
 
@@ -93,6 +103,8 @@ class Recorder:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
         if self.imports is None:
             self.imports = self.taken()
+        # What an earlier test has had computed would hide which lines this one needs, and a judge begins without it.
+        clear_caches()
         self.is_passed, began = True, cpu_seconds()
         self.watch(self.trace)
         result = yield

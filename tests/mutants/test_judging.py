@@ -17,6 +17,8 @@ from tests.mutants.recording import RECORDS, Recorded
 from tests.support.places import REPOSITORY
 
 CODE = """\
+from functools import cache
+
 LIMIT = 3
 LIMITS = [LIMIT]
 
@@ -29,6 +31,11 @@ def twice(number: int) -> int:
     if number < 0:
         return 0
     return number * 2
+
+
+@cache
+def seven() -> int:
+    return 7
 
 
 def unused(number: int) -> bool:
@@ -51,6 +58,12 @@ def test_large():
 
 def test_twice():
     assert small.twice(2) == 4
+
+def test_seven_is_asked_for():
+    small.seven()
+
+def test_seven():
+    assert small.seven() == 7
 
 def test_flaky():
     assert small.twice(-1) == 0 and "MUTANTS_RECORDS" in os.environ
@@ -100,6 +113,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
         ("is_large: return number > LIMIT: number > LIMIT -> (number <= LIMIT) #1", "killed", "test_large"),
         ("twice: return number * 2: 2 -> (3) #1", "killed", "test_twice"),
         ("twice: if number < 0:: number < 0 -> (number >= 0) #1", "killed", "test_twice"),
+        ("seven: return 7: 7 -> (8) #1", "killed", "test_seven"),
         ("unused: return number == 1: number == 1 -> (number != 1) #1", "SURVIVED", "no test runs it"),
         ("twice: return 0: 0 -> (1) #1", "SURVIVED", "1 of 1 tests pass"),
         ("twice: if number < 0:: 0 -> (1) #1", "SURVIVED", "2 of 2 tests pass"),
