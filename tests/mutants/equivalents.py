@@ -64,12 +64,6 @@ EQUIVALENT = [
         because="10 s are written so in either way",
     ),
     Equivalent(
-        "scripts/helpers/files/spark.py",
-        "str(self.location), make_client(1), self.location.bucket, self.location.prefix,",
-        "(2)",
-        because="a connection that is never opened",
-    ),
-    Equivalent(
         "scripts/helpers/files/unchanged.py",
         "LOOKED_AT_ONE_BY_ONE = 1_000",
         "(999)",
