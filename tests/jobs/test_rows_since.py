@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from scripts.helpers.errors import CursorError, SourceBehindError
@@ -246,6 +248,42 @@ def test_rows_of_a_dataframe_come_with_options_when_they_are_given(spark: Any, w
     second = sorted(row.n for row in _rows(watermarks, DataFrameRows(df), "id", **options))
 
     assert (first, second) == ([1], [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "second"),
+    [({"delay": timedelta(hours=3)}, [1], [2, 3]), ({}, [1, 2], [])],
+    ids=["delay of the landing lag", "default"],
+)
+def test_rows_of_a_file_that_lands_late_are_taken_when_the_delay_is_the_lag_of_the_lake(
+    spark: Any, watermarks: Watermarks, tmp_path: Path, options: Any, first: list[int], second: list[int]
+) -> None:
+    """By default they are lost, as README says; `job.verify` finds them where it is asked."""
+    lake = tmp_path / "lake"
+
+    def land(number: int, minutes: float) -> None:
+        frame = pd.DataFrame({"id": [number], "at": pd.to_datetime([ago(minutes)]).as_unit("us")})
+        frame.to_parquet(lake / f"{number}.parquet")
+
+    def take(now: datetime) -> list[int]:
+        with IncrementalJob(watermarks, "repairs", spark=spark, clock=lambda: now) as job:
+            rows = job.rows_since(spark.read.parquet(str(lake)), "at", transformation_ctx="public", **options)
+            job.write(rows, str(tmp_path / "raw"))
+            return sorted(row.id for row in rows.collect())
+
+    lake.mkdir()
+    land(1, minutes=300)
+    land(2, minutes=10)
+    before = take(NOW)
+    land(3, minutes=130)
+    after = take(NOW + timedelta(hours=4))
+
+    assert (before, after) == (first, second)
+    job = IncrementalJob(watermarks, "repairs", spark=spark)
+    verified = job.verify(
+        spark.read.parquet(str(lake)), str(tmp_path / "raw"), transformation_ctx="public", everything=True
+    )
+    assert verified.is_equal == (3 in after)
 
 
 def _rows(watermarks: Watermarks, source: Any, column: str, **options: Any) -> list[Any]:
