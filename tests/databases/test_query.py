@@ -111,6 +111,26 @@ def test_rows_of_a_join_are_taken_once_when_they_are_read_by_a_query(
     assert source.name == f"{source.name.split()[0]} query {source.identity()['query']}"
 
 
+def test_warning_is_given_once_when_nothing_would_show_that_ids_are_given_out_again(
+    jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, view = postgres.new_table("id int PRIMARY KEY"), postgres.new_table("nothing int")
+    postgres.sql(f"INSERT INTO {name} VALUES (1)", f"DROP TABLE {view}", f"CREATE VIEW {view} AS SELECT * FROM {name}")
+    warned = []
+
+    for source in (
+        of(postgres, jdbc, f"SELECT id FROM {name}"),
+        JdbcTable(jdbc, postgres.url, view, properties=postgres.properties),
+        JdbcTable(jdbc, postgres.url, name, properties=postgres.properties),
+    ):
+        for before in (None, plan(source, "id")):
+            caplog.clear()
+            plan(source, "id", before)
+            warned.append("event=no_edge" in caplog.text)
+
+    assert warned == [True, False, True, False, False, False]
+
+
 @pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
 @pytest.mark.parametrize("again", ["id", "ID"])
 def test_query_is_refused_when_a_column_is_there_twice_or_no_cursor(

@@ -134,6 +134,14 @@ def edge_after(
         assert isinstance(kept, Mapping)
         return kept
     seen = ask(RowWindow(window.columns, None, reached, descending=window.descending), KEPT)
+    # Once, at the first rows: nothing changes about it from run to run.
+    if seen is None and window.low == window.start:
+        logger.warning(
+            "event=no_edge context=%s source=%s column=%s: no index is known for it, as of views and queries. If the "
+            "table is truncated or restored and grows past the watermark, its numbers are given out again, and nothing "
+            "shows the rows that are lost. Read a table with an index, or use a time column",
+            context, source.name, window.columns[0].name,
+        )  # fmt: skip
     edge = Edge.of(seen or (), KEPT)
     return None if edge is None else edge.to_state()
 
