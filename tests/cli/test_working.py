@@ -65,6 +65,8 @@ def test_job_is_refused_when_it_has_no_definition(run: Command, watermarks: Wate
 class Quiet:
     """An engine that starts nothing."""
 
+    supervises = False
+
     def launch(self, run: Any) -> None:
         pass
 

@@ -63,7 +63,7 @@ BOTO3_USERS = {
     "protocol/store.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
-    "sinks/places.py", "glue/catalog.py", "databases/login.py",
+    "sinks/places.py", "glue/catalog.py", "databases/login.py", "job_runs/emr_serverless.py",
 }  # fmt: skip
 S3_CALLERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",

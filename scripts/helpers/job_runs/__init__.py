@@ -9,9 +9,11 @@ from scripts.helpers._lazy import lazy
 
 if TYPE_CHECKING:
     from scripts.helpers.job_runs.client import JobRuns
+    from scripts.helpers.job_runs.emr_serverless import EmrServerless
     from scripts.helpers.job_runs.engines import Glue, SparkSubmit
 
 __all__ = [
+    "EmrServerless",
     "Glue",
     "JobRuns",
     "SparkSubmit",
@@ -20,6 +22,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "client": ["JobRuns"],
+        "emr_serverless": ["EmrServerless"],
         "engines": ["Glue", "SparkSubmit"],
     },
 )

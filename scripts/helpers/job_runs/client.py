@@ -11,13 +11,14 @@ from typing import Any
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.glue_api.errors import GlueApiError
 from scripts.helpers.job_runs import states
+from scripts.helpers.job_runs.emr_serverless import EmrServerless
 from scripts.helpers.job_runs.engines import Glue, Launching, Shared, SparkSubmit
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import A_WORKER, Scheduler
 from scripts.helpers.job_runs.service import RunsService
 from scripts.helpers.watermarks import Watermarks
 
-__all__ = ["Glue", "JobRuns", "SparkSubmit"]
+__all__ = ["EmrServerless", "Glue", "JobRuns", "SparkSubmit"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ class JobRuns:
     """The Job Runs API of AWS Glue: names, arguments, answers, limits and errors of ``boto3.client("glue")``.
 
     With the engine `Glue` every call goes to Glue. With `SparkSubmit` jobs run on this machine's
-    Spark, or on the master that it names, and their records are kept in the table of the watermarks.
+    Spark, or on the master that it names, and with `EmrServerless` on an application of that. Their records are kept
+    in the table of the watermarks.
     Any call may be repeated after an error, and whatever process dies, the next worker brings the
     runs of the job up to date.
 
@@ -72,7 +74,7 @@ class JobRuns:
     def __init__(
         self,
         table: Watermarks | str = "glue-watermarks",
-        engine: Glue | SparkSubmit | None = None,
+        engine: Glue | SparkSubmit | EmrServerless | None = None,
         *,
         queue_time: timedelta = QUEUE_TIME,
         keep: timedelta | None = KEEP,
@@ -94,7 +96,7 @@ class JobRuns:
             queue_time.total_seconds(),
             None if keep is None else keep.total_seconds(),
         )
-        launching = Launching(engine, shared) if engine is not None else None
+        launching = Launching(engine, shared) if isinstance(engine, SparkSubmit) else engine
         scheduler = Scheduler(RunStore(store), launching, clock, queue_time, keep)
         self.service = RunsService(scheduler, engine, watermarks)
 

@@ -244,23 +244,31 @@ class SparkSubmit:
         InvalidValueError
             As `check`, of the arguments.
         """
-        given: Mapping[str, str] = run.told["Arguments"]
-        arguments = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
-        for name, value in given.items():
-            if name not in (*OPTION_OF, *RESERVED, SCRIPT_LOCATION, CONF):
-                arguments += [name, value]
         if is_python_shell(run):
-            return [self.python, script, *arguments]
+            return [self.python, script, *self.arguments(run)]
         options = ["--name", run.job_name]
         options += ["--master", self.master] if self.master else []
-        settings = [f"{name}={value}" for name, value in self.conf.items()]
-        for setting in [*settings, *self._settings(run)]:
-            options += ["--conf", setting]
-        for name, modules in self._modules(run).items():
-            options += [OPTION_OF[name], ",".join(modules)] if modules else []
         # The last one wins, over settings and the environment too.
         client = ["--deploy-mode", "client"]
-        return [self._spark_submit(), *options, *self.options, *client, script, *arguments]
+        spark = [self._spark_submit(), *options, *self.settings(run), *self.options, *client]
+        return [*spark, script, *self.arguments(run)]
+
+    def arguments(self, run: RunRecord) -> list[str]:
+        """Return what the script of a run gets."""
+        found = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
+        for name, value in run.told["Arguments"].items():
+            if name not in (*OPTION_OF, *RESERVED, SCRIPT_LOCATION, CONF):
+                found += [name, value]
+        return found
+
+    def settings(self, run: RunRecord) -> list[str]:
+        """Return the options of spark-submit for settings, modules, jars and files of a run."""
+        found = []
+        for setting in [*(f"{name}={value}" for name, value in self.conf.items()), *self._settings(run)]:
+            found += ["--conf", setting]
+        for name, modules in self._modules(run).items():
+            found += [OPTION_OF[name], ",".join(modules)] if modules else []
+        return found
 
     def variables(self, run: RunRecord) -> dict[str, str]:
         """Return the whole environment of a job: named variables, with this package and the job's own modules."""
@@ -329,6 +337,8 @@ class Shared:
 
 class Launching:
     """Starts the launcher of a run as a process that nobody waits for."""
+
+    supervises = False
 
     def __init__(self, engine: SparkSubmit, shared: Shared) -> None:
         self._engine, self._shared = engine, shared

@@ -92,6 +92,14 @@ class RunRecord:
         began = self.state != "ERROR" or self.running_since is not None
         return began and self.state in states.RETRIED and self.attempt < self.max_retries
 
+    def taken_by(self, cluster: str, now: datetime) -> RunRecord:
+        """Return the run as a cluster has it that supervises it: no launcher has to give signs any more."""
+        if self.is_over or self.launcher is not None:
+            return self
+        # One that was told to stop meanwhile stays so, and can be ended there now.
+        run = self.to("RUNNING", now) if self.state == "STARTING" else replace(self, token=new_token())
+        return replace(run, running_since=now, launcher=cluster, lease=None)
+
     def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
         """Return the same run with a lease that begins now."""
         return replace(self, modified_on=now, lease=lease, token=new_token())

@@ -7,13 +7,14 @@ import subprocess
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
+from scripts.helpers.job_runs.states import AT_WORK
 from scripts.helpers.job_runs.watch import Watch
 from scripts.helpers.protocol.races import Written
 
@@ -31,10 +32,26 @@ FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
 
 
 class Engine(Protocol):
-    """What starts a launcher for a run that has a slot."""
+    """What starts a run that has a slot: a launcher of ours, which writes how it ends."""
 
-    def launch(self, run: RunRecord) -> None:
-        """Start the launcher; OSError if that fails, InvalidValueError if the engine does not run such a run."""
+    supervises: bool
+    """Whether it is a `Supervisor`."""
+
+    def launch(self, run: RunRecord) -> str | None:
+        """Start the run; OSError if that fails, a WatermarkError if the engine does not run such a run.
+
+        Returns what names it where the engine supervises, and None where a launcher writes that itself.
+        """
+
+
+class Supervisor(Engine, Protocol):
+    """An engine whose cluster watches the run, so that a worker has to ask for its state."""
+
+    def look(self, run: RunRecord, now: datetime) -> RunRecord:
+        """Return the run as it is there; nothing is changed."""
+
+    def cancel(self, run: RunRecord) -> None:
+        """End the run there; again it does no harm."""
 
 
 @dataclass
@@ -65,7 +82,7 @@ class Scheduler:
     def __init__(
         self,
         records: RunStore,
-        engine: Engine | None,
+        engine: Engine | Supervisor | None,
         clock: Callable[[], datetime],
         queue_time: timedelta,
         keep: timedelta | None,
@@ -101,7 +118,12 @@ class Scheduler:
 
     def seen(self, run: RunRecord) -> RunRecord:
         """Return a run as it is to be shown: one whose launcher is lost as the ERROR that will be written of it."""
+        if (supervisor := self._supervisor()) is not None and run.state in AT_WORK:
+            return supervisor.look(run, self.clock())
         return self._lost(run, run.lease_until) if run.lease_until and self.is_lost(run) else run
+
+    def _supervisor(self) -> Supervisor | None:
+        return cast("Supervisor", self.engine) if self.engine is not None and self.engine.supervises else None
 
     def is_lost(self, run: RunRecord) -> bool:
         """Tell whether the launcher of a run has given no sign for its lease, as far as this process knows."""
@@ -162,6 +184,8 @@ class Scheduler:
             return self._never_started(job.name, entry)
 
         def end(run: RunRecord) -> RunRecord:
+            if (supervisor := self._supervisor()) is not None and run.state in AT_WORK:
+                return self._supervised(run, supervisor)
             if self.is_lost(run):
                 return self._lost(run, now)
             if run.state == "WAITING" and job.definition is None:
@@ -176,6 +200,23 @@ class Scheduler:
             return run
 
         return self.records.change_run(run, end)
+
+    def _supervised(self, run: RunRecord, supervisor: Supervisor) -> RunRecord:
+        """Return a run as its cluster has it. All that is asked of the cluster may be asked again."""
+        now = self.clock()
+        if run.launcher is None:
+            # Whoever started it has died, or got no answer. By its token the same run is started, and no second one.
+            if not self.is_lost(run):
+                return run
+            try:
+                launcher = supervisor.launch(run)
+            except WatermarkError as error:
+                return self.over(run.ended("ERROR", now, str(error)))
+            return run if launcher is None else run.taken_by(launcher, now)
+        found = supervisor.look(run, now)
+        if not found.is_over and found.state == "STOPPING":
+            supervisor.cancel(found)
+        return self.over(found)
 
     def _never_started(self, job_name: str, entry: Entry) -> RunRecord | None:
         """Write the record that a start left out which died or is very slow; it then can write its own no more."""
@@ -330,7 +371,7 @@ class Scheduler:
         """
         assert self.engine is not None
         try:
-            self.engine.launch(run)
+            launcher = self.engine.launch(run)
         except WatermarkError as error:
             logger.warning("event=run_refused job=%s run=%s error=%s", run.job_name, run.run_id, type(error).__name__)
             self.records.write_run(run, self.over(run.to("ERROR", self.clock(), error=str(error))))
@@ -342,5 +383,7 @@ class Scheduler:
             failure = f"The launcher cannot be started: {cause}."
             self.records.write_run(run, self.over(run.to("FAILED", self.clock(), error=failure)))
             return False
+        if launcher is not None:
+            self.records.change_run(run, lambda run: run.taken_by(launcher, self.clock()))
         logger.info("event=started job=%s run=%s", run.job_name, run.run_id)
         return True

@@ -24,6 +24,7 @@ from scripts.helpers.glue_api.errors import (
 )
 from scripts.helpers.glue_api.pages import paginator
 from scripts.helpers.job_runs import capacity, ids, shapes
+from scripts.helpers.job_runs.emr_serverless import EmrServerless
 from scripts.helpers.job_runs.engines import RESERVED, SCRIPT_LOCATION, SparkSubmit, absolute, is_python_shell
 from scripts.helpers.job_runs.job_record import MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
@@ -89,7 +90,9 @@ class RunsService:
 
     exceptions = glue_errors
 
-    def __init__(self, scheduler: Scheduler, engine: SparkSubmit | None, watermarks: Watermarks) -> None:
+    def __init__(
+        self, scheduler: Scheduler, engine: SparkSubmit | EmrServerless | None, watermarks: Watermarks
+    ) -> None:
         self.scheduler, self._records = scheduler, scheduler.records
         self.engine, self._watermarks, self._job_id_rule = engine, watermarks, watermarks.job_id_rule
 
