@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scripts.cli.commands import command, job_argument
-from scripts.cli.documents import emit, entry_json
+from scripts.cli.documents import emit, entry_json, with_spans
 from scripts.cli.progress import progress
 from scripts.cli.screen import NONE, Cell, known_files, moment, show_folded, show_rows, state_text, value_text
 from scripts.cli.surroundings import Surroundings
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        return {"watermark": self.name, "from": self.before, "to": self.after}
+        return {"watermark": self.name, "from": with_spans(self.before), "to": with_spans(self.after)}
 
 
 @command("diff")
@@ -96,7 +96,7 @@ def show_differences(console: Console, changes: Sequence[Difference]) -> None:
         then, now = (NONE if state is None else state_text(state) for state in (old, new))
         # Two states may read the same in short, as when only their coverage differs. Then they are shown in full.
         if then == now:
-            then, now = value_text(old), value_text(new)
+            then, now = value_text(with_spans(old)), value_text(with_spans(new))
         rows.append([name, then, now, _moved(old, new)])
     show_rows(console, ("watermark", "before", "after", "moved by"), rows)
     for name, old, new in changes:
@@ -118,7 +118,8 @@ def _moved(old: Any, new: Any) -> str:
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return NONE
     if old.get("kind") == new.get("kind") == "files":
-        return f"{known_files(new) - known_files(old):+,} files"
+        more = known_files(new) - known_files(old)
+        return f"{more:+,} {'file' if abs(more) == 1 else 'files'}"
     one, other = old.get("value"), new.get("value")
     if isinstance(one, datetime) and isinstance(other, datetime):
         return duration_text(other - one)

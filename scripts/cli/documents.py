@@ -15,6 +15,8 @@ from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import Spilled, to_utc_string
+from scripts.helpers.rows.coverage import PackedRanges, types_of, with_ranges
+from scripts.helpers.rows.cursor_ranges import shown_range
 from scripts.helpers.schemas.kept import ENTRY, shown
 
 
@@ -56,6 +58,19 @@ def as_json(value: Any) -> Any:
     if isinstance(value, (date, Decimal)):
         return str(value)
     return value
+
+
+def with_spans(state: Any) -> Any:
+    """Return a state with what it has covered as ranges, where they can be read, and not as packed bytes."""
+    found = with_ranges(state)
+    if not isinstance(found, Mapping) or not isinstance(found.get("covered"), PackedRanges):
+        return state
+    ranges = found["covered"].ranges
+    if ranges is None:
+        return state
+    columns = len(types_of(found))
+    spans = [shown_range(one, columns) for one in ranges]
+    return {**found, "covered": [{"low": low, "high": high} for low, high in spans]}
 
 
 def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from scripts.cli.progress import progress
-from scripts.cli.screen import show_rows
+from scripts.cli.screen import count_of, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.publishing import take_back
 from scripts.helpers.display.units import printable, size_text
@@ -55,4 +55,4 @@ def retract_now(around: Surroundings, job: str) -> None:
             continue
         with progress(around, f"deleting at {printable(retraction.target)}"):
             count = take_back(sink, retraction, job)
-        around.shown.print(f"Deleted {count:,} files at {printable(retraction.target)}.")
+        around.shown.print(f"Deleted {count_of(count, 'file')} at {printable(retraction.target)}.")

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from scripts.cli.commands import command, job_argument, read_job
-from scripts.cli.documents import emit, head_json
+from scripts.cli.documents import emit, head_json, with_spans
 from scripts.cli.screen import (
     NONE,
     Cell,
@@ -28,8 +28,6 @@ from scripts.helpers.metrics.freshness import age, lag, may_be_dead
 from scripts.helpers.metrics.urgency import condition_of
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.coverage import PackedRanges, types_of, with_ranges
-from scripts.helpers.rows.cursor_ranges import shown_range
 
 
 @command("show")
@@ -38,7 +36,7 @@ def show(around: Surroundings, job: str) -> None:
     """Show one job: watermarks, last version, open plan, owner."""
     head, now = read_job(around, job), around.now()
     if around.is_json:
-        shown = {name: _with_spans(state) for name, state in head.watermarks.items()}
+        shown = {name: with_spans(state) for name, state in head.watermarks.items()}
         emit({**head_json(head, now), "watermarks": shown, "plan": head.plan.contexts if head.plan else None})
         return
     show_facts(around.out, _facts(head, now))
@@ -84,19 +82,6 @@ def _facts(head: Head, now: datetime) -> list[tuple[str, Cell]]:
     if may_be_dead(head, now):
         facts.append(("hint", Text(release_hint(head, now), "yellow")))
     return facts
-
-
-def _with_spans(state: Any) -> Any:
-    """Return a state with what it has covered as ranges, where they can be read."""
-    found = with_ranges(state)
-    if not isinstance(found, Mapping) or not isinstance(found.get("covered"), PackedRanges):
-        return state
-    ranges = found["covered"].ranges
-    if ranges is None:
-        return state
-    columns = len(types_of(found))
-    spans = [shown_range(one, columns) for one in ranges]
-    return {**found, "covered": [{"low": low, "high": high} for low, high in spans]}
 
 
 def _kind(state: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.cli.diff import differences
+from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, rows_state
 from tests.support.steps import commit
@@ -45,13 +46,16 @@ def cells_of(lines: list[str]) -> dict[str, str]:
         ({"in": files(3)}, {"in": files(2_000, 5)},
          ["in", "3 files known, listed 2026-03-16 15:45:00Z", "2,005 files known, listed 2026-03-16 15:45:00Z",
           "+2,002 files"]),
+        ({"in": files(3)}, {"in": files(2)},
+         ["in", "3 files known, listed 2026-03-16 15:45:00Z", "2 files known, listed 2026-03-16 15:45:00Z",
+          "-1 file"]),
         ({"in": files(3)}, {"in": rows_state(4)},
          ["in", "3 files known, listed 2026-03-16 15:45:00Z", "last_modified 4", "-"]),
         ({"seen": 5}, {"seen": 8}, ["seen", "5", "8", "-"]),
         ({"seen": 5}, {"rows": rows_state(8), "seen": 5}, ["rows", "-", "last_modified 8", "-"]),
         ({"rows": rows_state(8)}, {}, ["rows", "last_modified 8", "-", "-"]),
     ],
-    ids=["up", "down", "time", "truth", "kinds-of-value", "files", "kinds", "value", "new", "gone"],
+    ids=["up", "down", "time", "truth", "kinds-of-value", "files", "one-file", "kinds", "value", "new", "gone"],
 )  # fmt: skip
 def test_cells_say_what_moved_and_by_how_much_when_versions_differ(
     run: Command, watermarks: Watermarks, before: dict[str, Any], after: dict[str, Any], shown: list[str]
@@ -62,6 +66,18 @@ def test_cells_say_what_moved_and_by_how_much_when_versions_differ(
     lines = run(watermarks, "diff", "loans").stdout.splitlines()
 
     assert cells_of(lines[2:]) == dict(zip(("watermark", "before", "after", "moved by"), shown, strict=True))
+
+
+def test_coverage_is_shown_as_ranges_when_nothing_else_differs(run: Command, watermarks: Watermarks) -> None:
+    for number, low in ((1, 20), (2, 15)):
+        state = with_coverage(rows_state(30, "bigint"), None, [((low,), (30,))], "o1")
+        commit(watermarks, "loans", f"jr_{number}", {"rows": state})
+
+    shown = run(watermarks, "diff", "loans").stdout
+    found = document(run(watermarks, "diff", "loans", "--output", "json"))["changes"]
+
+    assert '"covered": [{"low": 20, "high": 30}]' in shown and '"covered": [{"low": 15, "high": 30}]' in shown
+    assert found[0]["to"]["covered"] == [{"low": 15, "high": 30}]
 
 
 def test_states_are_shown_in_full_when_they_read_the_same_in_short(run: Command, watermarks: Watermarks) -> None:
