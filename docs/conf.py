@@ -10,7 +10,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY))
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "docs")]
 metadata = ConfigParser()
 metadata.read(REPOSITORY / "setup.cfg")
 
@@ -20,7 +20,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinxcontrib.mermaid",
+    "diagrams",
 ]
 exclude_patterns = ["notebook", "**/_*.md"]
 html_theme = "furo"

@@ -10,6 +10,9 @@ from tests.docs.pages import PAGES, SHELLS, fences, is_test, metadata, shell_com
 from tests.support.places import REPOSITORY
 
 RUN = {
+    ("files.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
+    ("protocol.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
+    ("rows.md", "mermaid"): "docs/test_site.py::test_picture_is_in_the_page",
     ("README.md", "python"): "docs/test_readme.py::test_readme_examples_work",
     ("command-line.md", "console"): "cli/test_page.py::test_output_is_that_of_the_page",
     ("cost.md", "python"): "docs/test_cost_page.py::test_units_and_dollars_are_those_of_the_page",
@@ -44,10 +47,7 @@ RUN = {
 """Which test runs the blocks of a page in a language."""
 NOT_RUN = {
     ("README.md", "text"): "a picture of a run",
-    ("files.md", "mermaid"): "a picture, which only a browser draws",
     ("merge.md", "text"): "a part of a job: sinks/test_database_on_spark.py merges rows with missing ones",
-    ("protocol.md", "mermaid"): "a picture, which only a browser draws",
-    ("rows.md", "mermaid"): "a picture, which only a browser draws",
     ("api.md", "{eval-rst}"): "for Sphinx: test_site.py builds it, and a name that is not there fails the build",
     ("index.md", "{toctree}"): "for Sphinx: test_site.py builds it, and a page that is not there fails the build",
 }
