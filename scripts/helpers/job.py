@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.latest import OnSame
     from scripts.helpers.files.partition_delta import PartitionDelta
-    from scripts.helpers.files.sources import EventSource, ListingSource
+    from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.metrics.report import Reporter
     from scripts.helpers.protocol.run import Run
@@ -400,6 +400,7 @@ class IncrementalJob:
         transformation_ctx: str | None = "files",
         listing: ListingSource | None = None,
         events: EventSource | None = None,
+        metadata: JournalSource | None = None,
         relist: timedelta | None = None,
         on_changed: OnChanged | None = "error",
         **options: Any,
@@ -416,9 +417,15 @@ class IncrementalJob:
             `relist`, or run the job without them from time to time. Without a `transformation_ctx`, in a
             disabled job and for a range of runs the source is listed all the same. A paused job lets
             its messages go at the end, if the source of events has `extend`.
+        metadata
+            A journal of changes, such as `S3MetadataJournal`: S3 is asked about the objects that it names, and nothing
+            is listed. How far it was read is part of the state. Where it does not say all, since it is read for the
+            first time, was made anew, or its records have expired, the source is listed, or read from `listing`, with
+            a WARNING. Ranges of runs and disabled jobs list all the same.
         relist
-            With events: the source is listed nevertheless where it has not been, with nothing left over, for so
-            long, and in a first run. Such a run leaves the messages to the next one, for which their objects are known.
+            With events or metadata: the source is listed nevertheless where it has not been, with nothing left over,
+            for so long, and in a first run. Such a run leaves the messages to the next one, for which their objects are
+            known.
         on_changed
             A planned file that was overwritten or deleted before the commit is a ChangedObjectError
             that names it, and nothing is committed. The replay then raises the same at once, or with
@@ -431,7 +438,9 @@ class IncrementalJob:
             disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
             and no batch follows that would take it.
         """
-        return self._begun.files.new_files(source, transformation_ctx, listing, events, relist, on_changed, options)
+        return self._begun.files.new_files(
+            source, transformation_ctx, listing, events, relist, on_changed, options, metadata
+        )
 
     def new_files_on_spark(
         self,

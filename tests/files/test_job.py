@@ -471,7 +471,7 @@ def test_source_is_listed_when_the_last_listing_is_older_than_asked(landing: Ing
 
 @pytest.mark.parametrize("given", [{}, {"events": Events()}])
 def test_relist_is_refused_without_events_or_below_zero(landing: Ingestion, given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValueError, match="Give it with events only"):
+    with pytest.raises(InvalidValueError, match="Give it with events or metadata only"):
         landing.run(relist=timedelta(days=-1 if given else 1), **given)
 
 

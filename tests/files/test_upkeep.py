@@ -263,10 +263,15 @@ def lose(job: Job, folder: str, segment: int, **options: Any) -> Rebuilt:
 def test_next_run_takes_only_what_is_new_when_a_lost_segment_was_rebuilt(job: Job, folder: str, segment: int) -> None:
     job.bucket.put("a/05x.csv", "b/9.csv")
 
+    assert job.state is not None
+    job.state["metadata"] = {"uuid": "of a journal", "until": NOON}
+
     found = lose(job, folder, segment)
-    taken = job.take()
+    after, taken = job.state, job.take()
 
     lost = (40, 5)[segment]
+    # Neither recent folders nor a journal tell of what was lost: everything has to be looked at.
+    assert (after["listed"], "metadata" in after) == (None, False)
     assert (found.lost, found.found, found.remembered, found.unknown, found.surplus) == (lost, lost, lost, 0, 0)
     assert taken == ["a/05x.csv", "b/9.csv"]
     assert job.last.gone == 0

@@ -71,6 +71,7 @@ S3_CALLERS = {
     "sinks/places.py",
 }  # fmt: skip
 NAMESAKES = {
+    "listing/metadata_tables.py": {"scan"},
     "sinks/iceberg_merge.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
     "sinks/targets.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
 }  # fmt: skip

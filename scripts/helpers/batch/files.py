@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.partitions import PartitionRule
-    from scripts.helpers.files.sources import EventSource, ListingSource
+    from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.reading.small_files import OnChanged
 
@@ -73,12 +73,15 @@ class FilePlanning:
         relist: timedelta | None,
         on_changed: OnChanged | None,
         options: Mapping[str, Any],
+        metadata: JournalSource | None = None,
     ) -> FileDelta:
         """Return the files that are new; see `IncrementalJob.new_files`."""
-        if relist is not None and (events is None or relist < timedelta(0)):
+        if relist is not None and ((events is None and metadata is None) or relist < timedelta(0)):
             raise InvalidValueError(
-                f"relist is {relist!r}. Give it with events only, and as a timedelta that is not negative."
+                f"relist is {relist!r}. Give it with events or metadata only, and as a timedelta that is not negative."
             )
+        if events is not None and metadata is not None:
+            raise InvalidValueError("events and metadata both tell of changed objects. Give one of the two.")
         after, options = AfterCommit.of(options)
         settled, reach = self.begin(source, context)
         from scripts.helpers.files.delta import FileDelta
@@ -91,7 +94,8 @@ class FilePlanning:
         clears = after.after_commit is not None
         bookmark = self.bookmark(source, context or "files", reach, options, on_changed, clears=clears)
         client = self.s3_client
-        clearing = self._clearing(after, context, bookmark, client, events is None or relist is not None)
+        sees_all = (events is None and metadata is None) or relist is not None
+        clearing = self._clearing(after, context, bookmark, client, sees_all)
 
         def base() -> FileBookmark:
             """Return the bookmark of the state that the plan was made from; a replay needs it only now."""
@@ -105,7 +109,7 @@ class FilePlanning:
         state: Mapping[str, Any] | None
         if settled is None:
             strategy = batch.strategy_for(context)
-            delta = strategy.new_files(FileRequest(bookmark, listing, events, relist, self._clock, batch.end))
+            delta = strategy.new_files(FileRequest(bookmark, listing, events, relist, self._clock, batch.end, metadata))
             planned, state = bookmark.to_plan(delta), strategy.files_state(bookmark)
         else:
             check_same_call(settled, None, batch.run.job_id, context)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from scripts.helpers.batch.end_of_run import EndOfRun
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
-    from scripts.helpers.files.sources import EventSource, ListingSource
+    from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.tables.sources import TableSource
 
@@ -93,6 +93,7 @@ class FileRequest:
     relist: timedelta | None
     clock: Callable[[], datetime]
     end: EndOfRun
+    metadata: JournalSource | None = None
 
     @property
     def by_events(self) -> EventSource | None:
@@ -100,11 +101,15 @@ class FileRequest:
         if self.bookmark.begins and self.bookmark.options.start_from is not None:
             # What was there before must be known: events do not tell of it, and a later listing would take it.
             return None
-        if self.relist is None or self.events is None:
-            return self.events
+        return None if self.is_relisted else self.events
+
+    @property
+    def is_relisted(self) -> bool:
+        """Tell whether the source is listed since it has not been, with nothing left over, for `relist`."""
+        if self.relist is None:
+            return False
         listed = self.bookmark.listed
-        is_due = listed is None or self.clock() - listed >= self.relist
-        return None if is_due else self.events
+        return listed is None or self.clock() - listed >= self.relist
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,9 @@ class Saving(Strategy):
         return Reach(self.run.state(context), saves=True)
 
     def new_files(self, request: FileRequest) -> FileDelta:
-        """Return what is new: among what events told of, if there are any, else by listing."""
+        """Return what is new: among what events or a journal told of, if there are any, else by listing."""
+        if request.metadata is not None:
+            return _recorded(request, request.metadata, self.run.job_id)
         events = request.by_events
         if events is None:
             return request.bookmark.new_files(request.listing)
@@ -250,6 +257,8 @@ class Paused(Strategy):
 
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return what is new. Messages are let go at the end, for a run that saves."""
+        if request.metadata is not None:
+            return _recorded(request, request.metadata, self.run.job_id)
         events = request.by_events
         if events is None:
             return request.bookmark.new_files(request.listing)
@@ -407,6 +416,26 @@ def _unsaved(run: UnsavedRun, versions: str = "none") -> UnsavedRun:
         run.job_id, run.run_id, run.mode.name, versions, run.version,
     )  # fmt: skip
     return run
+
+
+def _recorded(request: FileRequest, metadata: JournalSource, job_id: str) -> FileDelta:
+    """Return what is new among what a journal records, or by a listing where it does not say all."""
+    bookmark = request.bookmark
+    # Before a listing: what changes while that runs is recorded after this position, and read the next time.
+    found = metadata.read(bookmark.location, bookmark.position)
+    bookmark.read_until(found.position)
+    reason = found.lost
+    if reason is None and request.is_relisted:
+        reason = f"it was not listed for {request.relist}"
+    if reason is None and found.changes is not None:
+        delta = bookmark.new_recorded(found.changes, request.clock())
+        if delta is not None:
+            return delta
+        reason = "the journal names more objects than S3 is asked about one by one"
+    logger.warning(
+        "event=journal-not-enough job=%s source=%s: everything is looked at, as %s", job_id, bookmark.location, reason
+    )
+    return bookmark.new_files(request.listing)
 
 
 def _let_go(events: EventSource, end: EndOfRun) -> None:

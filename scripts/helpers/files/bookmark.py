@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 logger = logging.getLogger(__name__)
+
+MAX_ASKED = 100_000
+"""Objects that S3 is asked about one by one for a journal: as many requests as pages of a listing of a
+hundred million objects. With more of them a listing is cheaper."""
 
 
 class FileBookmark:
@@ -147,6 +151,7 @@ class FileBookmark:
         self._unreadable: Mapping[str, str] = {}
         self._after: dict[str, Any] | None = None
         self._left: list[str] = []
+        self._next_position: Mapping[str, Any] | None = None
         self.waiting = 0
 
     def __repr__(self) -> str:
@@ -201,6 +206,35 @@ class FileBookmark:
         ]
         delta = self._delta(intervals, started, deleted=deleted)
         return replace(delta, has_more=delta.has_more or told.has_more)
+
+    def new_recorded(self, changes: pa.Table, started: datetime) -> FileDelta | None:
+        """Return which of the objects that a journal names are new; None if there are too many to ask S3 about each.
+
+        Parameters
+        ----------
+        changes
+            Of schema `metadata_tables.CHANGES`: a key may be there several times, and in no order.
+        started
+            When the objects are looked at, by the clock of the job.
+        """
+        asked = self._to_ask(changes)
+        if len(asked) > MAX_ASKED:
+            return None
+        logger.info(
+            "event=journal source=%s records=%d asked=%d: S3 is asked about objects that the ledger does not know so",
+            self.location, changes.num_rows, len(asked),
+        )  # fmt: skip
+        return self.new_among(_Named(asked), started)
+
+    @property
+    def position(self) -> Mapping[str, Any] | None:
+        """How far a journal was read, as the state tells; None if it never was."""
+        found: Mapping[str, Any] | None = self._state.get("metadata")
+        return found
+
+    def read_until(self, position: Mapping[str, Any]) -> None:
+        """Have the state that follows say that a journal was read so far. Call it before the files are chosen."""
+        self._next_position = position
 
     @property
     def listed(self) -> datetime | None:
@@ -334,13 +368,46 @@ class FileBookmark:
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
             listed = started if complete and not left.num_rows else None
-            self._after = with_list(self.following(listed, **memory), choice.aside)
+            following = self.following(listed, **memory)
+            if self._next_position is not None and not left.num_rows:
+                # With something left over the journal is read again from where it was: its records of the rest would
+                # be too old later on.
+                following["metadata"] = dict(self._next_position)
+            self._after = with_list(following, choice.aside)
         self._taken = taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         self._warn_of_versions(taken)
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         payer, readings = self.options.request_payer, self._readings(taken)
         return FileDelta(self.location, taken, choice.has_more, choice.gone, payer, readings=readings)
+
+    def _to_ask(self, changes: pa.Table) -> tuple[str, ...]:
+        """Return the keys that S3 must be asked about: a record says other than the ledger what became of them.
+
+        Each record counts, and not only the newest of a key: the last one may be of an older version that was deleted.
+        """
+        known = self._memory.known()
+        by_key: dict[str, Mapping[str, Any] | None] = {}
+        asked = set()
+        for row in changes.to_pylist():
+            key = row["key"]
+            if key in asked:
+                continue
+            if key not in by_key:
+                latest = known.latest(key)
+                by_key[key] = None if latest is None or latest["status"] == GONE else latest
+            if self._is_other(row, by_key[key]):
+                asked.add(key)
+        return tuple(sorted(asked, key=byte_order))
+
+    def _is_other(self, row: Mapping[str, Any], latest: Mapping[str, Any] | None) -> bool:
+        if row["deleted"]:
+            return latest is not None  # What is not known cannot be gone.
+        if latest is None or self.options.compare == "mtime":
+            return True
+        if self.options.versioned and row["version_id"] != latest["version_id"]:
+            return True
+        return bool((row["etag"], row["size"]) != (latest["etag"], latest["size"]))
 
     def _readings(self, taken: pa.Table) -> Readings | None:
         """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""
@@ -377,10 +444,12 @@ class FileBookmark:
 
     def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
         """Return the state that follows, given what is remembered and when the source was listed."""
-        return {
+        found = {
             "kind": "files", "source": self.location.name, "format": FORMAT, "mode": self.options.mode,
             "listed": listed or self._state.get("listed"), **memory,
         }  # fmt: skip
+        # Runs that list leave it as it is: more is read again the next time, and nothing is missed.
+        return found if self.position is None else {**found, "metadata": self.position}
 
     def with_list_of_executors(self, following: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state after a batch that executors found: what was to be taken again is, as they list everything."""
@@ -396,6 +465,13 @@ class FileBookmark:
         listed = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
         chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None)
         return chooser.choose(intervals, started, self.ledger.known(after, until)).rows
+
+
+class _Named(NamedTuple):
+    """Keys of objects to look at, all there are."""
+
+    keys: tuple[str, ...]
+    has_more: bool = False
 
 
 def without_files(planned: Mapping[str, Any], bad: pa.Table) -> dict[str, Any]:

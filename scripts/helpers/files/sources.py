@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Interval
@@ -39,3 +41,23 @@ class EventSource(Protocol):
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Forget what was received, except for some keys; called after the commit."""
+
+
+class Recorded(Protocol):
+    """What a journal says: changes, from where to read the next time, and why nothing is known, if so."""
+
+    @property
+    def changes(self) -> pa.Table | None: ...  # noqa: D102
+
+    @property
+    def position(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+    @property
+    def lost(self) -> str | None: ...  # noqa: D102
+
+
+class JournalSource(Protocol):
+    """What keeps a record of all changes of objects, such as `S3MetadataJournal`."""
+
+    def read(self, location: Location, position: Mapping[str, Any] | None) -> Recorded:
+        """Return the changes since a position that an earlier call returned."""

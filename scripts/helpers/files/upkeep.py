@@ -326,7 +326,9 @@ class LedgerUpkeep:
         if found.num_rows and unsure != "new":
             rows = ledger_rows(found, REBUILT, *taken_by).sort_by("key")
             made.append(bookmark.ledger.stored(rows))
-        after = {**state, "segments": [*older, *made, *newer]}
+        # The next run has to look at everything: no journal and no listing of recent folders tells of what was lost.
+        after = {name: value for name, value in state.items() if name != "metadata"}
+        after |= {"listed": None, "segments": [*older, *made, *newer]}
         return Rebuilt(after, count, found.num_rows, found.num_rows if made else 0, newer_count)
 
     def _candidates(

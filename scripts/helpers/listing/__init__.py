@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.events import S3EventQueue
     from scripts.helpers.listing.inventory import S3Inventory
     from scripts.helpers.listing.listing import Listing, Location
+    from scripts.helpers.listing.metadata_tables import S3MetadataInventory, S3MetadataJournal
 
 __all__ = [
     "Listing",
     "Location",
     "S3EventQueue",
     "S3Inventory",
+    "S3MetadataInventory",
+    "S3MetadataJournal",
 ]
 __getattr__, __dir__ = lazy(
     __name__,
@@ -24,5 +27,6 @@ __getattr__, __dir__ = lazy(
         "events": ["S3EventQueue"],
         "inventory": ["S3Inventory"],
         "listing": ["Location", "Listing"],
+        "metadata_tables": ["S3MetadataInventory", "S3MetadataJournal"],
     },
 )

@@ -1,0 +1,337 @@
+"""S3 Metadata tables: the journal of a bucket's changes, and its live inventory, as `pyiceberg` reads them.
+
+The columns are those of Amazon S3's documentation ("S3 Metadata journal tables schema" and "S3 Metadata live inventory
+tables schema"). What a table says is a hint: it is behind the bucket, and S3 is asked before an object is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scripts.helpers.errors import InvalidValueError, SourceError, WatermarkError
+from scripts.helpers.listing.listing import Location, in_batches
+from scripts.helpers.listing.objects import LISTED, Interval
+
+JOURNAL, INVENTORY = "journal", "inventory"
+"""What S3 calls the tables in the namespace of a bucket."""
+OVERLAP = timedelta(days=1)
+"""How far back records are read again. S3 keeps snapshots of these tables for 24 hours at most, so they cannot say what
+is new since the last run. Times can, and a record may reach the table after a later one, usually within minutes."""
+LEAST_OVERLAP = timedelta(hours=2)
+"""A first run may read the live inventory, which lacks the last hour. The next run reads that hour from the journal."""
+BEHIND = timedelta(hours=1)
+"""How far the live inventory is behind the bucket: updates are "typically reflected within one hour"."""
+DELETE = "DELETE"
+_KINDS = {"CREATE", "UPDATE_METADATA", DELETE}
+_RECORD = ("bucket", "key", "record_type", "record_timestamp", "version_id", "size", "e_tag")
+_OBJECT = (
+    "bucket", "key", "sequence_number", "version_id", "is_delete_marker", "size", "last_modified_date", "e_tag",
+    "storage_class",
+)  # fmt: skip
+CHANGES = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("etag", pa.string()),
+        pa.field("version_id", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("deleted", pa.bool_()),
+    ]
+)
+"""Changes of objects; `key` is relative to the location. The identity is null where S3 did not know it any more."""
+
+
+class Recorded(NamedTuple):
+    """What a journal says of a location.
+
+    Attributes
+    ----------
+    changes
+        Of schema CHANGES, in no order; a key may be there several times. None where `lost` says why.
+    position
+        From where to read the next time: the table's uuid, and the time of its newest record, UTC.
+    lost
+        Why the changes since the last position are not known, so that everything has to be looked at. None if they are.
+    """
+
+    changes: pa.Table | None
+    position: Mapping[str, Any]
+    lost: str | None
+
+
+class S3MetadataJournal:
+    """The journal table of S3 Metadata: what happened to the objects of a bucket, for `new_files(metadata=…)`.
+
+    A run reads the records since the last one and asks S3 about the objects that they name, unless the ledger knows
+    them as they are recorded. So the cost follows what has changed, and nothing is listed. Records older than the
+    newest one by up to `overlap` are read again, as they may have come late.
+
+    Parameters
+    ----------
+    catalog
+        A catalog of `pyiceberg` that has the table, such as the REST endpoint of S3 Tables or of AWS Glue.
+    namespace
+        The namespace of the bucket's tables there, such as ``b_landing``.
+    overlap
+        How late a record may come. What comes later is found by a listing only: see `relist`.
+
+    Raises
+    ------
+    InvalidValueError
+        `overlap` is less than 2 hours.
+    """
+
+    def __init__(self, catalog: Any, namespace: str, *, overlap: timedelta = OVERLAP) -> None:
+        if overlap < LEAST_OVERLAP:
+            raise InvalidValueError(
+                f"overlap is {overlap}, and records may come later. Give a timedelta of {LEAST_OVERLAP} or more."
+            )
+        self._table, self._overlap = _MetadataTable(catalog, f"{namespace}.{JOURNAL}", _RECORD), overlap
+
+    def __repr__(self) -> str:
+        return f"<S3MetadataJournal {self._table.name!r}>"
+
+    def read(self, location: Location, position: Mapping[str, Any] | None) -> Recorded:
+        """Return the changes since a position, which an earlier call returned; None for the first time.
+
+        Raises
+        ------
+        SourceError
+            The location is no bucket of S3; or the table is not there, has other columns, names a kind of change that
+            is unknown, or cannot be read.
+        """
+        _check_bucket(location)
+        with self._table.reading():
+            found = self._table.opened()
+            before: Mapping[str, Any] = position if isinstance(position, Mapping) else {}
+            same = before.get("uuid") == found.uuid
+            until = before.get("until") if same else None
+            newest = found.newest(until)
+            following = {"uuid": found.uuid, "until": newest or until}
+            if position is None:
+                return Recorded(None, following, "the journal is read for the first time")
+            if not same:
+                return Recorded(None, following, "the journal is another table than before: it was made anew")
+            if until is not None and not found.has_record_of(until):
+                # Whatever is newer than that record was not read yet, and older records expire first.
+                return Recorded(None, following, f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired")
+            since = None if until is None else until - self._overlap
+            return Recorded(self._changes(found, location, since), following, None)
+
+    def _changes(self, found: _Opened, location: Location, since: datetime | None) -> pa.Table:
+        rows = found.rows(location, since)
+        kinds = set(rows.column("record_type").unique().to_pylist())
+        if unknown := kinds - _KINDS:
+            raise SourceError(
+                self._table.name, f"it has records of type {min(map(str, unknown))!r}, which is unknown. Update the "
+                "package, or list the source.",
+            )  # fmt: skip
+        etags = pc.utf8_trim(rows.column("e_tag"), characters='"')
+        return pa.Table.from_arrays(
+            [
+                _relative(rows, location), etags, rows.column("version_id"), rows.column("size"),
+                pc.equal(rows.column("record_type"), DELETE),
+            ],
+            schema=CHANGES,
+        )  # fmt: skip
+
+
+class S3MetadataInventory:
+    """The live inventory table of S3 Metadata as a report of all objects, for `new_files(listing=…)`.
+
+    The whole part of the table that is below the source is read each time, and nothing is listed. It is up to an hour
+    behind the bucket: what is younger comes with a later run, and a known object that it lacks is gone only when S3
+    says so.
+
+    Parameters
+    ----------
+    catalog, namespace
+        As those of `S3MetadataJournal`.
+    """
+
+    def __init__(self, catalog: Any, namespace: str) -> None:
+        self._table = _MetadataTable(catalog, f"{namespace}.{INVENTORY}", _OBJECT)
+        self._found: _Opened | None = None
+
+    def __repr__(self) -> str:
+        return f"<S3MetadataInventory {self._table.name!r}>"
+
+    @property
+    def created(self) -> datetime:
+        """When what the table says was true, UTC: an hour before its snapshot. SourceError if it has none yet."""
+        with self._table.reading():
+            # The snapshot that `list_objects` reads next: another one would be of another time.
+            self._found = self._table.opened()
+            if self._found.committed is None:
+                raise SourceError(
+                    self._table.name,
+                    "it has no snapshot: S3 is still filling it. Wait until its status is ACTIVE, or list the source.",
+                )
+            return self._found.committed - BEHIND
+
+    def list_objects(self, location: Location) -> Iterable[Interval]:
+        """Yield the objects below a location that are there, sorted by key, as intervals that tile all keys.
+
+        Raises
+        ------
+        SourceError
+            As `S3MetadataJournal.read`, or an object has no ETag, size or time.
+        """
+        _check_bucket(location)
+        if self._found is None:
+            _ = self.created
+        assert self._found is not None
+        with self._table.reading():
+            rows = self._found.rows(location, None)
+        # All versions are there, delete markers too. Of a key the largest sequence number is the newest.
+        rows = rows.sort_by([("key", "ascending"), ("sequence_number", "ascending")])
+        keys = rows.column("key").combine_chunks()
+        following = pa.concat_arrays([keys.slice(1), pa.nulls(min(len(keys), 1), pa.string())])
+        newest = rows.filter(pc.invert(pc.fill_null(pc.equal(keys, following), False)))
+        there = newest.filter(pc.invert(pc.fill_null(newest.column("is_delete_marker"), False)))
+        for name in ("e_tag", "size", "last_modified_date"):
+            if there.column(name).null_count:
+                raise SourceError(
+                    self._table.name,
+                    f"{there.column(name).null_count:,} objects have no {name}, so they cannot be told from others. "
+                    "List the source.",
+                )
+        listed = pa.Table.from_arrays(
+            [
+                _relative(there, location), pc.utf8_trim(there.column("e_tag"), characters='"'),
+                # As a listing without versions: by ETag and size the same object has one identity, however it is seen.
+                pa.nulls(there.num_rows, pa.string()), there.column("size"),
+                _as_utc(there.column("last_modified_date")), there.column("storage_class"),
+            ],
+            schema=LISTED,
+        )  # fmt: skip
+        return in_batches(listed, None, None)
+
+
+class _Opened:
+    """One snapshot of a metadata table."""
+
+    def __init__(self, table: Any, columns: Sequence[str]) -> None:
+        snapshot = table.current_snapshot()
+        self._table, self._columns = table, columns
+        self._snapshot_id: int | None = snapshot.snapshot_id if snapshot is not None else None
+        self.uuid = str(table.metadata.table_uuid)
+        self.committed: datetime | None = None
+        if snapshot is not None:
+            self.committed = datetime.fromtimestamp(snapshot.timestamp_ms / 1_000, timezone.utc)
+
+    def newest(self, since: datetime | None) -> datetime | None:
+        """Return the time of the newest record that is not before one; None if there is none."""
+        if self._snapshot_id is None:
+            return None
+        from pyiceberg.conversions import from_bytes
+
+        field = self._table.schema().find_field("record_timestamp")
+        newest: list[Any] = []
+        for task in self._scan(self._not_before(since)).plan_files():
+            bound = (task.file.upper_bounds or {}).get(field.field_id)
+            if bound is None:
+                # Written without statistics of this column: only its rows tell.
+                times = self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0)
+                found: datetime | None = pc.max(_as_utc(times)).as_py()
+                return found
+            newest.append(from_bytes(field.field_type, bound))
+        if not newest:
+            return None
+        return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=max(newest))
+
+    def has_record_of(self, moment: datetime) -> bool:
+        """Tell whether there is a record of just this time."""
+        if self._snapshot_id is None:
+            return False
+        found = self._scan(
+            _expressions().EqualTo("record_timestamp", self._literal(moment)), ("record_timestamp",), 1
+        ).to_arrow()
+        return bool(found.num_rows)
+
+    def rows(self, location: Location, since: datetime | None) -> pa.Table:
+        """Return the rows of the objects below a location, those of records not before a time."""
+        if self._snapshot_id is None:
+            return self._table.schema().as_arrow().empty_table().select(list(self._columns))
+        make = _expressions()
+        chosen = make.And(self._not_before(since), make.EqualTo("bucket", location.bucket))
+        if location.prefix:
+            chosen = make.And(chosen, make.StartsWith("key", location.prefix))
+        return self._scan(chosen, self._columns).to_arrow().select(list(self._columns))
+
+    def _not_before(self, since: datetime | None) -> Any:
+        make = _expressions()
+        return make.AlwaysTrue() if since is None else make.GreaterThanOrEqual("record_timestamp", self._literal(since))
+
+    def _literal(self, moment: datetime) -> str:
+        # S3's columns have no time zone and mean UTC. Iceberg compares either kind with its own spelling only.
+        text = moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds")
+        with_zone = str(self._table.schema().find_field("record_timestamp").field_type) == "timestamptz"
+        return f"{text}+00:00" if with_zone else text
+
+    def _scan(self, chosen: Any, columns: Sequence[str] = ("*",), limit: int | None = None) -> Any:
+        return self._table.scan(
+            row_filter=chosen, selected_fields=tuple(columns), snapshot_id=self._snapshot_id, limit=limit
+        )
+
+
+class _MetadataTable:
+    """A table of a catalog, the columns that it must have, and what its errors mean."""
+
+    def __init__(self, catalog: Any, name: str, columns: Sequence[str]) -> None:
+        self.name, self._catalog, self._columns = name, catalog, columns
+
+    def opened(self) -> _Opened:
+        table = self._catalog.load_table(self.name)
+        there = {field.name for field in table.schema().fields}
+        missing = [column for column in self._columns if column not in there]
+        if missing:
+            raise SourceError(
+                self.name, f"it has no column {', '.join(missing)}, so it is no such table of S3 Metadata. It has: "
+                f"{', '.join(sorted(there)) or 'none'}. Check the namespace.",
+            )  # fmt: skip
+        return _Opened(table, self._columns)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise SourceError for what the catalog or the files say against a read."""
+        try:
+            yield
+        except WatermarkError:
+            raise
+        except Exception as error:
+            ours = type(error).__module__.startswith(("pyiceberg", "pyarrow", "botocore", "requests"))
+            if not ours and not isinstance(error, OSError):
+                raise
+            raise SourceError(
+                self.name, f"it cannot be read ({type(error).__name__}). Check the catalog, the namespace and the "
+                "rights there; meanwhile list the source.",
+            ) from error  # fmt: skip
+
+
+def _expressions() -> Any:
+    """Return the filters of `pyiceberg`. Its types know their arguments by the names of JSON fields only."""
+    from pyiceberg import expressions
+
+    return expressions
+
+
+def _check_bucket(location: Location) -> None:
+    if not location.is_s3:
+        raise SourceError(str(location), "S3 Metadata tables are of buckets of S3. Call new_files without them.")
+
+
+def _relative(rows: pa.Table, location: Location) -> Any:
+    return pc.utf8_slice_codeunits(rows.column("key"), start=len(location.prefix))
+
+
+def _as_utc(times: pa.ChunkedArray) -> Any:
+    """Return times as UTC: S3's have no time zone."""
+    if times.type.tz is None:
+        times = pc.assume_timezone(times, "UTC")
+    return times.cast(LISTED.field("modified").type)

@@ -1,0 +1,221 @@
+"""S3 Metadata tables: what changed since a position, what is there, and what is wrong with them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.metadata_tables import S3MetadataInventory, S3MetadataJournal
+from tests.support.metadata_tables import NAMESPACE, MetadataTables
+
+IN = Location.parse("s3://landing/in/")
+NOON = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> MetadataTables:
+    return MetadataTables(tmp_path / "tables", "landing", NOON)
+
+
+def journal(tables: MetadataTables, **options: Any) -> S3MetadataJournal:
+    return S3MetadataJournal(tables.catalog, NAMESPACE, **options)
+
+
+def keys_of(changes: pa.Table | None) -> list[str]:
+    assert changes is not None
+    return sorted(changes.column("key").to_pylist())
+
+
+# --- the journal -----------------------------------------------------------------------------------------------------
+
+
+def test_changes_are_those_below_the_source_when_the_position_is_known(tables: MetadataTables) -> None:
+    tables.record(tables.row("in/old.csv", e_tag="e", size=1))
+    first = journal(tables).read(IN, None)
+    tables.wait(hours=1)
+    tables.record(
+        tables.row("in/é/a.csv", e_tag='"e1"', size=7),
+        tables.row("out/b.csv", e_tag="e2", size=1),
+        tables.row("in/c.csv", e_tag="e3", size=1, bucket="another"),
+        tables.deleted("in/old.csv", version_id="v1"),
+    )
+
+    second = journal(tables).read(IN, first.position)
+
+    assert (first.changes, first.position["until"]) == (None, NOON)
+    assert first.lost == "the journal is read for the first time"
+    assert second.lost is None
+    assert second.changes is not None
+    assert second.changes.sort_by([("key", "ascending"), ("deleted", "ascending")]).to_pylist() == [
+        {"key": "old.csv", "etag": "e", "version_id": None, "size": 1, "deleted": False},
+        {"key": "old.csv", "etag": None, "version_id": "v1", "size": None, "deleted": True},
+        {"key": "é/a.csv", "etag": "e1", "version_id": None, "size": 7, "deleted": False},
+    ]
+    assert second.position == {"uuid": first.position["uuid"], "until": tables.now}
+
+
+def test_late_record_is_read_when_it_is_within_the_overlap(tables: MetadataTables) -> None:
+    tables.record(tables.row("in/a.csv"))
+    position = journal(tables).read(IN, None).position
+    tables.wait(hours=-2)
+    tables.record(tables.row("in/late.csv"))
+    tables.wait(hours=-2)
+    tables.record(tables.row("in/too late.csv"))
+
+    found = journal(tables, overlap=timedelta(hours=3)).read(IN, position)
+
+    assert keys_of(found.changes) == ["a.csv", "late.csv"]
+    assert found.position == position
+
+
+def test_all_records_are_read_when_the_journal_was_empty_before(tables: MetadataTables) -> None:
+    position = journal(tables).read(IN, None).position
+    empty = journal(tables).read(IN, position)
+    tables.record(tables.row("in/a.csv"))
+
+    found = journal(tables).read(IN, position)
+
+    assert (keys_of(empty.changes), keys_of(found.changes)) == ([], ["a.csv"])
+    assert (position["until"], found.position["until"]) == (None, NOON)
+
+
+def test_snapshot_may_expire_when_the_records_are_there_still(tables: MetadataTables) -> None:
+    """S3 keeps snapshots of these tables for a day at most."""
+    tables.record(tables.row("in/a.csv"))
+    position = journal(tables).read(IN, None).position
+    tables.wait(hours=30)
+    tables.record(tables.row("in/b.csv"))
+    table = tables.table("journal")
+    old = [shot.snapshot_id for shot in table.snapshots() if shot.snapshot_id != table.current_snapshot().snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    found = journal(tables).read(IN, position)
+
+    assert (found.lost, keys_of(found.changes)) == (None, ["a.csv", "b.csv"])
+
+
+def test_lost_says_why_when_records_since_the_position_have_expired(tables: MetadataTables) -> None:
+    tables.record(tables.row("in/a.csv"))
+    position = journal(tables).read(IN, None).position
+    tables.wait(days=9)
+    tables.record(tables.row("in/b.csv"))
+    tables.expire_records(NOON + timedelta(days=1))
+
+    found = journal(tables).read(IN, position)
+
+    assert (found.changes, found.lost) == (None, "records since 2026-03-16T12:00:00Z have expired")
+    assert found.position["until"] == tables.now
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_lost_says_why_when_the_table_was_made_anew(tables: MetadataTables, damaged: bool) -> None:
+    tables.record(tables.row("in/a.csv"))
+    position: Any = journal(tables).read(IN, None).position
+    if damaged:
+        position = "not a position"
+    else:
+        tables.make()
+
+    found = journal(tables).read(IN, position)
+
+    assert (found.changes, found.lost) == (None, "the journal is another table than before: it was made anew")
+
+
+def test_newest_record_is_found_when_the_files_have_no_statistics(tables: MetadataTables) -> None:
+    with tables.table("journal").transaction() as change:
+        change.set_properties({"write.metadata.metrics.default": "none"})
+    tables.record(tables.row("in/a.csv"))
+
+    assert journal(tables).read(IN, None).position["until"] == NOON
+
+
+def test_error_names_the_type_when_a_record_is_of_an_unknown_one(tables: MetadataTables) -> None:
+    position = journal(tables).read(IN, None).position
+    tables.record(tables.row("in/a.csv", record_type="RESTORE"))
+
+    with pytest.raises(SourceError, match="type 'RESTORE', which is unknown"):
+        journal(tables).read(IN, position)
+
+
+def test_error_names_the_columns_when_the_table_is_another(tables: MetadataTables) -> None:
+    tables.catalog.drop_table(f"{NAMESPACE}.journal")
+    tables.catalog.create_table(f"{NAMESPACE}.journal", pa.schema([("key", pa.string())]))
+
+    with pytest.raises(SourceError, match=r"no column bucket, record_type.*It has: key"):
+        journal(tables).read(IN, None)
+
+
+def test_error_names_the_table_when_it_is_not_there(tables: MetadataTables) -> None:
+    tables.catalog.drop_table(f"{NAMESPACE}.journal")
+
+    with pytest.raises(SourceError, match=r"'b_landing.journal': it cannot be read \(NoSuchTableError\)"):
+        journal(tables).read(IN, None)
+
+
+def test_error_is_raised_when_its_files_are_gone(tables: MetadataTables, tmp_path: Path) -> None:
+    position = journal(tables).read(IN, None).position
+    tables.record(tables.row("in/a.csv"))
+    for file in (tmp_path / "tables").rglob("data/*.parquet"):
+        file.unlink()
+
+    with pytest.raises(SourceError, match="it cannot be read"):
+        journal(tables).read(IN, position)
+
+
+@pytest.mark.parametrize("source", ["/tmp/landing", "gs://landing/in/"])
+def test_error_says_so_when_the_source_is_no_bucket_of_s3(tables: MetadataTables, source: str) -> None:
+    for read in (
+        lambda: journal(tables).read(Location.parse(source), None),
+        lambda: S3MetadataInventory(tables.catalog, NAMESPACE).list_objects(Location.parse(source)),
+    ):
+        with pytest.raises(SourceError, match="are of buckets of S3"):
+            read()
+
+
+@pytest.mark.parametrize("overlap", [timedelta(hours=-3), timedelta(0), timedelta(minutes=119)], ids=str)
+def test_invalid_value_names_the_least_when_the_overlap_is_shorter(tables: MetadataTables, overlap: timedelta) -> None:
+    with pytest.raises(InvalidValueError, match="of 2:00:00 or more"):
+        journal(tables, overlap=overlap)
+
+
+# --- the live inventory ----------------------------------------------------------------------------------------------
+
+
+def test_newest_versions_that_are_there_are_listed_when_the_inventory_has_them_all(tables: MetadataTables) -> None:
+    tables.list(
+        tables.row("in/b.csv", e_tag="old", size=1, version_id="v1"),
+        tables.row("in/b.csv", e_tag='"new"', size=2, version_id="v2", storage_class="GLACIER"),
+        tables.row("in/gone.csv", e_tag="e", size=1, version_id="v1"),
+        tables.row("in/gone.csv", is_delete_marker=True, version_id="v2"),
+        tables.row("in/a.csv", e_tag="e", size=3),
+        tables.row("out/a.csv", e_tag="e", size=3),
+    )
+    inventory = S3MetadataInventory(tables.catalog, NAMESPACE)
+    committed = tables.table("inventory").current_snapshot().timestamp_ms / 1_000
+
+    rows = [row for interval in inventory.list_objects(IN) for row in interval.rows.to_pylist()]
+
+    common = {"version_id": None, "modified": NOON}
+    assert rows == [
+        common | {"key": "a.csv", "etag": "e", "size": 3, "storage_class": "STANDARD"},
+        common | {"key": "b.csv", "etag": "new", "size": 2, "storage_class": "GLACIER"},
+    ]
+    assert inventory.created == datetime.fromtimestamp(committed, timezone.utc) - timedelta(hours=1)
+
+
+def test_error_asks_to_wait_when_the_inventory_is_still_filled(tables: MetadataTables) -> None:
+    with pytest.raises(SourceError, match="S3 is still filling it"):
+        _ = S3MetadataInventory(tables.catalog, NAMESPACE).created
+
+
+def test_error_counts_objects_when_they_have_no_identity(tables: MetadataTables) -> None:
+    tables.list(tables.row("in/a.csv", size=1), tables.row("in/b.csv", e_tag="e", size=1))
+
+    with pytest.raises(SourceError, match="1 objects have no e_tag"):
+        S3MetadataInventory(tables.catalog, NAMESPACE).list_objects(IN)
