@@ -11,6 +11,7 @@ from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.rows.coverage import with_coverage
 from scripts.helpers.rows.cursors import as_list
+from scripts.helpers.schemas.kept import renamed
 
 
 @command("rename-cursor")
@@ -33,8 +34,8 @@ def rename_cursor(
         raise InvalidValueError(
             f"Context {name!r} of job {job!r} reads by {', '.join(columns)}. OLD is one of these, NEW none of them."
         )
-    renamed = [new if column == old else column for column in columns]
-    after = {**state, "cursor_column": renamed if len(renamed) > 1 else renamed[0]}
+    names = [new if column == old else column for column in columns]
+    after = {**renamed(state, old, new), "cursor_column": names if len(names) > 1 else names[0]}
     # What was read is of this column under either name. Without it the new name would be taken for another column.
     after = with_coverage(after, state, [], "")
     decide(

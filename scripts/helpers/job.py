@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from scripts.helpers.reading.small_files import OnChanged
     from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.rows.verification import Verification
+    from scripts.helpers.schemas.policy import OnSchemaChange
     from scripts.helpers.sinks.sink import Mergeable, Sink
     from scripts.helpers.tables.sources import TableSource
 
@@ -316,6 +317,7 @@ class IncrementalJob:
         cursor_column: str | Sequence[str] | None = None,
         *,
         transformation_ctx: str | None = "rows",
+        on_schema_change: OnSchemaChange | None = None,
         **options: Any,
     ) -> Any:
         """Return the rows of a source that are new by their cursor column, filtered lazily.
@@ -330,13 +332,19 @@ class IncrementalJob:
         cursor_column
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``. Only a table
             that is read by its versions has none.
+        on_schema_change
+            What becomes of columns that are not those of earlier batches: ``add``, ``report``, ``refuse`` or
+            ``accept``, as for `FileDelta.read`; types are kept as those of Parquet files. Their columns are stored
+            with the watermark. None reads what the source has, and stores nothing of it. Ends the run with a
+            SchemaChangedError where the policy lets a change not pass, before anything is written.
         **options
             `delay`, `lookback`, `high`, `settled`, `initial_value`, `nulls`, `descending`, `strings`,
             `sink`, `behind`, `max_rows`: see `RowOptions`. `plan_window` lists the errors. A replay takes the
             options of its plan; a `sink` that does not fit them is a CursorError, and so are `high` and
             `settled` for a range of runs.
         """
-        return self._begun.rows.rows_since(source, cursor_column, transformation_ctx, options)
+        chosen = {**options, "on_schema_change": on_schema_change}
+        return self._begun.rows.rows_since(source, cursor_column, transformation_ctx, chosen)
 
     def verify(
         self,

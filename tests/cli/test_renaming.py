@@ -9,6 +9,7 @@ import pytest
 from scripts.helpers.errors import SourceChangedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.schemas.kept import shown, with_schema
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
 from tests.cli.stories import Command, commit_rows, rows_state
@@ -43,6 +44,15 @@ def test_next_run_goes_on_and_gaps_stay_when_the_column_is_renamed(run: Command,
     assert (watermarks.gaps(JOB, "repairs"), watermarks.coverage(JOB, "repairs")) == before == ([(3, 9)], [(None, 3)])
     assert read(watermarks, renamed, "repair_id") == [9, 10]
     assert watermarks.gaps(JOB, "repairs") == [(3, 9)]
+
+
+def test_column_is_no_new_one_of_the_schema_when_the_cursor_is_renamed(run: Command, watermarks: Watermarks) -> None:
+    commit(watermarks, JOB, "jr_1", {"rows": with_schema(rows_state(1, "bigint"), "spark", {"last_modified": "long"})})
+
+    run(watermarks, "rename-cursor", JOB, "last_modified", "changed", *WHY)
+
+    state = watermarks.get_watermark_values(JOB)["rows"]
+    assert (state["cursor_column"], shown(state)) == ("changed", {"spark": {"changed": "bigint"}})
 
 
 def test_one_of_several_columns_is_renamed_when_the_cursor_is_compound(run: Command, watermarks: Watermarks) -> None:

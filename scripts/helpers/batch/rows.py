@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import NOTHING, Batch
+from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
 from scripts.helpers.batch.strategies import RowRequest, TableRequest
 from scripts.helpers.errors import PlanConflictError, SourceOptionError
 from scripts.helpers.protocol.names import new_token
@@ -47,11 +48,21 @@ class RowPlanning:
 
     def __init__(self, batch: Batch, clock: Callable[[], datetime]) -> None:
         self._batch, self._clock = batch, clock
+        self._schemas = SchemaKeeping(batch)
 
     def rows_since(
         self, source: Any, cursor_column: str | Sequence[str] | None, context: str | None, options: Mapping[str, Any]
     ) -> Any:
         """Return the rows of a source that are new; see `IncrementalJob.rows_since`."""
+        policy, options = policy_in(options)
+        found = self._new_rows(source, cursor_column, context, options)
+        # After all else is planned: the state that the columns go into is there by then.
+        name = source.name if hasattr(source, "name") else type(source).__name__
+        return self._schemas.rows(context, str(name), found, policy)
+
+    def _new_rows(
+        self, source: Any, cursor_column: str | Sequence[str] | None, context: str | None, options: Mapping[str, Any]
+    ) -> Any:
         if is_table(source):
             if cursor_column is not None:
                 raise SourceOptionError(

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.batch.batch import NOTHING
+from scripts.helpers.schemas.frames import columns_of_rows, engine_of, fitted_rows
 from scripts.helpers.schemas.kept import MAX_SCHEMAS, schemas_of, with_schema
 from scripts.helpers.schemas.kinds import Columns
-from scripts.helpers.schemas.policy import NEW, WIDER, Decision
+from scripts.helpers.schemas.policy import NEW, WIDER, Decision, Given, OnSchemaChange, check_policy, decide
 
 if TYPE_CHECKING:
     from scripts.helpers.batch.batch import Batch
@@ -43,7 +45,8 @@ class SchemaKeeping:
         """
         self._tell(context, source, name, decision)
         batch = self._batch
-        if not context or context not in batch.contexts:
+        # Rows that are left for the next run are no part of the plan, and their columns none of what follows it.
+        if not context or batch.contexts.get(context, NOTHING) == NOTHING:
             return
         following = batch.following(context)
         if following is None or not batch.strategy.saves:
@@ -59,6 +62,22 @@ class SchemaKeeping:
         # Compared as lists: the order of the columns is kept, too.
         if name not in known or list(known[name].items()) != list(decision.kept.items()):
             batch.amend(context, batch.contexts[context], with_schema(following, name, decision.kept))
+
+    def rows(self, context: str | None, source: str, found: Any, policy: OnSchemaChange | None) -> Any:
+        """Return rows with the columns that a policy lets pass, and keep those. Without a policy rows are as they are.
+
+        Raises
+        ------
+        SchemaChangedError
+            The policy does not let a change pass. Nothing was written.
+        """
+        if policy is None or not context:
+            return found
+        engine = engine_of(found)
+        known = self.known(context).get(engine)
+        decision = decide(Given(source, context), known, columns_of_rows(found), policy)
+        self.keep(context, source, engine, decision)
+        return found if known is None or policy == "accept" else fitted_rows(found, decision)
 
     def _tell(self, context: str | None, source: str, name: str, decision: Decision) -> None:
         if decision.left_out:
@@ -80,3 +99,18 @@ class SchemaKeeping:
         new = [name for name in decision.left_out if name not in told["names"]]
         told["count"] += len(new)
         told["names"] += new[: max(0, MAX_NAMES - len(told["names"]))]
+
+
+def policy_in(options: Mapping[str, Any]) -> tuple[OnSchemaChange | None, dict[str, Any]]:
+    """Return the policy that is among the options of a source of rows, and the other options.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no policy of that name.
+    """
+    others = {name: value for name, value in options.items() if name != "on_schema_change"}
+    policy = options.get("on_schema_change")
+    if policy is not None:
+        check_policy(policy)
+    return policy, others

@@ -45,6 +45,15 @@ def carried(state: Mapping[str, Any], before: Any) -> Mapping[str, Any]:
     return {**state, ENTRY: before[ENTRY]}
 
 
+def renamed(state: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
+    """Return a state in whose schemas a column has another name, so that it is no new one."""
+    for name, columns in schemas_of(state).items():
+        if old in columns and new not in columns:
+            found = {new if column == old else column: kind for column, kind in columns.items()}
+            state = with_schema(state, name, found)
+    return state
+
+
 def shown(state: Any) -> dict[str, dict[str, str]]:
     """Return the columns that a state keeps with types as people write them."""
     found = {}

@@ -1,0 +1,105 @@
+"""Rows of Spark, pandas or pyarrow: which columns they have, and the same rows with the columns of a decision."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.schemas.kinds import Columns, Kind
+from scripts.helpers.schemas.policy import Decision
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+ANY = "any"
+"""Of columns of pandas: their dtypes change with what a batch holds, as whole numbers with a NULL are floats."""
+_ARROW = {
+    "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
+    "boolean": "bool_", "string": "string", "date": "date32", "binary": "binary", "null": "null",
+}  # fmt: skip
+"""Functions of pyarrow that make a type, by Spark's name of it."""
+_AS_SHOWN = {
+    "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float": "float", "double": "double",
+    "bool": "boolean", "string": "string", "large_string": "string", "date32[day]": "date", "binary": "binary",
+    "large_binary": "binary", "null": "null",
+}  # fmt: skip
+"""Spark's names of types, by what pyarrow writes for them."""
+_DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
+
+
+def engine_of(rows: Any) -> str:
+    """Return what holds some rows. Each has types of its own, and so schemas of its own."""
+    if hasattr(rows, "sparkSession"):
+        return "spark"
+    return "pandas" if hasattr(rows, "dtypes") else "arrow"
+
+
+def columns_of_rows(rows: Any) -> dict[str, Kind]:
+    """Return the columns of some rows; InvalidValueError for rows of a source of one's own that have none."""
+    engine = engine_of(rows)
+    if engine == "spark":
+        from scripts.helpers.schemas.spark_frames import columns_of
+
+        return columns_of(rows.schema)
+    if engine == "pandas":
+        return {str(name): ANY for name in rows.columns}
+    if not hasattr(rows, "schema"):
+        raise InvalidValueError(
+            f"on_schema_change needs rows of Spark, pandas or pyarrow, and the source returns a {type(rows).__name__}. "
+            "Leave it out."
+        )
+    return {field.name: _kind_of_arrow(str(field.type)) for field in rows.schema}
+
+
+def fitted_rows(rows: Any, decision: Decision) -> Any:
+    """Return rows with the columns of a decision: NULL where there is none, without those that are left out."""
+    engine = engine_of(rows)
+    if engine == "spark":
+        from scripts.helpers.schemas.spark_frames import fitted
+
+        return fitted(rows, decision)
+    return _fitted_pandas(rows, decision.target) if engine == "pandas" else _fitted_arrow(rows, decision.target)
+
+
+def _fitted_pandas(frame: pd.DataFrame, target: Columns) -> pd.DataFrame:
+    spelled = {name.lower(): name for name in target}
+    renamed = frame.rename(columns=lambda name: spelled.get(str(name).lower(), name))
+    return renamed.reindex(columns=list(target))
+
+
+def _fitted_arrow(table: pa.Table, target: Columns) -> pa.Table:
+    import pyarrow as pa
+
+    there = {name.lower(): name for name in table.column_names}
+    columns = []
+    for name, kind in target.items():
+        wanted = _arrow_type(kind)
+        if name.lower() not in there:
+            columns.append(pa.nulls(table.num_rows, wanted or pa.null()))
+            continue
+        column = table.column(there[name.lower()])
+        is_same = wanted is None or _kind_of_arrow(str(column.type)) == kind
+        columns.append(column if is_same else column.cast(wanted))
+    return pa.table(columns, names=list(target))
+
+
+def _kind_of_arrow(shown: str) -> str:
+    decimal = _DECIMAL.fullmatch(shown)
+    if decimal is not None:
+        return f"decimal({decimal[1]},{decimal[2]})"
+    if shown.startswith("timestamp"):
+        return "timestamp" if "tz=" in shown else "timestamp_ntz"
+    return _AS_SHOWN.get(shown, shown)
+
+
+def _arrow_type(kind: Kind) -> pa.DataType | None:
+    """Return a type of pyarrow; None for one whose values are not cast, as their unit or fields are not kept."""
+    import pyarrow as pa
+
+    decimal = _DECIMAL.fullmatch(str(kind))
+    if decimal is not None:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    made = _ARROW.get(str(kind))
+    return None if made is None else getattr(pa, made)()
