@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ OPTIONS = st.fixed_dictionaries(
         "on_modified": st.just("ignore"),
         "min_size": st.just(len("other")),
         "versioned": st.just(True),
+        "ready_marker": st.just("_h"),
     },
 )
 
@@ -151,6 +152,8 @@ def check_rounds(
         assert (delta.count, delta.bytes, delta.gone) == (expected.count, expected.bytes, expected.gone)
         assert rows_of(delta.files) == same_rows(expected.table)
         state, local_state = executed.state_after, local.state_after
+        assert state is not None
+        assert (state["listed"] is None) == (local_state["listed"] is None)
 
 
 def test_driver_goes_on_when_executors_took_the_first_batch(spark: Any, s3: Any, bucket: str) -> None:
@@ -167,12 +170,62 @@ def test_driver_goes_on_when_executors_took_the_first_batch(spark: Any, s3: Any,
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
-    [({"max_files": 5}, "max_files"), ({"ready_marker": "_SUCCESS"}, "ready_marker"), ({"mode": "windowed"}, "mode")],
+    ("options", "text"),
+    [
+        ({"max_files": 5}, "max_files cannot be used: the oldest files of all ranges would have to be known before"),
+        ({"max_bytes": 5}, "max_bytes cannot be used: the oldest files of all ranges would have to be known before"),
+        ({"on_unreadable": "set_aside"}, "on_unreadable cannot be used: the list of what is set aside is one for all"),
+        ({"mode": "windowed"}, "mode cannot be used: each range would need to know how much room the others leave"),
+    ],
 )
-def test_option_is_refused_when_it_needs_all_files_at_one_place(spark: Any, options: Any, named: str) -> None:
-    with pytest.raises(InvalidValueError, match=f"On Spark {named} cannot be used. Use FileBookmark"):
+def test_option_is_refused_when_it_needs_all_files_at_one_place(spark: Any, options: Any, text: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"On Spark {text}"):
         SparkFileBookmark(spark, "s3://bucket/landing/", ledger_uri="s3://bucket/ledger/", **options)
+
+
+def test_layout_is_refused_when_a_source_is_listed_as_a_whole(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="On Spark layout cannot be used: directories and directory buckets"):
+        SparkFileBookmark(spark, f"{tmp_path}/landing/", ledger_uri=f"{tmp_path}/ledger/", layout="day=%Y-%m-%d/")
+
+
+def test_files_are_taken_when_their_marker_lies_in_another_range(spark: Any, s3: Any, bucket: str) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    names = [f"{folder}/{number}" for folder in "ab" for number in range(12)]
+    change(s3, bucket, [(name, "put") for name in names])
+
+    def found(state: Any) -> tuple[list[str], Any]:
+        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, ready_marker="_SUCCESS")
+        return [file.key for file in bookmark.new_files().to_driver().files], bookmark.state_after
+
+    none, first = found(None)
+    change(s3, bucket, [("b/_SUCCESS", "put")])
+    ready, second = found(first)
+    change(s3, bucket, [("b/0", "other"), ("b/12", "put")])
+    later, _ = found(second)
+
+    assert none == []
+    assert ready == sorted(names[12:])
+    assert later == ["b/0", "b/12"]
+
+
+def test_only_recent_date_folders_are_listed_when_there_is_a_layout(
+    spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    today = datetime.now(timezone.utc)
+    old, new = (f"day={day:%Y-%m-%d}/" for day in (today - timedelta(days=40), today))
+    change(s3, bucket, [(f"{folder}{number}", "put") for folder in (old, new) for number in range(4)])
+    options: dict[str, Any] = {"ledger_uri": ledger, "layout": "day=%Y-%m-%d/"}
+    first = SparkFileBookmark(spark, source, **options)
+    assert first.new_files().count == 8
+    change(s3, bucket, [(f"{old}9", "put"), (f"{new}9", "put"), (f"{new}0", "delete"), (f"{old}0", "delete")])
+
+    second = SparkFileBookmark(spark, source, state=first.state_after, **options)
+    delta = second.new_files()
+
+    local = FileBookmark(source, state=first.state_after, s3_client=s3, **options).new_files()
+    assert [file.key for file in delta.to_driver().files] == [f"{new}9"] == [file.key for file in local.files]
+    assert delta.gone == local.gone == 1
 
 
 def test_bookmark_is_refused_when_it_has_no_ledger_files(spark: Any) -> None:

@@ -18,7 +18,7 @@ from scripts.helpers.errors import (
     SourceChangedError,
     SourceError,
 )
-from scripts.helpers.files.choice import BatchChooser
+from scripts.helpers.files.choice import BatchChooser, Choice
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FORMAT, FileLedger
@@ -175,7 +175,7 @@ class FileBookmark:
             As `on_modified` and `on_archived` ask for.
         """
         if listing is None:
-            found = self.lister.below(self._folders())
+            found = self.lister.below(self.folders())
             started, intervals = found.started, iter(found)
         else:
             started, intervals = listing.created, iter(listing.list_objects(self.location))
@@ -235,6 +235,15 @@ class FileBookmark:
     def read_until(self, position: Mapping[str, Any]) -> None:
         """Have the state that follows say that a journal was read so far. Call it before the files are chosen."""
         self._next_position = position
+
+    def folders(self) -> list[str]:
+        """Return what is to be listed: folders of dates since the last listing, or all."""
+        listed, layout = self._state.get("listed"), self.options.layout
+        if layout is None or listed is None:
+            return [""]
+        # A clock here that is behind the source's must not cut off the folders that were listed last.
+        now = max(listed, datetime.now(listed.tzinfo))
+        return folders_since(layout, listed - self.options.lookback, now)
 
     @property
     def listed(self) -> datetime | None:
@@ -335,15 +344,6 @@ class FileBookmark:
         return explained(key, row, self.lister.look_at(key), self.options, self._memory, self._aside.get(key))
 
     # --- within ---------------------------------------------------------------------------------
-
-    def _folders(self) -> list[str]:
-        """Return what is to be listed: folders of dates since the last listing, or all."""
-        listed, layout = self._state.get("listed"), self.options.layout
-        if layout is None or listed is None:
-            return [""]
-        # A clock here that is behind the source's must not cut off the folders that were listed last.
-        now = max(listed, datetime.now(listed.tzinfo))
-        return folders_since(layout, listed - self.options.lookback, now)
 
     def _delta(
         self,
@@ -456,15 +456,28 @@ class FileBookmark:
         kept = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
         return with_list(following, kept)
 
-    def part(self, after: str | None, until: str | None, started: datetime) -> pa.Table:
-        """Return the ledger's new rows for keys above `after` and not above `until`: a task's share of a batch."""
+    def part(self, after: str | None, until: str | None, started: datetime) -> Choice:
+        """Choose among the keys above `after` and not above `until`: a task's share of a batch."""
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
         intervals = self.lister.between(after, until)
         # Rows of what a person marked as done would come from every task.
         listed = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
-        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None)
-        return chooser.choose(intervals, started, self.ledger.known(after, until)).rows
+
+        def marked(folders: Collection[str]) -> set[str]:
+            """Look for the markers of folders that the range holds a part of."""
+            marker = self.options.ready_marker or ""
+            ends = after or "", until or ""
+            there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
+            return {key[: -len(marker)] for key in there.column("key").to_pylist()}
+
+        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None, markers=marked)
+        return chooser.choose(intervals, started, self.ledger.known(after, until))
+
+
+def _is_cut(folder: str, ends: tuple[str, str]) -> bool:
+    """Tell whether one of the ends of a range of keys lies in a folder."""
+    return any(end.startswith(folder) for end in ends)
 
 
 class _Named(NamedTuple):

@@ -81,6 +81,8 @@ class BatchChooser:
     """Shows what single objects are now: those that are to be taken again. None where the intervals show all."""
     clears: bool = False
     """What is taken goes after the commit: it does not count as gone then, and what is still there is told."""
+    markers: Callable[[Collection[str]], set[str]] | None = None
+    """Shows which of some folders are ready whose ready marker the intervals did not show: they end within a folder."""
 
     def choose(
         self,
@@ -131,6 +133,8 @@ class BatchChooser:
             new = pa.concat_tables([new.filter(pc.invert(_is_among(new, again))), again])
         # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
         new, unreadable = self._with_good_keys(new, aside)
+        if self.markers is not None and self.options.ready_marker is not None:
+            ready |= self.markers(set(folders_of(new.column("key")).to_pylist()) - ready)
         readable, skipped = self._without_archived(self._settled(new, started, ready))
         if self.options.on_archived == "skip_and_remember":
             remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))

@@ -25,12 +25,14 @@ from scripts.helpers.errors import ChangedObjectError, InvalidValueError, Source
 from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
+from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged, merges, to_bytes
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
-from scripts.helpers.listing.listing import Location
-from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN
+from scripts.helpers.listing.cuts import between
+from scripts.helpers.listing.listing import Location, bounds_of
+from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN, byte_order
 from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.protocol.names import optional_context
@@ -53,6 +55,14 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
+_OLDEST = "the oldest files of all ranges would have to be known before any is taken"
+REFUSED = {
+    "mode": "each range would need to know how much room the others leave in the band",
+    "on_unreadable": "the list of what is set aside is one for all ranges",
+    "max_files": _OLDEST,
+    "max_bytes": _OLDEST,
+}
+"""Options that executors cannot keep, each in a range of its own, and why."""
 LEAST_KEYS = 1_000
 """Of a range that the ledger cuts: a request shows as many."""
 MARKS_PER_RANGE = 64
@@ -174,8 +184,8 @@ class SparkFileBookmark:
 
     The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
     in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. Options
-    that need all files at one place are refused: mode windowed, on_unreadable, max_files, max_bytes,
-    ready_marker, layout. Sources are S3 and local directories.
+    that need all files at one place are refused: mode windowed, on_unreadable, max_files, max_bytes. Sources are S3
+    and local directories.
 
     Parameters
     ----------
@@ -206,19 +216,18 @@ class SparkFileBookmark:
         )
         self.location = self._local.location
         chosen = self._local.options
-        refused = [
-            name for name in ("max_files", "max_bytes", "ready_marker", "layout") if getattr(chosen, name) is not None
-        ]  # fmt: skip
-        if chosen.mode != "exact":
-            refused.append("mode")
-        if chosen.on_unreadable != "stop":
-            refused.append("on_unreadable")
         if not self.location.is_local and not self.location.is_s3:
             raise SourceError(
                 str(self.location), f"executors do not list {self.location.scheme}://. Use new_files for it."
             )
-        if refused:
-            raise InvalidValueError(f"On Spark {', '.join(refused)} cannot be used. Use FileBookmark instead.")
+        for option, reason in REFUSED.items():
+            if getattr(chosen, option) != getattr(FileOptions(), option):
+                raise InvalidValueError(f"On Spark {option} cannot be used: {reason}. Use FileBookmark instead.")
+        if chosen.layout is not None and self._is_one_range:
+            raise InvalidValueError(
+                "On Spark layout cannot be used: directories and directory buckets are listed as a whole there. Use "
+                "FileBookmark instead."
+            )
         if chosen.ledger_uri is None:
             raise InvalidValueError("On Spark the ledger lies in files. Give a ledger_uri that executors can write to.")
         self._ledger_location = Location.parse(chosen.ledger_uri)
@@ -244,11 +253,14 @@ class SparkFileBookmark:
         count = sum(share["count"] for share in found)
         size = sum(share["bytes"] for share in found)
         gone = sum(share["gone"] for share in found)
+        left = sum(share["left"] for share in found)
         segment = segment_of(files) if files else None
         self.plan = plan_of(self.location, segment, count, size, has_more=False, gone=gone)
         if self._saves:
             segments = self._appended(segment) if segment else self._local.ledger.segments
-            self.state_after = self._local.with_list_of_executors(self._local.following(started, segments=segments))
+            # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
+            following = self._local.following(None if left else started, segments=segments)
+            self.state_after = self._local.with_list_of_executors(following)
         return self.delta_of(self.plan)
 
     def delta_of(self, plan: Mapping[str, Any] | None) -> SparkFileDelta:
@@ -284,6 +296,11 @@ class SparkFileBookmark:
         deleted.sort()
         if overwritten or deleted:
             raise ChangedObjectError(str(self.location), overwritten, deleted)
+
+    @property
+    def _is_one_range(self) -> bool:
+        """Tell a source that is not listed by ranges of keys: a directory, or a bucket without an order."""
+        return self.location.is_local or self.location.is_unordered
 
     @property
     def _taken(self) -> _Taken:
@@ -353,24 +370,35 @@ class SparkFileBookmark:
         self, known: Sequence[Sequence[Mapping[str, Any]]]
     ) -> tuple[list[tuple[str | None, str | None]], datetime]:
         """Cut the key space; return the ranges and the time of the source before any of them is listed."""
-        if self.location.is_local or self.location.is_unordered:
+        if self._is_one_range:
             return [(None, None)], datetime.now().astimezone()
+        bounds = sorted(map(bounds_of, self._local.folders()), key=lambda ends: byte_order(ends[0] or ""))
         wanted = TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism
         options = self._local.options
         pages = BucketPages(
             str(self.location), make_client(AT_ONCE), self.location.bucket, self.location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        rows = sum(map(_rows_in, known))
-        if rows < 2 * LEAST_KEYS:
-            # Too little is known to tell where keys are many. The time of the first of these answers counts.
-            cuts = find_cuts(pages, wanted)
-        else:
-            pages.first_key("")  # For the time of the source: no task has listed anything before it.
+        # Of date folders only what the ledger knows there: their ranges are few, and most of the ledger is older.
+        held = known
+        if bounds != [(None, None)]:
+            held = [list(_held(files, bounds)) for files in known]
+        rows = sum(map(_rows_in, held))
+        cuts: list[str] = []
+        if rows >= 2 * LEAST_KEYS:
             wanted = min(wanted, rows // LEAST_KEYS)
-            cuts = quantiles(self._marks(known, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
+            cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
+        elif bounds == [(None, None)]:
+            cuts = find_cuts(pages, wanted)  # Too little is known to tell where keys are many.
+        if pages.date is None:
+            pages.first_key("")
+        # The time of the first of these answers: no task has listed anything before it.
         assert pages.date is not None
-        return list(zip([None, *cuts], [*cuts, None], strict=True)), pages.date
+        ranges: list[tuple[str | None, str | None]] = []
+        for after, until in bounds:
+            inside = between(cuts, after or "", until)
+            ranges += zip([after, *inside], [*inside, until], strict=True)
+        return ranges, pages.date
 
     def _marks(self, known: Sequence[Sequence[Mapping[str, Any]]], step: int, rows: int) -> list[str]:
         """Return every so many-th key of the ledger: read here where it is small, by executors where it is large."""
@@ -429,6 +457,15 @@ def _ranges_of(files: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, str
     return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 
+def _held(
+    files: Sequence[Mapping[str, Any]], bounds: Sequence[tuple[str | None, str | None]]
+) -> Iterator[Mapping[str, Any]]:
+    """Return the files of a segment that can hold keys of some ranges."""
+    for file in files:
+        if any(files_between([file], *ends) for ends in bounds):
+            yield file
+
+
 def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str, Any]]]:
     """Part files of the ledger into shares of so many rows each; the last one has the rest."""
     shares: list[list[dict[str, Any]]] = []
@@ -479,7 +516,8 @@ class _Task:
         bookmark = FileBookmark(
             self.source, state=state, s3_client=_client(), taken_by=self.taken_by, until=end, **self.options
         )
-        rows = bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
+        choice = bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
+        rows = choice.rows
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
         files, sent = [], None
         if rows.num_rows > self.few:
@@ -489,6 +527,7 @@ class _Task:
         return {
             "files": files,
             "rows": sent,
+            "left": choice.left.num_rows,
             "count": taken.num_rows,
             "bytes": pc.sum(taken.column("size")).as_py() or 0,
             "gone": pc.sum(pc.equal(rows.column("status"), GONE)).as_py() or 0,

@@ -145,7 +145,7 @@ class Listing:
         between: tuple[str | None, str | None] | None = None,
     ) -> None:
         options = options or ListingOptions()
-        self._bounds = [between] if between else [_bounds_of(folder) for folder in folders]
+        self._bounds = [between] if between else [bounds_of(folder) for folder in folders]
         self.started = datetime.now(timezone.utc)
         self._parts: list[Iterable[Interval]] = [_list_directory(location, folder) for folder in folders]
         if location.scheme in SCHEMES:
@@ -230,7 +230,7 @@ def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
 def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
     pages = _list_store(str(location), location.scheme, location.bucket, location.prefix, folder)
     rows = pa.Table.from_batches(pages, LISTED).sort_by("key")
-    yield from in_batches(rows, *_bounds_of(folder))
+    yield from in_batches(rows, *bounds_of(folder))
 
 
 def _list_store(source: str, scheme: str, bucket: str, base: str, folder: str) -> Iterator[pa.RecordBatch]:
@@ -281,7 +281,7 @@ def _rows_of_store(found: list[Any], start: int) -> pa.RecordBatch:
     )
 
 
-def _bounds_of(folder: str) -> tuple[str | None, str | None]:
+def bounds_of(folder: str) -> tuple[str | None, str | None]:
     """Return the ends of the range of all keys in a folder below the prefix."""
     if not folder:
         return None, None
@@ -334,4 +334,4 @@ def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
             columns["modified"].append(status.st_mtime_ns // 1_000)
     none = pa.nulls(len(columns["key"]), pa.string())
     table = pa.table({**columns, "version_id": none, "storage_class": none}).select(LISTED.names).cast(LISTED)
-    yield from in_batches(table.sort_by("key"), *_bounds_of(folder))
+    yield from in_batches(table.sort_by("key"), *bounds_of(folder))
