@@ -115,6 +115,42 @@ resource "aws_cloudwatch_metric_alarm" "stale" {
   }
 }
 
+# `watermarks freshness --metrics` says 1 of a job that is late by its own rhythm. It runs on a schedule and not in the
+# job, so it also speaks of jobs that do not run. Twice in a row: a job whose run is about to commit is late for moments.
+# Where the command itself stops, nobody would know of a late job, so its silence counts as one: FILL, as of `stale`.
+resource "aws_cloudwatch_metric_alarm" "late" {
+  for_each = var.late_jobs
+
+  alarm_name          = "${var.name}-late-${each.key}"
+  alarm_description   = "Job ${each.key} is late, or `watermarks freshness --metrics` does not run. See `watermarks jobs ${each.key}`."
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 2
+  treat_missing_data  = "breaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+  tags                = var.tags
+
+  metric_query {
+    id          = "late"
+    label       = "Late"
+    expression  = "FILL(said, 1)"
+    return_data = true
+  }
+
+  metric_query {
+    id = "said"
+
+    metric {
+      namespace   = local.metrics_namespace
+      metric_name = "Late"
+      dimensions  = { Job = each.key }
+      period      = 900
+      stat        = "Maximum"
+    }
+  }
+}
+
 # Between runs nothing is said, and nothing has changed: the alarm stays as it is.
 resource "aws_cloudwatch_metric_alarm" "plan_open" {
   for_each = var.jobs

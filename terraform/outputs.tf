@@ -62,6 +62,7 @@ output "alarm_names" {
   value = sort(concat(
     [for alarm in aws_cloudwatch_metric_alarm.table : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.stale : alarm.alarm_name],
+    [for alarm in aws_cloudwatch_metric_alarm.late : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.plan_open : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.ended : alarm.alarm_name],
     [for alarm in aws_cloudwatch_metric_alarm.dead_letters : alarm.alarm_name],

@@ -360,6 +360,21 @@ variable "jobs" {
   }
 }
 
+variable "late_jobs" {
+  description = <<-EOT
+    Names of jobs that get an alarm when `watermarks freshness --metrics` finds them late: without a threshold, by their own rhythm.
+    It needs that command on a schedule, at least every 15 minutes. Where the command stops, the alarms go off.
+  EOT
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for name in var.late_jobs : can(regex("^[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,199}$", name))])
+    error_message = "The late_jobs must be names of 1 to 200 characters that keep the rule of job names, [A-Za-z0-9][A-Za-z0-9 ._/:@=+-]*."
+  }
+}
+
 variable "alarm_topic_arn" {
   description = "ARN of the SNS topic that is told when an alarm goes off and when it is over; null for nobody."
   type        = string

@@ -244,6 +244,40 @@ run "notifications_kept_elsewhere" {
   }
 }
 
+run "alarms_of_late_jobs" {
+  variables {
+    late_jobs = ["parking files", "parking-rows"]
+  }
+
+  assert {
+    condition = {
+      for job, alarm in aws_cloudwatch_metric_alarm.late : job => flatten([
+        for query in alarm.metric_query : [
+          for metric in query.metric :
+          [query.id, metric.namespace, metric.metric_name, metric.dimensions["Job"], metric.period, metric.stat]
+        ]
+      ])
+      } == {
+      for job in ["parking files", "parking-rows"] : job => ["said", "GlueWatermarks", "Late", job, 900, "Maximum"]
+    }
+    error_message = "The alarms on late jobs watch something else."
+  }
+
+  assert {
+    condition = alltrue([
+      for alarm in values(aws_cloudwatch_metric_alarm.late) :
+      alarm.threshold == 0 && alarm.evaluation_periods == 2 && alarm.treat_missing_data == "breaching" &&
+      jsonencode([for query in alarm.metric_query : query.expression if query.return_data == true]) == jsonencode(["FILL(said, 1)"])
+    ])
+    error_message = "A job is not late after two periods, or silence is taken for a job on time."
+  }
+
+  assert {
+    condition     = output.alarm_names == tolist(["glue-watermarks-late-parking files", "glue-watermarks-late-parking-rows"])
+    error_message = "The alarms have other names, or there are more."
+  }
+}
+
 run "alarms_of_jobs" {
   variables {
     alarm_topic_arn = "arn:aws:sns:eu-west-2:111122223333:alarms"

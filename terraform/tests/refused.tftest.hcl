@@ -16,6 +16,7 @@ run "bad_names_and_numbers" {
     teams                       = { Parking = { job_name_prefixes = ["parking-"] } }
     sources                     = { landing = { bucket = "landing", prefix = "parking" } }
     jobs                        = { parking = { runs_every_seconds = 90, stale_after_seconds = 7200 } }
+    late_jobs                   = ["parking*"]
     alarm_topic_arn             = "arn:aws:sns:eu-west-2:111122223333:alarms.fifo"
   }
 
@@ -28,6 +29,7 @@ run "bad_names_and_numbers" {
     var.teams,
     var.sources,
     var.jobs,
+    var.late_jobs,
     var.alarm_topic_arn,
   ]
 }

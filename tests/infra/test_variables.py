@@ -117,6 +117,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ({"a": job(plan_open_after_seconds=0)}, "above 0"),
         ({"a": job(measure="rows")}, 'The jobs must have a measure that is "age" or "lag"'),
     ],
+    "late_jobs": [([name], "The late_jobs must be names of 1 to 200 characters") for name in ("parking*", "n" * 201)],
     "alarm_topic_arn": [(arn, TOPIC_RULE) for arn in ("alarms", "arn:aws:sns:eu-west-2:111122223333:a.fifo")],
 }
 ROUNDS = [
@@ -145,6 +146,7 @@ ACCEPTED = [
                 "f": source(bucket="grouped", prefix="f/", events={"notification_group": "g"}),
             },
             "jobs": {"a": job(runs_every_seconds=60), "b/c d": job(runs_every_seconds=86_400, measure="lag")},
+            "late_jobs": ["a", "b/c d"],
             "alarm_topic_arn": "arn:aws:sns:eu-west-2:111122223333:alarms",
         },
         id="all-signs-and-limits",
