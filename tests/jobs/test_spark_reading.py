@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.files.delta import FileDelta
+from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.reading.spark import LISTING_TASKS, TASKS_PER_SLOT, check_folders, read_files
 from tests.support.landing import Landing
@@ -191,12 +190,13 @@ def test_source_error_counts_files_when_folders_give_different_columns() -> None
 # --- what was read ---------------------------------------------------------------------------------------
 
 
-def test_delta_knows_that_the_latest_versions_were_read_when_sparks_reader_or_paths_were_used(tmp_path: Path) -> None:
-    delta = FileDelta(Location.parse(f"{tmp_path}/"), pa.table({"key": ["a"]}))
+def test_delta_knows_that_the_latest_versions_were_read_when_sparks_reader_or_paths_were_used(
+    local: Read, spark: Any
+) -> None:
+    local.put("a.json", b'{"id": 1}')
+    delta = FileBookmark(local.location.uri("")).new_files()
     before = set(delta.unpinned)
 
-    next(iter(delta.split(len).values())).read(
-        Mock(sparkContext=Mock(defaultParallelism=2), conf=Mock(get=lambda *_: None)), "json"
-    )
+    next(iter(delta.split(len).values())).read(spark, "json")
 
     assert (before, delta.unpinned) == (set(), {"read"})

@@ -269,7 +269,7 @@ class FilePlanning:
         from scripts.helpers.files.kept_schemas import KeptSchemas
 
         on_kept = partial(self._schemas.keep, context, str(delta.location))
-        kept = KeptSchemas(context, self._schemas.known(context), self.s3_client, on_kept)
+        kept = KeptSchemas(context, self._schemas.known(context), on_kept)
         return replace(delta, schemas=kept)
 
     def _unchanged(

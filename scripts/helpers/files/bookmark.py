@@ -285,7 +285,9 @@ class FileBookmark:
             taken = pa.concat_tables([taken, self.ledger.read(plan["rest"])]).sort_by("key")
         payer, readings = self.options.request_payer, self._readings(taken)
         has_more, gone = bool(plan.get("has_more")), int(plan.get("gone", 0))
-        return FileDelta(self.location, taken, has_more, gone, payer, readings=readings)
+        return FileDelta(
+            self.location, taken, has_more, gone, payer, readings=readings, s3_client=self._s3_client
+        )  # fmt: skip
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
         """Take files that cannot be read out of what `new_files` planned, and put them on the list in `state_after`.
@@ -379,7 +381,9 @@ class FileBookmark:
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         payer, readings = self.options.request_payer, self._readings(taken)
-        return FileDelta(self.location, taken, choice.has_more, choice.gone, payer, readings=readings)
+        return FileDelta(
+            self.location, taken, choice.has_more, choice.gone, payer, readings=readings, s3_client=self._s3_client
+        )  # fmt: skip
 
     def _to_ask(self, changes: pa.Table) -> tuple[str, ...]:
         """Return the keys that S3 must be asked about: a record says other than the ledger what became of them.

@@ -61,6 +61,9 @@ class FileDelta:
         Ways in which the files were read whatever their version, by this delta or a part of it.
     readings : Readings or None
         With ``on_unreadable="set_aside"``: what was read, by this delta or a part of it, and what cannot be.
+    s3_client : S3Client or None
+        Fetches the headers of CSV files from S3: the one that listed them, as boto3's own may have another endpoint or
+        login. None makes one.
     schemas : KeptSchemas or None
         In a job: the columns that earlier batches had.
     part : str
@@ -84,6 +87,7 @@ class FileDelta:
     readings: Readings | None = None
     schemas: KeptSchemas | None = None
     part: str = ""
+    s3_client: S3Client | None = None
 
     def __repr__(self) -> str:
         more = ", and more to come" if self.has_more else ""
@@ -152,6 +156,7 @@ class FileDelta:
             deltas[value] = FileDelta(
                 self.location, self.table.take(rows), request_payer=self.request_payer, unpinned=self.unpinned,
                 readings=self.readings, schemas=self.schemas, part=f"{self.part}/{value}".lstrip("/"),
+                s3_client=self.s3_client,
             )  # fmt: skip
         return deltas
 
@@ -205,7 +210,7 @@ class FileDelta:
         kept, name = self.schemas, schema_name(format, self.part)
         reader = SchemaReader(
             spark, self.location, asked, kept.of(name) if kept else None, kept.context if kept else None,
-            kept.client if kept else None, self.request_payer,
+            self.s3_client, self.request_payer,
         )  # fmt: skip
         decisions: list[Decision] = []
 

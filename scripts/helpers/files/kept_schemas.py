@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from scripts.helpers.schemas.kinds import Columns
 from scripts.helpers.schemas.policy import Decision
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 
 @dataclass(eq=False)
@@ -23,15 +19,12 @@ class KeptSchemas:
         The source's name in the job, for error texts.
     known
         The columns of earlier batches, by what they are of.
-    client
-        How headers of CSV files on S3 are fetched; None makes one.
     on_kept
         Told what was decided on, and of what: puts it into the state that follows the plan.
     """
 
     context: str | None
     known: Mapping[str, Columns]
-    client: S3Client | None
     on_kept: Callable[[str, Decision], None]
     _now: dict[str, Columns] = field(default_factory=dict)
 
