@@ -150,7 +150,7 @@ def seen(double: Listed, reader: AsRole, now: datetime) -> dict[str, Any]:
             done = CliRunner().invoke(cli, ["--table", TABLE, "--now", now.isoformat(), *command])
             found[" ".join(command)] = (done.exit_code, done.output)
     found["page"] = build_report(marks, jobs=[VALUES, ROWS], now=now)
-    found["runs"] = JobRuns(marks, clock=marks.clock).get_trigger(Name=AFTER)
+    found["runs"] = JobRuns(marks, clock=marks.clock).get_trigger(Name=AFTER)["Trigger"]
     found["page of all"] = sorted(re.findall(r'data-name="(waste-[^"]*)"', build_report(everything, now=now)))
     found["list"] = [repr(job) for job in everything.list_jobs() if job.job_id.startswith("waste-")]
     exported = io.BytesIO()
