@@ -61,7 +61,7 @@ def make_terraform(
             (module / part / "provider.tf").write_text(PROVIDER)
         made = Terraform(terraform_command, module / part, url, **login)
         outcome = made.run("init", f"-plugin-dir={plugin_dir}")
-        assert outcome.code == 0, outcome.text
+        outcome.succeeded()
         return made
 
     return make
@@ -72,7 +72,7 @@ def applied(make_terraform: Callable[..., Terraform]) -> Terraform:
     """Return Terraform after an apply with all defaults: the table `glue-watermarks` is there."""
     made = make_terraform()
     outcome = made.apply()
-    assert outcome.code == 0, outcome.text
+    outcome.succeeded()
     assert "Resources: 1 added, 0 changed, 0 destroyed." in outcome.text
     return made
 

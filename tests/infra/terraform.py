@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY
 
@@ -32,6 +34,12 @@ class Outcome:
 
     code: int
     text: str
+
+    def succeeded(self) -> None:
+        """Fail otherwise, by what Terraform calls the errors: they come last, and pytest shortens long texts."""
+        if self.code != 0:
+            start = self.text.find("Error: ")
+            pytest.fail(f"terraform exited with {self.code}: {self.text[max(start, 0) :]}", pytrace=False)
 
 
 class Terraform:
@@ -77,15 +85,15 @@ class Terraform:
 
     def outputs(self) -> dict[str, Any]:
         outcome = self.run("output", "-json")
-        assert outcome.code == 0, outcome.text
+        outcome.succeeded()
         return {name: output["value"] for name, output in json.loads(outcome.text).items()}
 
     def planned_outputs(self, **variables: Any) -> dict[str, Any]:
         """Return what a first plan knows of the outputs."""
         planned = self.run("plan", "-out=plan", variables=variables)
-        assert planned.code == 0, planned.text
+        planned.succeeded()
         shown = self.run("show", "-json", "plan")
-        assert shown.code == 0, shown.text
+        shown.succeeded()
         outputs = json.loads(shown.text)["planned_values"]["outputs"]
         return {name: output["value"] for name, output in outputs.items() if "value" in output}
 

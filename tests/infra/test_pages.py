@@ -54,5 +54,5 @@ def test_configurations_of_the_pages_are_valid_when_terraform_validates_them(pag
 def test_configurations_of_the_pages_are_planned_when_the_name_of_a_bucket_is_not_known_yet(pages: Terraform) -> None:
     outcome = pages.run("plan")
 
-    assert outcome.code == 0, outcome.text
+    outcome.succeeded()
     assert 'aws_s3_bucket_notification.events["landing"] will be created' in outcome.text

@@ -90,7 +90,7 @@ def example_began(request: pytest.FixtureRequest) -> Iterator[Callable[[], Terra
 
     def finish() -> Terraform:
         outcome = made.finish(process)
-        assert outcome.code == 0, outcome.text
+        outcome.succeeded()
         return made
 
     yield finish
@@ -147,7 +147,7 @@ def test_choices_switch_resources_on_and_off_when_terraform_tests_them(
 ) -> None:
     outcome = make_terraform(with_provider=False).run("test")
 
-    assert outcome.code == 0, outcome.text
+    outcome.succeeded()
     assert re.search(r"Success! 1[2-9] passed, 0 failed\.", outcome.text)
 
 
@@ -189,7 +189,7 @@ def test_second_apply_changes_nothing_when_the_table_is_there(applied: Terraform
 
     outcome = applied.apply()
 
-    assert outcome.code == 0, outcome.text
+    outcome.succeeded()
     assert "Resources: 0 added, 0 changed, 0 destroyed." in outcome.text
     assert dynamodb.describe_table(TableName="glue-watermarks")["Table"] == before
 
@@ -198,7 +198,7 @@ def test_table_is_destroyed_only_when_protection_is_off(make_terraform: Callable
     trial, name = make_terraform(), "trial-of-destroy"
     tags = {"Team": "parking", "Owner": "data platform"}
     made = trial.apply(table_name=name, tags=tags)
-    assert made.code == 0, made.text
+    made.succeeded()
     arn = dynamodb.describe_table(TableName=name)["Table"]["TableArn"]
     stored = {tag["Key"]: tag["Value"] for tag in dynamodb.list_tags_of_resource(ResourceArn=arn)["Tags"]}
 
@@ -212,7 +212,7 @@ def test_table_is_destroyed_only_when_protection_is_off(make_terraform: Callable
     assert "can't be deleted while DeletionProtectionEnabled is set to True" in refused.text
     assert name in left
     assert "Resources: 0 added, 1 changed, 0 destroyed." in unprotected.text
-    assert destroyed.code == 0, destroyed.text
+    destroyed.succeeded()
     assert name not in table_names(dynamodb)
 
 
@@ -276,7 +276,7 @@ def test_minimal_example_makes_the_table_and_one_role_when_it_is_applied_and_des
     trial = make_terraform(MINIMAL, region=region)
 
     made = trial.apply(removable=True)
-    assert made.code == 0, made.text
+    made.succeeded()
     outputs = trial.outputs()
     tables = table_names(dynamodb)
     policy = iam.get_role_policy(RoleName="parking-jobs", PolicyName="watermarks")["PolicyDocument"]
@@ -290,7 +290,7 @@ def test_minimal_example_makes_the_table_and_one_role_when_it_is_applied_and_des
     assert tables == ["glue-watermarks"]
     assert outputs["role_arn"].endswith(":role/parking-jobs")
     assert (is_allowed([policy], own), is_allowed([policy], others)) == (True, False)
-    assert destroyed.code == 0, destroyed.text
+    destroyed.succeeded()
     assert table_names(dynamodb) == []
 
 
@@ -499,7 +499,7 @@ def test_new_object_is_told_of_in_the_queue_when_the_example_is_applied(example:
 def test_example_leaves_nothing_when_it_is_destroyed(example: Terraform, endpoint: str, wheel: Path) -> None:
     destroyed = example.destroy(**EXAMPLE_VARIABLES, wheel=str(wheel))
 
-    assert destroyed.code == 0, destroyed.text
+    destroyed.succeeded()
     buckets = [bucket["Name"] for bucket in of_example(endpoint, "s3").list_buckets()["Buckets"]]
     assert [name for name in buckets if name.startswith("example-")] == []
     assert table_names(of_example(endpoint, "dynamodb")) == []
