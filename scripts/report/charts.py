@@ -7,7 +7,7 @@ HTML beside it, so that they keep their size on a phone. Colours are classes of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -18,31 +18,50 @@ SPARK_LOW, SPARK_HIGH = 60.0, 30 * 86_400.0
 compared; it is logarithmic, as some jobs run every minute and others every week."""
 
 
+FOOT = 5
+"""How high what marks an empty period is, in the box of a chart; also the least height of a bar, so that a small count
+is not taken for none."""
+
+
 def bars(
-    chart_id: str, title: str, description: str, values: Sequence[float], bad: Sequence[float] | None = None
+    chart_id: str,
+    title: str,
+    description: str,
+    values: Sequence[float | None],
+    bad: Sequence[float] | None = None,
+    unknown: int = 0,
 ) -> Markup:
     """Draw one bar for each value; what of it is `bad` stands on top, in another colour.
 
-    Title and description are what a screen reader says.
+    Where a value is None nothing happened: the stretch is marked at its foot. Of the first `unknown` values nothing is
+    known: they are marked over their whole height. Title and description are what a screen reader says.
     """
     marks = bad or [0] * len(values)
-    top = max((value + mark for value, mark in zip(values, marks, strict=True)), default=0) or 1
+    counts = [value or 0 for value in values]
+    top = max((count + mark for count, mark in zip(counts, marks, strict=True)), default=0) or 1
     step = WIDTH / max(len(values), 1)
-    shapes = []
+    wide = max(step - 1.5, step * 0.7)
+    shapes = [_rect("nothing", 0, 0, unknown * step, HEIGHT)] if unknown else []
+    empty = [value is None and not mark for value, mark in zip(values, marks, strict=True)]
+    for start, end in _stretches(empty, unknown):
+        shapes.append(_rect("empty", start * step, HEIGHT - FOOT, (end - start - 1) * step + wide, FOOT))
     for index, (value, mark) in enumerate(zip(values, marks, strict=True)):
-        left, wide = index * step, max(step - 1.5, step * 0.7)
-        good_height, bad_height = value / top * HEIGHT, mark / top * HEIGHT
-        if value:
-            shapes.append(_rect("bar", left, HEIGHT - good_height, wide, good_height))
+        left, bottom = index * step, float(HEIGHT)
+        if value is not None:
+            height = max(value / top * HEIGHT, FOOT)
+            bottom -= height
+            shapes.append(_rect("bar", left, bottom, wide, height))
         if mark:
-            shapes.append(_rect("bad", left, HEIGHT - good_height - bad_height, wide, bad_height))
+            height = max(mark / top * HEIGHT, FOOT)
+            shapes.append(_rect("bad", left, bottom - height, wide, height))
     return _svg(chart_id, title, description, "".join(shapes))
 
 
 def area(chart_id: str, title: str, description: str, values: Sequence[float | None]) -> Markup:
     """Draw a line with the area below it; where a value is None it breaks, and the gap is marked."""
     step = WIDTH / max(len(values), 1)
-    shapes = [_rect("nothing", index * step, 0, step, HEIGHT) for index, value in enumerate(values) if value is None]
+    gaps = _stretches([value is None for value in values])
+    shapes = [_rect("nothing", start * step, 0, (end - start) * step, HEIGHT) for start, end in gaps]
     for start, points in _runs(values, WIDTH, HEIGHT):
         line = " ".join(f"{x:.0f},{y:.1f}" for x, y in points)
         end = points[-1][0]
@@ -51,21 +70,48 @@ def area(chart_id: str, title: str, description: str, values: Sequence[float | N
     return _svg(chart_id, title, description, "".join(shapes))
 
 
-def spark(values: Sequence[float | None]) -> Markup:
-    """Draw a small line of seconds without words; what it shows must stand beside it."""
-    scaled = [None if value is None else _spark_share(value) for value in values]
-    lines = "".join(
-        f'<polyline class="line" points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"/>'
-        for _, points in _runs(scaled, SPARK_WIDTH, SPARK_HEIGHT - 2, 1, top=1.0)
-    )
+def spark(values_by_range: Mapping[str, Sequence[float | None]]) -> Markup:
+    """Draw a small line of seconds for each time range, of which the page shows one; what it shows stands beside it."""
+    lines = []
+    for name, values in values_by_range.items():
+        scaled = [None if value is None else _spark_share(value) for value in values]
+        drawn = "".join(_steps(points) for _, points in _runs(scaled, SPARK_WIDTH, SPARK_HEIGHT - 2, 1, top=1.0))
+        lines.append(f'<path class="line" data-in="{name}" d="{drawn}"/>')
     box = f"0 0 {SPARK_WIDTH} {SPARK_HEIGHT}"
-    return Markup(f'<svg class="spark" viewBox="{box}" aria-hidden="true" focusable="false">{lines}</svg>')
+    return Markup(f'<svg class="spark" viewBox="{box}" aria-hidden="true" focusable="false">{"".join(lines)}</svg>')
+
+
+def _steps(points: Sequence[tuple[float, float]]) -> str:
+    """Write a line of level stretches in as few letters as it takes: a page has thousands of them."""
+    x, y = points[0]
+    written = f"M{x:.0f} {y:.0f}"
+    level = f"{y:.0f}"
+    # Each stretch is a point where it begins and one where it ends.
+    for (_, y), (end, _) in zip(points[::2], points[1::2], strict=True):
+        if f"{y:.0f}" != level:
+            level = f"{y:.0f}"
+            written += f"H{x:.0f}V{level}"
+        x = end
+    return f"{written}H{x:.0f}"
 
 
 def _spark_share(seconds: float) -> float:
     """Return how high a value of a small line is, from 0 to 1."""
     share = math.log(max(seconds, SPARK_LOW) / SPARK_LOW) / math.log(SPARK_HIGH / SPARK_LOW)
     return min(share, 1.0)
+
+
+def _stretches(marked: Sequence[bool], first: int = 0) -> list[tuple[int, int]]:
+    """Return where neighbours are marked, each as the first place and the one after the last; none before `first`."""
+    found: list[tuple[int, int]] = []
+    for index in range(first, len(marked)):
+        if not marked[index]:
+            continue
+        if found and found[-1][1] == index:
+            found[-1] = found[-1][0], index + 1
+        else:
+            found.append((index, index + 1))
+    return found
 
 
 def _runs(

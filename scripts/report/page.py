@@ -29,13 +29,15 @@ from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
-from scripts.report.periods import Periods, in_periods
+from scripts.report.periods import MOST, MOST_IN_RANGE, RANGES, Periods, in_periods, stretches
 from scripts.report.reading import MOST_VERSIONS, choose, damaged, look_up, read_facts
 
 READERS = 8
 LIVE_VERSIONS = 50
 """Versions of each job that the live overview goes by: it is read anew at each reload."""
 SPARK_PERIODS = 24
+MOST_NAMED = 3
+"""Stretches without a version that a screen reader names, the longest ones: it reads all of them without a pause."""
 MOST_ROWS, LEAST_ROWS = 20_000, 20
 """Rows of all histories together, and of each at least: they bound the size of the file."""
 REFRESH_SECONDS = 60
@@ -117,11 +119,11 @@ def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed:
 
 
 def _entry(facts: JobFacts, most_rows: int, values: bool, packed: bool) -> Entry:
-    spark = in_periods(facts, SPARK_PERIODS)
+    spark = _spark(facts)
     details = pack(render_job(facts, most_rows, values)) if packed else ""
     # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
     small = replace(facts, entries=(), unsuccessful=())
-    return Entry(small, len(facts.entries), _spark(spark), details)
+    return Entry(small, len(facts.entries), spark, details)
 
 
 def render(
@@ -139,7 +141,7 @@ def render(
     return _environment().get_template("page.html").render(
         entries=ordered, table_name=table_name, now=now, since=since, live=live, refresh=refresh_seconds,
         has=_columns(all_facts), unwell=sum(facts.needs_somebody for facts in all_facts),
-        css=asset("page.css"), js=asset("page.js"), policy=policy(live),
+        ranges=RANGES, live_versions=LIVE_VERSIONS, css=asset("page.css"), js=asset("page.js"), policy=policy(live),
         late=sum(facts.condition.word in LATE for facts in all_facts),
         waiting=sum(facts.state in ("waiting", "abandoned") for facts in all_facts),
         failed=sum(facts.failed_since > 0 for facts in all_facts),
@@ -150,11 +152,11 @@ def render(
 
 def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
     """Return the details of one job as HTML."""
-    periods = in_periods(facts)
     shown = facts.entries[:most_rows]
+    since = {name: time_text(facts.now - span) for name, span in RANGES.items() if span is not None}
     return _environment().get_template("job.html").render(
-        facts=facts, entries=shown, has=_history_columns(shown), values=values, periods=periods,
-        charts=list(_charts(periods)) if periods else [], failures=[entry for entry in facts.entries if entry.failed],
+        facts=facts, entries=shown, has=_history_columns(shown), values=values,
+        over_time=_over_time(facts), since=since, failures=[entry for entry in facts.entries if entry.failed],
     )  # fmt: skip
 
 
@@ -250,40 +252,133 @@ def live_job(
 # --- within -------------------------------------------------------------------------------------
 
 
-def _charts(found: Periods) -> Iterable[dict[str, Any]]:
-    """Yield the charts of one job, with their words, and the columns of the table below that have their values."""
+@dataclass(frozen=True)
+class Column:
+    """A column of the figures of one time range, with the text of each period, oldest first."""
+
+    key: str
+    heading: str
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """A job over one time range: its charts, and the table of their figures.
+
+    Attributes
+    ----------
+    name
+        Of `RANGES`.
+    bad
+        For each period, whether runs failed in it.
+    """
+
+    name: str
+    found: Periods
+    charts: Sequence[dict[str, Any]]
+    columns: Sequence[Column]
+    bad: Sequence[bool]
+
+
+def _over_time(facts: JobFacts) -> list[OverTime]:
+    """Return the job over each time range; none without a version."""
+    made = []
+    for name, span in RANGES.items():
+        found = in_periods(facts, MOST if span is None else MOST_IN_RANGE, span)
+        if found is None:
+            return []
+        columns = _figures(found)
+        bad = [period.failed > 0 for period in found.periods]
+        made.append(OverTime(name, found, list(_charts(name, found, columns)), columns, bad))
+    return made
+
+
+def _figures(found: Periods) -> list[Column]:
+    """Return the columns that have anything in them."""
     periods = found.periods
+    highest = "Highest lag" if found.measure == "lag" else "Highest age"
+    columns = [
+        Column("versions", "Versions", [count_text(one.versions) if one.is_known else "" for one in periods]),
+        Column("failed", "Failed runs", [count_text(one.failed) if one.is_known else "" for one in periods]),
+        Column("rows", "Rows", [_or_nothing(one.rows) for one in periods]),
+        Column("files", "Files", [_or_nothing(one.files) for one in periods]),
+        Column("bytes", "Size", ["" if one.bytes is None else size_text(int(one.bytes)) for one in periods]),
+        Column("lag", highest, ["" if one.lag is None else duration_text(one.lag) for one in periods]),
+    ]
+    return [column for column in columns if any(column.texts)]
+
+
+def _charts(name: str, found: Periods, columns: Sequence[Column]) -> Iterable[dict[str, Any]]:
+    """Yield the charts of one time range, with their words, and the columns of its figures that have their values."""
+    periods = found.periods
+    # The first column of the table has the periods.
+    places = {column.key: str(number) for number, column in enumerate(columns, start=1)}
+    unknown = sum(not period.is_known for period in periods)
     lags = [None if period.lag is None else period.lag.total_seconds() for period in periods]
-    highest = max((lag for lag in lags if lag is not None), default=0)
-    last = lags[-1]
-    name = "Lag" if found.measure == "lag" else "Time between versions"
-    words = f"Highest {duration_text(timedelta(seconds=highest))}"
-    if last is not None:
-        words += f", in the last period {duration_text(timedelta(seconds=last))}"
-    drawn = charts.area("c-lag", name, f"{words}.", lags)
-    yield {"name": name, "words": words, "top": duration_text(timedelta(seconds=highest)), "svg": drawn, "columns": "6"}
-    for title, kind, column in (("Rows", "rows", "3"), ("Files", "files", "4")):
+    if any(lag is not None for lag in lags):
+        yield _lag_chart(name, found, lags, places["lag"])
+    empty = stretches(periods)
+    gaps = f" {_named(empty)}" if empty else ""
+    for title, kind in (("Rows", "rows"), ("Files", "files")):
         # A job counts what it likes, so a count may be below 0, and a bar may not.
-        amounts = [max(getattr(period, kind), 0) for period in periods]
-        if any(amounts):
-            words = f"{count_text(sum(amounts))} in all, most in one period {count_text(max(amounts))}"
-            svg = charts.bars(f"c-{kind}", title, f"{words}.", amounts)
-            yield {"name": title, "words": words, "top": count_text(max(amounts)), "svg": svg, "columns": column}
-    versions, failed = [period.versions for period in periods], [period.failed for period in periods]
-    words = f"{_count_of(sum(versions), 'version')}, {_count_of(sum(failed), 'run')} failed"
-    svg = charts.bars("c-runs", "Versions and failed runs", f"{words}.", versions, failed)
-    top = max(good + bad for good, bad in zip(versions, failed, strict=True))
-    yield {"name": "Versions and failed runs", "words": words, "top": f"{top:,}", "svg": svg, "columns": "1 2"}
+        counts = [getattr(period, kind) for period in periods]
+        amounts = [None if count is None else max(count, 0) for count in counts]
+        known = [amount for amount in amounts if amount is not None]
+        if not any(known):
+            continue
+        words = f"{count_text(sum(known))} in all, most in one period {count_text(max(known))}"
+        svg = charts.bars(f"c-{kind}-{name}", title, f"{words}.{gaps}", amounts, unknown=unknown)
+        yield {"name": title, "words": words, "top": count_text(max(known)), "svg": svg, "columns": places[kind]}
+    failed = [period.failed for period in periods]
+    versions = [period.versions or None for period in periods]
+    total = sum(period.versions for period in periods)
+    words = f"{_count_of(total, 'version')}, {_count_of(sum(failed), 'run')} failed"
+    without = sum(period.is_empty for period in periods)
+    if without:
+        words += f"; nothing in {without:,} of {_count_of(len(periods), 'period')}"
+    svg = charts.bars(f"c-runs-{name}", "Versions and failed runs", f"{words}.{gaps}", versions, failed, unknown)
+    top = max(period.versions + period.failed for period in periods)
+    shown = f"{places['versions']} {places['failed']}"
+    yield {"name": "Versions and failed runs", "words": words, "top": f"{top:,}", "svg": svg, "columns": shown}
+
+
+def _lag_chart(name: str, found: Periods, lags: Sequence[float | None], column: str) -> dict[str, Any]:
+    highest = duration_text(timedelta(seconds=max(lag for lag in lags if lag is not None)))
+    title = "Lag" if found.measure == "lag" else "Time between versions"
+    words = f"Highest {highest}"
+    if lags[-1] is not None:
+        words += f", in the last period {duration_text(timedelta(seconds=lags[-1]))}"
+    said = f"{words}."
+    if lags[0] is None:
+        first = next(period.start for period in found.periods if period.lag is not None)
+        said += f" Nothing is known until {time_text(first)}."
+    drawn = charts.area(f"c-lag-{name}", title, said, lags)
+    return {"name": title, "words": words, "top": highest, "svg": drawn, "columns": column}
+
+
+def _named(empty: Sequence[tuple[datetime, datetime]]) -> str:
+    """Say when nothing happened: the longest stretches, and how many more there are."""
+    longest = sorted(empty, key=lambda one: one[0] - one[1])[:MOST_NAMED]
+    parts = [f"from {time_text(start)} to {time_text(end)}" for start, end in sorted(longest)]
+    more = len(empty) - len(longest)
+    if more:
+        parts.append(f"in {more:,} shorter {'time' if more == 1 else 'times'}")
+    return f"No version {', '.join(parts)}."
 
 
 def _count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _spark(found: Periods | None) -> Markup:
-    if found is None:
-        return Markup("")
-    return charts.spark([None if period.lag is None else period.lag.total_seconds() for period in found.periods])
+def _spark(facts: JobFacts) -> Markup:
+    """Draw the small lines of a job; nothing without a version."""
+    lines = {}
+    for name, span in RANGES.items():
+        found = in_periods(facts, SPARK_PERIODS, span)
+        if found is None:
+            return Markup("")
+        lines[name] = [None if period.lag is None else period.lag.total_seconds() for period in found.periods]
+    return charts.spark(lines)
 
 
 def _width(span: ShownRange) -> str:

@@ -48,7 +48,7 @@ def text_of(element: Element) -> str:
 
 
 class Details:
-    """The details of one job.
+    """The details of one job, over one of the time ranges that the page has.
 
     Attributes
     ----------
@@ -62,15 +62,21 @@ class Details:
         By name, the words beside a chart, the number at its top, and when it begins and ends.
     titles
         By name, what a screen reader calls a chart.
+    descriptions
+        By name, what a screen reader says about a chart.
     """
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html: str, time_range: str = "all") -> None:
         root = parsed(html)
+        for part in root.findall("./div[@data-in]"):
+            if part.attrib["data-in"] != time_range:
+                root.remove(part)
         self.said = _first(root, ".//p")
         self.facts = {_first(pair, "dt"): _first(pair, "dd") for pair in root.iterfind(".//dl/div")}
         self.tables = {_first(table, "caption"): rows_of(table) for table in root.iter("table")}
         self.charts = {}
         self.titles: dict[str, str] = {}
+        self.descriptions: dict[str, str] = {}
         self.bars: dict[str, list[tuple[str, float, float, float, float]]] = {}
         self.lines: dict[str, list[str]] = {}
         for figure in root.iter("figure"):
@@ -83,10 +89,11 @@ class Details:
                 end,
             )
             self.titles[name] = _first(figure, ".//title")
+            self.descriptions[name] = _first(figure, ".//desc")
             self.bars[name] = [_bar(rect) for rect in figure.iter("rect")]
             self.lines[name] = [line.attrib["points"] for line in figure.iter("polyline")]
             self.lines[name] += [path.attrib["d"] for path in figure.iter("path")]
-        self.notes = [text_of(note) for note in root.iterfind("./p")][1:]
+        self.notes = [text_of(note) for note in root.iterfind("./p") if "hidden" not in note.attrib][1:]
         self.warned = [
             text_of(cell) for cell in root.iter("td") if {"warn", "bad"} & set(cell.attrib.get("class", "").split())
         ]
@@ -118,7 +125,8 @@ class Overview:
         buttons = self.root.iterfind(".//button[@data-only]")
         self.numbers = {button.attrib["data-only"]: _first(button, "span") for button in buttons}
         self.sparks = {
-            row.attrib["data-name"]: [line.attrib["points"] for line in row.iter("polyline")] for row in body
+            row.attrib["data-name"]: {line.attrib["data-in"]: line.attrib["d"] for line in row.iter("path")}
+            for row in body
         }
 
     def details(self) -> dict[str, Details]:

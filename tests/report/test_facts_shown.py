@@ -294,9 +294,127 @@ def test_charts_say_their_numbers_when_drawn(details: Details) -> None:
         "Lag": ("Highest 3 h, in the last period 2 h", "3 h", *ends),
         "Rows": ("1,500 in all, most in one period 1,200", "1,200", *ends),
         "Files": ("3 in all, most in one period 3", "3", *ends),
-        "Versions and failed runs": ("3 versions, 2 runs failed", "3", *ends),
+        "Versions and failed runs": ("3 versions, 2 runs failed; nothing in 46 of 49 periods", "3", *ends),
     }
     assert details.titles == {name: name for name in details.charts}
+
+
+def test_times_without_a_version_are_named_for_a_screen_reader_when_drawn(details: Details) -> None:
+    empty = (
+        "No version from 2026-03-16 11:50:00 to 2026-03-16 13:45:00, from 2026-03-16 13:50:00 to 2026-03-16 14:45:00, "
+        "from 2026-03-16 14:50:00 to 2026-03-16 15:50:00."
+    )
+
+    assert details.descriptions == {
+        "Lag": "Highest 3 h, in the last period 2 h.",
+        "Rows": f"1,500 in all, most in one period 1,200. {empty}",
+        "Files": f"3 in all, most in one period 3. {empty}",
+        "Versions and failed runs": f"3 versions, 2 runs failed; nothing in 46 of 49 periods. {empty}",
+    }
+
+
+def test_longest_times_without_a_version_are_named_when_there_are_many() -> None:
+    hours = (1, 3, 6, 10, 15, 21)
+    made = [entry(7 - place, hour * HOUR, NOW - 30 * HOUR) for place, hour in enumerate(hours)]
+
+    shown = Details(render_job(replace(FACTS, entries=made), 2), "24h").descriptions["Versions and failed runs"]
+
+    assert shown.endswith(
+        "No version from 2026-03-15 19:00:00 to 2026-03-16 00:00:00, from 2026-03-16 01:00:00 to 2026-03-16 05:00:00, "
+        "from 2026-03-16 06:00:00 to 2026-03-16 09:00:00, in 3 shorter times."
+    )
+
+
+# --- a time range -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time_range", "begins", "length", "periods"),
+    [
+        ("24h", "2026-03-15 15:45:00", "1 h", 25),
+        ("7d", "2026-03-09 15:45:00", "6 h", 29),
+        ("30d", "2026-02-14 15:45:00", "1 d", 31),
+        ("all", "2026-02-02 00:00:00", "1 d", 43),
+    ],
+)
+def test_charts_and_figures_are_of_the_time_range_when_it_is_chosen(
+    time_range: str, begins: str, length: str, periods: int
+) -> None:
+    made = [
+        entry(4 - place, hours * HOUR, NOW - hours * HOUR, failed=1, metrics={"rows_collected": 10})
+        for place, hours in enumerate((12, 2 * 24, 20 * 24, 42 * 24))
+    ]
+    facts = replace(FACTS, entries=made)
+    html = render_job(facts, 10)
+
+    shown = Details(html, time_range)
+
+    ranged = {"24h": 1, "7d": 2, "30d": 3, "all": 4}[time_range]
+    figures = shown.tables["The figures of the charts, newest period first"]
+    assert shown.charts["Rows"] == (
+        f"{ranged * 10} in all, most in one period 10", "10", begins, "2026-03-16 15:45:00",
+    )  # fmt: skip
+    assert f"in periods of {length}<" in html
+    assert (len(figures), figures[-1]["From"]) == (periods, begins)
+    assert sum(int(row["Versions"]) for row in figures) == ranged
+    assert sum(int(row["Failed runs"]) for row in figures) == ranged
+
+
+def test_lag_goes_on_from_the_version_before_when_a_time_range_begins() -> None:
+    made = [entry(2, 2 * HOUR, NOW - 3 * HOUR), entry(1, 40 * HOUR, NOW - 41 * HOUR)]
+
+    found = in_periods(replace(FACTS, entries=made), 32, timedelta(days=1))
+
+    assert found is not None
+    # The first quarter of an hour is from 15:45 to 16:00; the version of 13:45 brings the lag down.
+    assert found.periods[0].lag == timedelta(hours=17, minutes=15)
+    assert max(period.lag for period in found.periods if period.lag) == timedelta(hours=39)
+    assert found.periods[-1].lag == 3 * HOUR
+
+
+def test_nothing_is_said_of_the_time_before_the_oldest_version_when_older_ones_were_not_read() -> None:
+    shown = Details(render_job(FACTS, 2), "24h")
+
+    figures = shown.tables["The figures of the charts, newest period first"]
+    known = [row for row in figures if row["Versions"]]
+    assert [row["From"][11:16] for row in known] == ["15:00", "14:00", "13:00", "12:00", "11:00"]
+    assert {row["Failed runs"] for row in figures[5:]} == {""}
+    assert shown.bars["Rows"][0] == ("nothing", 0.0, 0.0, 480.0, 100.0)
+    assert shown.bars["Lag"] == [("nothing", 0.0, 0.0, 480.0, 100.0)]
+    assert shown.descriptions["Lag"].endswith("Nothing is known until 2026-03-16 11:00:00.")
+    assert "nothing in 2 of 25 periods" in shown.charts["Versions and failed runs"][0]
+
+
+def test_time_before_the_first_version_is_empty_when_that_was_read() -> None:
+    (made,) = (entry(1, 2 * HOUR, NOW - 3 * HOUR, metrics={"rows_collected": 7}),)
+
+    shown = Details(render_job(replace(FACTS, entries=[made]), 2), "24h")
+
+    assert [kind for kind, *_ in shown.bars["Rows"]] == ["empty", "empty", "bar"]
+    figures = shown.tables["The figures of the charts, newest period first"]
+    assert {row["Versions"] for row in figures} == {"0", "1"}
+
+
+def test_chart_is_left_out_when_no_version_is_in_the_time_range() -> None:
+    made = entry(1, 40 * HOUR, NOW - 41 * HOUR, metrics={"rows_collected": 7})
+
+    shown = Details(render_job(replace(FACTS, entries=[made]), 2), "24h")
+
+    assert list(shown.charts) == ["Lag", "Versions and failed runs"]
+    assert shown.charts["Versions and failed runs"][0] == "0 versions, 0 runs failed; nothing in 25 of 25 periods"
+    assert set(shown.tables["The figures of the charts, newest period first"][0]) == {
+        "From", "Versions", "Failed runs", "Highest lag",
+    }  # fmt: skip
+
+
+def test_figures_have_no_column_when_nothing_is_in_it() -> None:
+    made = [entry(1, HOUR, NOW - HOUR, metrics={"rows_collected": 5})]
+
+    figures = Details(render_job(replace(FACTS, entries=made), 2)).tables[
+        "The figures of the charts, newest period first"
+    ]
+
+    assert set(figures[0]) == {"From", "Versions", "Failed runs", "Rows", "Highest lag"}
 
 
 def test_charts_are_of_the_age_when_a_job_has_no_cursor_of_time() -> None:
@@ -318,12 +436,20 @@ def test_nothing_is_drawn_for_a_count_when_it_is_below_zero_throughout() -> None
 def test_bars_are_as_high_as_their_numbers_when_drawn(details: Details) -> None:
     # Of 49 periods of five minutes, versions are in those from 0, 24 and 36 on; failed runs stand on top.
     assert details.bars["Versions and failed runs"] == [
+        ("empty", 12.2, 95.0, 280.1, 5.0),
+        ("empty", 306.1, 95.0, 133.2, 5.0),
+        ("empty", 453.1, 95.0, 145.4, 5.0),
         ("bar", 0.0, 66.7, 10.7, 33.3),
         ("bar", 293.9, 66.7, 10.7, 33.3),
         ("bad", 293.9, 0.0, 10.7, 66.7),
         ("bar", 440.8, 66.7, 10.7, 33.3),
     ]
-    assert details.bars["Rows"] == [("bar", 293.9, 75.0, 10.7, 25.0), ("bar", 440.8, 0.0, 10.7, 100.0)]
+    # A version that counted nothing has a bar, too, which is as low as what marks an empty period.
+    assert details.bars["Rows"][3:] == [
+        ("bar", 0.0, 95.0, 10.7, 5.0),
+        ("bar", 293.9, 75.0, 10.7, 25.0),
+        ("bar", 440.8, 0.0, 10.7, 100.0),
+    ]
 
 
 def test_periods_have_what_their_versions_counted_when_listed(details: Details) -> None:
@@ -342,8 +468,8 @@ def test_periods_have_what_their_versions_counted_when_listed(details: Details) 
         }
         for at, failed, rows_read, files, size, lag in [
             ("14:45", "0", "1,200", "3", "1.5 KB", "1 h 5 min"),
-            ("13:45", "2", "300", "0", "2.0 MB", "2 h 5 min"),
-            ("11:45", "0", "0", "0", "0 bytes", "1 h 5 min"),
+            ("13:45", "2", "300", "", "2.0 MB", "2 h 5 min"),
+            ("11:45", "0", "0", "", "", "1 h 5 min"),
         ]
     ]
     assert [row["Highest lag"] for row in periods[:2]] == ["2 h", "2 h"]
@@ -471,13 +597,11 @@ def test_overview_can_be_sorted_by_seconds_when_read_by_its_script(overview: Ove
 
 def test_small_line_is_drawn_when_a_job_has_versions(overview: Overview) -> None:
     # Of 24 periods at most, these are 17 of 15 minutes each; from a minute below to 30 days above, an hour is at 38 %.
-    (line,) = overview.sparks.pop("repairs")
+    lines = overview.sparks["repairs"]
 
-    points = [tuple(map(int, point.split(","))) for point in line.split()]
-    assert len(points) == 2 * 17
-    assert (points[0], points[-1]) == ((0, 12), (96, 11))
-    assert min(height for _, height in points) == 10
-    assert set(map(tuple, overview.sparks.values())) == {()}
+    assert list(lines) == ["24h", "7d", "30d", "all"]
+    assert lines["all"] == "M0 12H6V11H34V10H45V11H56V10H68V12H73V11H96"
+    assert [lines for name, lines in overview.sparks.items() if name != "repairs"] == [{}] * 6
 
 
 def test_details_are_packed_beside_the_overview_when_they_are_not_live(overview: Overview) -> None:
@@ -495,8 +619,7 @@ def test_lines_begin_with_the_first_cursor_when_older_versions_had_none() -> Non
     overview = Overview(render([make_entry(facts, 20)], "council", NOW))
     shown = overview.details()["repairs"]
 
-    (small,) = overview.sparks["repairs"]
-    assert small.startswith("40,")
+    assert overview.sparks["repairs"]["all"].startswith("M40 ")
     assert shown.lines["Lag"][0].startswith("282,")
     oldest = shown.tables["The figures of the charts, newest period first"][-1]
     assert (oldest["Versions"], oldest["Highest lag"]) == ("1", "")
@@ -530,12 +653,16 @@ def test_line_breaks_when_a_value_is_missing() -> None:
 
 
 def test_bars_are_apart_when_there_are_few_and_when_there_are_many() -> None:
-    few = parsed(charts.bars("c", "Rows", "in words", [2.0, 0.0, 1.0]))
+    few = parsed(charts.bars("c", "Rows", "in words", [2.0, None, 1.0, 0.0]))
     many = parsed(charts.bars("c", "Rows", "in words", [1.0] * 300))
 
-    assert [(bar.attrib["x"], bar.attrib["width"], bar.attrib["height"]) for bar in few.iter("rect")] == [
-        ("0.0", "198.5", "100.0"),
-        ("400.0", "198.5", "50.0"),
+    assert [
+        (bar.attrib["class"], bar.attrib["x"], bar.attrib["width"], bar.attrib["height"]) for bar in few.iter("rect")
+    ] == [
+        ("empty", "150.0", "148.5", "5.0"),
+        ("bar", "0.0", "148.5", "100.0"),
+        ("bar", "300.0", "148.5", "50.0"),
+        ("bar", "450.0", "148.5", "5.0"),
     ]
     assert {bar.attrib["width"] for bar in many.iter("rect")} == {"1.4"}
 
@@ -550,7 +677,13 @@ def test_chart_is_named_for_a_screen_reader_when_its_words_hold_markup() -> None
 
 
 def test_small_line_stays_in_its_box_when_all_values_are_nothing() -> None:
-    (svg,) = parsed(charts.spark([0.0, 0.0]))
+    (svg,) = parsed(charts.spark({"all": [0.0, 0.0]}))
 
-    assert [line.attrib["points"] for line in svg] == ["0,19 48,19 48,19 96,19"]
+    assert [line.attrib["d"] for line in svg] == ["M0 19H96"]
     assert svg.attrib["viewbox"] == "0 0 96 20"
+
+
+def test_small_line_breaks_when_a_value_is_missing() -> None:
+    (svg,) = parsed(charts.spark({"7d": [60.0, None, 60.0, 30 * 86_400.0]}))
+
+    assert [(line.attrib["data-in"], line.attrib["d"]) for line in svg] == [("7d", "M0 19H24M48 19H72V1H96")]

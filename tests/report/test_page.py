@@ -209,18 +209,19 @@ def test_charts_have_a_table_that_says_the_same_when_opened(page: Page, url: str
     page.open(url).open_job("repairs-hourly")
     page.run("document.querySelector('#details summary').click()")
 
-    cells = "[...document.querySelectorAll('#details details tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
-    rows = page.run(f"return {cells}")
+    lines = "[...document.querySelectorAll('#details [data-in=all] tbody tr')]"
+    rows = page.run(f"return {lines}.map(r => [...r.cells].map(c => c.textContent))")
     assert sum(int(row[1]) for row in rows) == 30
     assert sum(int(row[2]) for row in rows) == 3
-    assert page.run("return document.querySelectorAll('svg[role=img] rect.bad').length") == 3
+    assert page.run("return document.querySelectorAll('[data-in=all] rect.bad').length") == 3
 
 
 def test_values_of_a_period_are_told_when_the_pointer_or_the_focus_is_on_a_chart(page: Page, url: str) -> None:
     page.open(url).open_job("repairs-hourly")
-    plot = "document.querySelector('.plot[data-columns=\"3\"]')"
+    plot = "document.querySelector('[data-in=all] .plot[data-columns=\"3\"]')"
     told = f"return {plot}.querySelector('.read').textContent"
-    newest = page.run("return document.getElementById('figures').tBodies[0].rows[0].cells[3].textContent")
+    rows = "document.querySelector('[data-in=all] .values').tBodies[0].rows"
+    newest = page.run(f"return {rows}[0].cells[3].textContent") or "nothing known"
 
     page.run(f"{plot}.focus()")
     focused = page.run(told)
@@ -249,6 +250,106 @@ def test_whole_run_id_is_shown_when_its_beginning_is_clicked(page: Page, url: st
     assert page.run(shown) == f"jr_{29:064x}"
 
 
+# --- a time range -------------------------------------------------------------------------------
+
+CHOSEN = "return document.querySelector('#range input:checked').value"
+SHOWN_RANGE = (
+    "return [...document.querySelectorAll('#details [data-in]')].filter(e => e.offsetParent).map(e => e.dataset.in)"
+)
+LINES = "[...document.querySelectorAll('#details table[data-time] tbody tr')]"
+
+
+def test_charts_figures_and_history_follow_when_a_time_range_is_chosen(page: Page, url: str) -> None:
+    page.open(url).open_job("repairs-hourly")
+    page.run("document.querySelector('[data-in=all] summary').click()")
+    before = page.run(SHOWN_RANGE), page.run(f"return {LINES}.filter(r => r.offsetParent).length")
+
+    page.run("document.querySelector('#range input[value=\"24h\"]').click()")
+    page.wait("return document.querySelector('[data-in=\"24h\"] details').open")
+
+    # 30 versions of an hour and 3 failures; of those of the last 24 hours one was made good before.
+    assert before == (["all"], 33)
+    assert page.run(SHOWN_RANGE) == ["24h"]
+    notes = page.run(
+        "return [...document.querySelectorAll('#details p.soft')].filter(p => p.offsetParent).map(p => p.innerText)"
+    )
+    assert notes == ["Shown: 24 of 30, since 2026-03-16 22:39:00."]
+    assert page.run(f"return {LINES}.filter(r => r.offsetParent).length") == 24 + 3
+    assert "24 versions, 3 runs failed" in page.run("return document.getElementById('details').innerText")
+
+
+def test_time_range_is_in_the_address_and_in_all_links_when_it_is_chosen(page: Page, url: str) -> None:
+    page.open(url)
+    page.run("document.querySelector('[data-only=gaps]').click()")
+    page.run("document.querySelector('#range input[value=\"7d\"]').click()")
+    listed = page.run("return location.hash")
+
+    page.open_job("with-gap")
+    opened, shown = page.run("return location.hash"), page.run(SHOWN_RANGE)
+    page.run("document.querySelector('#range input[value=\"30d\"]').click()")
+    changed = page.run("return location.hash")
+    page.run("document.getElementById('back').click()")
+    page.wait("return document.getElementById('job').hidden")
+
+    assert listed == "#only=gaps&range=7d"
+    assert (opened, shown, changed) == ("#job=with-gap&range=7d", ["7d"], "#job=with-gap&range=30d")
+    assert page.run("return location.hash") == "#only=gaps&range=30d"
+    assert page.visible_jobs() == ["with-gap"]
+
+
+@pytest.mark.parametrize(
+    ("address", "chosen"),
+    [("#range=24h", "24h"), ("#job=landing&range=24h", "24h"), ("#range=9d", "all"), ("#job=landing", "all")],
+)
+def test_time_range_is_that_of_the_address_when_it_is_opened(page: Page, url: str, address: str, chosen: str) -> None:
+    page.open(f"{url}{address}")
+    if "job=" in address:
+        page.wait("return document.querySelector('#details .say')")
+        assert page.run(SHOWN_RANGE) == [chosen]
+
+    assert page.run(CHOSEN) == chosen
+    lines = "[...document.querySelectorAll('.spark path')].filter(e => getComputedStyle(e).display !== 'none')"
+    assert page.run(f"return [...new Set({lines}.map(e => e.dataset.in))]") == [chosen]
+    assert page.complaints() == []
+
+
+def test_list_is_reached_from_a_job_when_its_address_was_opened(page: Page, url: str) -> None:
+    page.open(f"{url}#job=landing&range=24h")
+    page.wait("return document.querySelector('#details .say')")
+
+    page.run("document.getElementById('back').click()")
+    page.wait("return document.getElementById('job').hidden")
+
+    assert len(page.visible_jobs()) == JOBS
+    assert page.run("return location.hash") == "#range=24h"
+
+
+def test_time_range_is_chosen_by_arrow_keys_when_it_has_the_focus(page: Page, url: str) -> None:
+    page.open(url)
+    page.press(TAB, TAB)
+
+    page.press("\ue012")
+
+    assert page.run(CHOSEN) == "30d"
+    assert page.run("return location.hash") == "#range=30d"
+    radios = [node["name"] for node in page.accessibility() if node["role"] == "radio"]
+    assert radios == ["24 h", "7 d", "30 d", "all"]
+    assert "Time range" in [node["name"] for node in page.accessibility() if node["role"] == "group"]
+    assert page.run("return getComputedStyle(document.activeElement.nextElementSibling).outlineStyle") == "solid"
+
+
+def test_screen_reader_hears_when_nothing_was_made_when_it_reads_a_chart(page: Page, url: str) -> None:
+    page.open(f"{url}#job=landing&range=24h")
+    page.wait("return document.querySelector('#details .say')")
+
+    told = [
+        f"{node['name']} {node['description']}" for node in page.accessibility() if node["role"] in ("image", "img")
+    ]
+
+    gap = "No version from 2026-03-16 22:39:00 to 2026-03-17 21:00:00, from 2026-03-17 22:00:00 to 2026-03-17 23:00:00."
+    assert [gap in said for said in told] == [False, True, True]
+
+
 # --- for everybody ------------------------------------------------------------------------------
 
 
@@ -260,6 +361,7 @@ def test_axe_finds_nothing_when_it_looks_at_the_page(
     page.open(url, dark=dark, width=width)
     if job_id:
         page.open_job(job_id)
+        page.run("document.querySelector('#range input[value=\"7d\"]').click()")
 
     page.run(AXE)
     found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
@@ -304,7 +406,7 @@ def test_screen_reader_gets_charts_in_words_when_it_reads_a_job(page: Page, url:
     charts = [(node["name"], node["description"]) for node in page.accessibility() if node["role"] in ("image", "img")]
 
     assert charts[0][0].startswith("Lag")
-    assert any("30 versions, 3 runs failed." in f"{name} {description}" for name, description in charts)
+    assert any("30 versions, 3 runs failed" in f"{name} {description}" for name, description in charts)
 
 
 def test_keyboard_reaches_everything_and_leaves_again_when_tab_is_pressed(page: Page, url: str) -> None:
@@ -317,8 +419,9 @@ def test_keyboard_reaches_everything_and_leaves_again_when_tab_is_pressed(page: 
         if len(reached) > 1 and reached[-1] == reached[0]:
             break
 
-    assert reached[:2] == ["Skip to the jobs", "find"]
-    assert reached[2].endswith("late")
+    # Of the time ranges the chosen one is reached, and arrow keys go to the others.
+    assert reached[:3] == ["Skip to the jobs", "range-all", "find"]
+    assert reached[3].endswith("late")
     assert [name for name in reached if name in shown] == shown
     assert reached[-1] == reached[0]
 
@@ -378,7 +481,7 @@ def test_page_is_small_and_can_be_searched_when_there_are_500_jobs_of_1000_versi
     found: Any = page.visible_jobs()
     page.open_job("parking-0100")
 
-    assert 3_000_000 < path.stat().st_size < 4_500_000
+    assert 5_000_000 < path.stat().st_size < 7_500_000
     assert took < 10_000
     assert len(found) == 20
     assert "The newest 40 versions of 1,000." in page.run("return document.getElementById('details').innerText")

@@ -128,7 +128,7 @@ def test_report_shows_no_watermark_when_it_is_not_asked_to(world: World) -> None
 
     shown = html + "".join(details_of(html).values())
     assert str(SECRET) not in shown
-    assert "2026-03-08" not in shown
+    assert "2026-03-08 21:45:00" not in shown
     assert "9 d" in details_of(html)["with-gap"]
 
 

@@ -72,15 +72,18 @@ def test_live_page_reads_again_and_says_when_it_cannot_when_the_server_ends(
 
     for server in running(make_server(watermarks, port=0, clock=clock, refresh_seconds=0.2)):
         page.open(server.url)
+        page.run("document.querySelector('#range input[value=\"7d\"]').click()")
         page.run("document.getElementById('find').focus()")
         page.press("r")
         before = page.visible_jobs()
         commit(watermarks, "rents", "jr_1", {"n": rows_state(clock.now)})
         page.wait("return document.querySelector('tr[data-name=rents]')")
         after, focused = page.visible_jobs(), page.focused()
+        linked = page.run("return document.querySelector('tr[data-name=rents] a').getAttribute('href')")
     said = page.wait("const live = document.getElementById('live'); return live.matches('.bad') && live.textContent")
 
     assert (before, sorted(after), focused) == (["repairs"], ["rents", "repairs"], "find")
+    assert linked == "#job=rents&range=7d"
     assert said.startswith("Could not read the table at ") and "What you see was read at " in said
 
 

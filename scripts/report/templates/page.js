@@ -12,8 +12,9 @@
     failed: (row) => Number(row.dataset.failed) > 0,
     gaps: (row) => Number(row.dataset.gaps) > 0,
   };
-  // The overview as it is filtered and sorted. It stands in the address, so that it can be sent and comes back.
-  const view = { find: "", only: [], sort: "rank", up: true };
+  const ranges = [...document.querySelectorAll("#range input")].map((input) => input.value);
+  // The page as it is filtered, sorted and bounded in time. It stands in the address, so that it can be sent and comes back.
+  const view = { find: "", only: [], sort: "rank", up: true, range: "all" };
   let last = null;
 
   const rows = () => [...by("jobs").rows];
@@ -26,6 +27,7 @@
       const name = row.dataset.name.toLowerCase();
       const fits = words.every((word) => name.includes(word)) && view.only.every((one) => tests[one](row));
       row.hidden = !fits;
+      row.querySelector("a").setAttribute("href", address_of(row.dataset.name));
       shown += fits;
     }
     const total = all.length.toLocaleString("en"), noun = all.length === 1 ? "job" : "jobs";
@@ -59,25 +61,60 @@
     by("order").value = key;
   }
 
-  function remember() {
+  // --- the time range ---
+
+  function in_range() {
+    document.body.dataset.range = view.range;
+    by(`range-${view.range}`).checked = true;
+    const since = details.querySelector("#since");
+    if (!since) return;
+    // Nothing is older than the beginning of all. Texts of times are in the order of times.
+    const from = since.getAttribute(`data-${view.range}`) || "";
+    for (const table of details.querySelectorAll("table[data-time]")) {
+      const lines = [...table.tBodies[0].rows];
+      for (const line of lines) line.hidden = line.cells[table.dataset.time].textContent < from;
+      const older = lines.filter((line) => line.hidden).length;
+      const region = table.parentNode, note = region.nextElementSibling;
+      region.hidden = older === lines.length;
+      note.hidden = older === 0;
+      note.textContent = `Shown: ${lines.length - older} of ${lines.length}, since ${from}.`;
+    }
+  }
+
+  function put(found) {
+    details.innerHTML = found;
+    in_range();
+  }
+
+  // --- the address ---
+
+  function address_of(name) {
+    return `#job=${encodeURIComponent(name)}${view.range === "all" ? "" : `&range=${view.range}`}`;
+  }
+
+  function address_of_list() {
     const said = new URLSearchParams();
     if (view.find) said.set("find", view.find);
     if (view.only.length) said.set("only", view.only.join(","));
     if (view.sort !== "rank" || !view.up) said.set("sort", (view.up ? "" : "-") + view.sort);
+    if (view.range !== "all") said.set("range", view.range);
     const text = said.toString();
-    // Replaced, not pushed: each letter that is typed would else be a step back. Of a file only the fragment may change.
-    history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
-    by("back").setAttribute("href", text ? `#${text}` : "#");
+    return text ? `#${text}` : "";
   }
 
-  function recall() {
-    const said = new URLSearchParams(location.hash.slice(1));
+  function remember() {
+    const list = address_of_list(), here = last === null ? list : address_of(last);
+    // Replaced, not pushed: each letter that is typed would else be a step back. Of a file only the fragment may change.
+    history.replaceState(null, "", here || location.pathname + location.search);
+    by("back").setAttribute("href", list || "#");
+  }
+
+  function recall(said) {
     const sort = said.get("sort") || "rank", key = sort.replace(/^-/, "");
     view.find = said.get("find") || "";
     view.only = (said.get("only") || "").split(",").filter((one) => one in tests);
     view.sort = by("order").querySelector(`option[value="${CSS.escape(key)}"]`) ? key : "rank";
     view.up = view.sort === key ? !sort.startsWith("-") : true;
-    by("back").setAttribute("href", location.hash || "#");
   }
 
   async function load(row) {
@@ -91,27 +128,21 @@
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   }
 
-  function asked() {
-    if (!location.hash.startsWith("#job=")) return null;
-    try {
-      return decodeURIComponent(location.hash.slice(5));
-    } catch {
-      return null;
-    }
-  }
-
   const row_of = (name) => rows().find((one) => one.dataset.name === name);
 
   async function route() {
     if (location.hash === "#main") return;
-    const name = asked();
+    const said = new URLSearchParams(location.hash.slice(1)), name = said.get("job");
     const row = name === null ? null : row_of(name);
+    const range = said.get("range");
+    view.range = ranges.includes(range) ? range : "all";
+    in_range();
     overview.hidden = Boolean(row);
     job.hidden = !row;
     if (!row) {
       document.title = title;
       details.replaceChildren();
-      if (!location.hash.startsWith("#job=")) recall();
+      if (name === null) recall(said);
       show();
       const left = last && row_of(last);
       if (left) left.querySelector("a").focus();
@@ -119,6 +150,7 @@
       return;
     }
     last = name;
+    by("back").setAttribute("href", address_of_list() || "#");
     document.title = `${name} · ${title}`;
     heading.textContent = name;
     details.textContent = "Loading …";
@@ -126,7 +158,7 @@
     heading.focus({ preventScroll: true });
     try {
       const found = await load(row);
-      if (last === name) details.innerHTML = found;
+      if (last === name) put(found);
     } catch (error) {
       if (last === name) details.textContent = `The details cannot be shown: ${error.message}`;
     }
@@ -150,9 +182,9 @@
   // --- values of charts ---
 
   function read(plot, at) {
-    const lines = [...by("figures").tBodies[0].rows].reverse();
+    const figures = figures_of(plot), lines = [...figures.tBodies[0].rows].reverse();
     const place = Math.min(Math.max(at, 0), lines.length - 1);
-    const cells = lines[place].cells, heads = by("figures").tHead.rows[0].cells;
+    const cells = lines[place].cells, heads = figures.tHead.rows[0].cells;
     const said = plot.dataset.columns.split(" ").map((column) => {
       const text = cells[column].textContent;
       return `${heads[column].textContent}: ${text || "nothing known"}`;
@@ -169,20 +201,21 @@
     plot.querySelector(".mark").hidden = true;
   }
 
-  const count = () => by("figures").tBodies[0].rows.length;
+  const figures_of = (plot) => plot.closest("[data-in]").querySelector(".values");
+  const count = (plot) => figures_of(plot).tBodies[0].rows.length;
 
   details.addEventListener("pointermove", (event) => {
     const plot = event.target.closest(".plot");
     if (!plot) return;
     const box = plot.querySelector(".chart").getBoundingClientRect();
-    read(plot, Math.floor(((event.clientX - box.left) / box.width) * count()));
+    read(plot, Math.floor(((event.clientX - box.left) / box.width) * count(plot)));
   });
   details.addEventListener("pointerout", (event) => {
     const plot = event.target.closest(".plot");
     if (plot && !plot.contains(event.relatedTarget) && document.activeElement !== plot) leave(plot);
   });
   details.addEventListener("focusin", (event) => {
-    if (event.target.matches(".plot")) read(event.target, count() - 1);
+    if (event.target.matches(".plot")) read(event.target, count(event.target) - 1);
   });
   details.addEventListener("focusout", (event) => {
     if (event.target.matches(".plot")) leave(event.target);
@@ -190,7 +223,7 @@
   details.addEventListener("keydown", (event) => {
     if (!event.target.matches(".plot")) return;
     const at = Number(event.target.dataset.at);
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: count() - 1 }[event.key];
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: count(event.target) - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     read(event.target, to);
@@ -213,7 +246,7 @@
     // What somebody reads or has unfolded stays as it is.
     if (open && !details.contains(document.activeElement)) {
       const found = await load(open);
-      if (last === open.dataset.name) details.innerHTML = found;
+      if (last === open.dataset.name) put(found);
     }
   }
 
@@ -241,6 +274,16 @@
     show();
     remember();
   });
+  by("range").addEventListener("change", (event) => {
+    view.range = event.target.value;
+    in_range();
+    show();
+    remember();
+  });
+  // The figures are open for all time ranges or for none. The event does not bubble.
+  details.addEventListener("toggle", (event) => {
+    for (const other of details.querySelectorAll("[data-in] details")) other.open = event.target.open;
+  }, true);
   by("order").addEventListener("change", (event) => {
     Object.assign(view, { sort: event.target.value, up: rising.includes(event.target.value) });
     show();
@@ -265,7 +308,7 @@
     }
   });
   addEventListener("hashchange", route);
-  recall();
+  by("range").hidden = false;
   show();
   route();
   if (isLive) {
