@@ -21,6 +21,7 @@ import pytest
 
 from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, StoreUnavailableError
 from scripts.helpers.job_runs import engines, launcher
+from scripts.helpers.job_runs.cgroup import Cgroup
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
@@ -35,6 +36,12 @@ FAMILY = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(os.getpid(), child.pid, flush=True)
+time.sleep(600)
+"""
+ESCAPED = """
+import os, subprocess, sys, time
+leaver = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", leaver])
 time.sleep(600)
 """
 STUBBORN = "import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n" + SLEEP
@@ -157,6 +164,46 @@ def test_job_dies_and_the_run_is_an_error_when_its_launcher_is_killed(jobs: Jobs
     jobs.until_idle("job")
 
 
+def can_make_cgroups() -> bool:
+    """Tell whether somebody may make cgroups of version 2 here, which is for root on most machines."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    mounted = next((Path(folder) for _, folder, kind, *_ in mounts if kind == "cgroup2"), None)
+    if mounted is None:
+        return False
+    tried = mounted / f"tried-{os.getpid()}"
+    try:
+        tried.mkdir()
+    except OSError:
+        return False
+    can_kill = (tried / "cgroup.kill").exists()
+    tried.rmdir()
+    return can_kill
+
+
+@pytest.mark.parametrize("by", ["stop", "death of the launcher"])
+def test_process_outside_of_the_job_s_group_is_killed_where_cgroups_can_be_made(
+    jobs: Jobs, define: Define, by: str
+) -> None:
+    define("job", ESCAPED)
+    run_id = jobs.start("job")
+    (escaped,) = map(int, printed(jobs, "job", run_id))
+
+    if by == "stop":
+        jobs.batch_stop_job_run(JobName="job", JobRunIds=[run_id])
+        jobs.until("job", run_id, "STOPPED")
+    else:
+        launched = process_of(jobs.until("job", run_id, "RUNNING"))
+        os.kill(launched, signal.SIGKILL)
+        assert gone(launched)
+
+    # Where there are none, such a process goes on, as the page says.
+    if can_make_cgroups():
+        assert gone(escaped)
+    else:
+        assert is_alive(escaped)
+        os.kill(escaped, signal.SIGKILL)
+
+
 def test_run_is_an_error_at_once_when_its_launcher_is_told_to_end(jobs: Jobs, define: Define) -> None:
     define("job", SLEEP)
     run_id = jobs.start("job")
@@ -214,8 +261,16 @@ def shared_by(jobs: Jobs) -> engines.Shared:
     return engines.Shared(store.table_name, REGION, store.client.meta.endpoint_url, 60, None)
 
 
-@pytest.mark.parametrize("script", [SLEEP, STUBBORN], ids=["plain", "stubborn"])
-def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define, script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "in_cgroup"),
+    [(SLEEP, True), (STUBBORN, True), (FAMILY, False)],
+    ids=["plain", "stubborn", "without a cgroup"],
+)
+def test_run_has_timed_out_when_its_minutes_are_over(
+    jobs: Jobs, define: Define, script: str, in_cgroup: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_cgroup:
+        monkeypatch.setattr(Cgroup, "make", lambda _name: None)
     define("job", script, MaxRetries=1)
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job", Timeout=2)
@@ -238,7 +293,7 @@ def test_run_has_timed_out_when_its_minutes_are_over(jobs: Jobs, define: Define,
     assert run["JobRunState"] == "TIMEOUT"
     assert run["ErrorMessage"] == "The run did not end within its timeout of 2 minutes."
     assert readings[:2] == [(119.999, True), (120.0, True)]
-    assert gone(int(printed(jobs, "job", run_id)[0]))
+    assert [gone(int(process)) for process in printed(jobs, "job", run_id) if process.isdigit()]
     assert jobs.states("job") == ["TIMEOUT"]
 
 

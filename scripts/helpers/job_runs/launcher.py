@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
+from scripts.helpers.job_runs.cgroup import Cgroup
 from scripts.helpers.job_runs.engines import SETTINGS, Shared, SparkSubmit, is_python_shell
 from scripts.helpers.job_runs.last_words import describe
 from scripts.helpers.job_runs.lease import Lease
@@ -37,12 +38,24 @@ TAIL_BYTES = 64 * 1024
 """How much of a log's end is searched for the error; a Python traceback is far shorter."""
 _GUARDED = """
 exec 3<&0 </dev/null
-( trap '' TERM INT HUP; cat <&3 >/dev/null; kill -9 0 ) >/dev/null 2>&1 &
+(
+    trap '' TERM INT HUP; cat <&3 >/dev/null
+    if [ -d "$0" ]; then
+        echo 1 >"$0/cgroup.kill"
+        for _ in 1 2 3 4 5 6 7 8 9; do rmdir "$0" && break; sleep 1; done
+    fi
+    kill -9 0
+) >/dev/null 2>&1 &
 exec 3<&-
+( echo $$ >"$0/cgroup.procs" ) 2>/dev/null
 exec "$@"
 """
-"""Starts a job with a guard in its process group. The launcher holds the other end of the guard's pipe: when the
-launcher dies, however that is, the pipe ends and the guard kills the group."""
+"""Starts a job in the cgroup whose folder is `$0`, if there is one, with a guard in its process group. The launcher
+holds the other end of the guard's pipe: when the launcher dies, however that is, the pipe ends and the guard kills the
+cgroup and the group. The guard itself is outside of the cgroup, or it could not remove it."""
+
+_NO_CGROUP = "/nowhere"
+"""Where a job without a cgroup looks for one."""
 
 
 class Launcher:
@@ -70,6 +83,7 @@ class Launcher:
         self._lease = Lease(self._records, run, scheduler.clock, engine.lease_seconds, timer)
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
+        self._cgroup: Cgroup | None = None
 
     def carry_out(self) -> None:
         """Do it all; return when the run is over, or belongs to nobody here any more."""
@@ -192,9 +206,12 @@ class Launcher:
         return told
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        self._cgroup = Cgroup.make(f"glue-watermarks-{self._run.run_id}")
+        folder = "" if self._cgroup is None else str(self._cgroup.folder)
+        logger.info("event=spawned run=%s killed_by=%s", self._run.run_id, "cgroup" if folder else "process group")
         with self._log("stdout") as output, self._log("stderr") as errors:
             return subprocess.Popen(
-                ["/bin/sh", "-c", _GUARDED, "job", *command],
+                ["/bin/sh", "-c", _GUARDED, folder or _NO_CGROUP, *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
@@ -213,10 +230,12 @@ class Launcher:
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
-        """End what is left of the job's process group, the guard included."""
+        """End what is left of the job's cgroup and process group, the guard included."""
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
+            if self._cgroup is not None:
+                self._cgroup.kill()
             self._job = None  # The group is gone, and its number may come to mean another one.
 
     # --- the script -----------------------------------------------------------------------------

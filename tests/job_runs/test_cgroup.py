@@ -1,0 +1,63 @@
+"""The cgroup of a job: where it is made, and what is left of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.helpers.job_runs import cgroup
+from scripts.helpers.job_runs.cgroup import Cgroup, folder_of
+
+UNIFIED = "30 24 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+PART = "30 24 0:27 /system.slice /sys/fs/cgroup ro - cgroup2 cgroup ro\n"
+HYBRID = (
+    "36 31 0:32 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+    "39 31 0:35 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("memberships", "mounts", "found"),
+    [
+        ("0::/\n", UNIFIED, "/sys/fs/cgroup"),
+        ("0::/user.slice/user-1000.slice\n", UNIFIED, "/sys/fs/cgroup/user.slice/user-1000.slice"),
+        ("4:memory:/other\n1:cpu:/\n0::/\n", HYBRID, "/sys/fs/cgroup/unified"),
+        ("0::/system.slice/docker.scope\n", PART, "/sys/fs/cgroup/docker.scope"),
+        ("0::/system.slices\n", PART, None),
+        ("0::/user.slice\n", PART, None),
+        ("1:cpu:/\n", HYBRID, None),
+        ("0::/\n", "36 31 0:32 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", None),
+    ],
+    ids=["root", "below", "hybrid", "part", "like the part", "above the part", "version 1", "not mounted"],
+)
+def test_folder_is_that_of_the_process_when_version_2_is_mounted(
+    memberships: str, mounts: str, found: str | None
+) -> None:
+    folder = folder_of(memberships, mounts)
+
+    assert folder == (None if found is None else Path(found))
+
+
+def test_no_cgroup_is_made_and_nothing_left_when_the_system_cannot_kill_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A plain folder has none of the files of a cgroup, as one of an old Linux has no cgroup.kill.
+    monkeypatch.setattr(cgroup, "_own_folder", lambda: tmp_path)
+
+    made = Cgroup.make("job")
+
+    assert (made, list(tmp_path.iterdir())) == (None, [])
+
+
+def test_warning_names_what_is_left_when_it_does_not_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cgroup.kill").touch()
+    (tmp_path / "cgroup.procs").write_text("17\n18\n")
+    monkeypatch.setattr(cgroup, "DEATH_SECONDS", 0.0)
+
+    Cgroup(tmp_path).kill()
+
+    assert (tmp_path / "cgroup.kill").read_text() == "1"
+    assert caplog.messages == [f"event=not_killed cgroup={tmp_path} count=2 processes=['17', '18']"]
