@@ -1,10 +1,10 @@
-"""`watermarks work`: start, retry and trigger runs of jobs that somebody names, on this machine."""
+"""`watermarks work`: start, retry and trigger runs of jobs that somebody names."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,14 @@ from scripts.helpers.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from scripts.helpers.job_runs.client import JobRuns
+    from scripts.helpers.job_runs.emr_serverless import EmrServerless
+    from scripts.helpers.job_runs.engines import SparkSubmit
     from scripts.helpers.watermarks import Watermarks
 
 
 @command("work")
 @click.argument("jobs", type=Job(), nargs=-1, required=True, metavar="JOB...")
-@click.option("--logs", required=True, metavar="FOLDER", help="Folder of the logs; its owner alone can read them.")
+@click.option("--logs", metavar="FOLDER", help="Folder of the logs; its owner alone can read them.")
 @click.option(
     "--scripts",
     required=True,
@@ -34,26 +36,36 @@ if TYPE_CHECKING:
 )
 @click.option("--pass-on", multiple=True, metavar="NAME", help="A variable that scripts get, too. May be repeated.")
 @click.option("--master", metavar="URL", help="Spark's master.")
+@click.option("--emr-application", metavar="ID", help="Run them on this application of EMR Serverless, not here.")
+@click.option("--emr-role", metavar="ARN", help="What jobs run as on EMR Serverless.")
 @click.option("--pause", type=Duration(), default="1s", show_default=True, help="Between two looks.")
 @click.option("--once", is_flag=True, help="Look once, and end.")
 def work(
     around: Surroundings,
     jobs: Sequence[str],
-    logs: str,
+    logs: str | None,
     scripts: Sequence[str],
     pass_on: Sequence[str],
     master: str | None,
+    emr_application: str | None,
+    emr_role: str | None,
     pause: timedelta,
     once: bool,
 ) -> None:
-    """Start, retry and trigger runs of jobs, here.
+    """Start, retry and trigger runs of jobs, on this machine or on EMR Serverless.
 
-    Runs of other jobs are left alone. What the jobs name runs as you, so name jobs whose writers you trust.
+    Runs of other jobs are left alone. What the jobs name runs as you, or as --emr-role, so name jobs whose writers you
+    trust.
     """
     from scripts.helpers.job_runs.client import JobRuns
-    from scripts.helpers.job_runs.engines import SparkSubmit
 
-    engine = SparkSubmit(logs, master, scripts=list(scripts), pass_on=list(pass_on))
+    if emr_application or emr_role:
+        of_this_machine = {"--logs": logs, "--master": master, "--pass-on": pass_on}
+        engine: SparkSubmit | EmrServerless = _emr_serverless(
+            around, emr_application, emr_role, scripts, of_this_machine
+        )
+    else:
+        engine = _spark_submit(logs, master, scripts, pass_on)
     runs = JobRuns(around.watermarks, engine)
     for name in jobs:
         _check_defined(around.watermarks, runs, name)
@@ -74,6 +86,33 @@ def work(
         runs.work(jobs, pause.total_seconds(), _told_to_end(), started)
     if around.is_json:
         emit({"started": found})
+
+
+def _spark_submit(logs: str | None, master: str | None, scripts: Sequence[str], pass_on: Sequence[str]) -> SparkSubmit:
+    from scripts.helpers.job_runs.engines import SparkSubmit
+
+    if logs is None:
+        raise click.UsageError("Missing option '--logs': the folder of the logs of runs on this machine.")
+    return SparkSubmit(logs, master, scripts=list(scripts), pass_on=list(pass_on))
+
+
+def _emr_serverless(
+    around: Surroundings,
+    application: str | None,
+    role: str | None,
+    scripts: Sequence[str],
+    of_this_machine: Mapping[str, object],
+) -> EmrServerless:
+    from scripts.helpers.job_runs.emr_serverless import EmrServerless
+
+    if application is None or role is None:
+        raise click.UsageError("--emr-application and --emr-role are given together: where jobs run, and what as.")
+    without_effect = [name for name, value in of_this_machine.items() if value]
+    if without_effect:
+        raise click.UsageError(
+            f"{', '.join(without_effect)}: of runs on this machine only. EMR Serverless has its own."
+        )
+    return EmrServerless(around.client("emr-serverless"), application, role, scripts=list(scripts))
 
 
 def _check_defined(watermarks: Watermarks, runs: JobRuns, name: str) -> None:

@@ -9,13 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
+import boto3
+import pytest
+
+from scripts.helpers.job_runs.client import EmrServerless, JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import Command
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.steps import commit
 
+ROLE = "arn:aws:iam::123456789012:role/jobs"
 NAMES = ("parking", "planted", "waste")
 
 
@@ -60,6 +64,51 @@ def test_job_is_refused_when_it_has_no_definition(run: Command, watermarks: Wate
 
     assert done.exit_code != 0
     assert "Job 'parking' has no definition that runs could be started of." in done.stderr
+
+
+def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(
+    run: Command, watermarks: Watermarks, moto_process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = boto3.client("emr-serverless", endpoint_url=moto_process)
+    application = client.create_application(name="jobs", releaseLabel="emr-7.0.0", type="SPARK")["applicationId"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL_EMR_SERVERLESS", moto_process)
+    jobs = JobRuns(watermarks, EmrServerless(client, application, ROLE, scripts=["s3://scripts/jobs/"]))
+    jobs.service.scheduler.engine = Quiet()
+    command = {"Name": "glueetl", "ScriptLocation": "s3://scripts/jobs/parking.py"}
+    jobs.create_job(Name="parking", Command=command, JobRunQueuingEnabled=True, Timeout=30)
+    first, waiting = (jobs.start_job_run(JobName="parking")["JobRunId"] for _ in "12")
+    end(jobs, "parking", first)
+
+    done = run(
+        watermarks, "work", "parking", "--scripts", "s3://scripts/jobs/", "--once",
+        "--emr-application", application, "--emr-role", ROLE,
+    )  # fmt: skip
+
+    assert (done.exit_code, done.output) == (0, f"started parking {waiting}\n")
+    [submitted] = client.list_job_runs(applicationId=application)["jobRuns"]
+    assert (submitted["name"], submitted["executionRole"]) == (waiting, ROLE)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "Missing option '--logs'"),
+        (["--emr-application", "00abc"], "--emr-application and --emr-role are given together"),
+        (["--logs", "logs", "--emr-role", "arn"], "--emr-application and --emr-role are given together"),
+        (
+            ["--emr-application", "00abc", "--emr-role", "arn", "--logs", "logs", "--pass-on", "HOME"],
+            "--logs, --pass-on: of runs on this machine only",
+        ),
+    ],
+    ids=["neither", "no role", "no application", "both"],
+)
+def test_work_is_refused_when_its_options_name_no_place_or_two(
+    run: Command, watermarks: Watermarks, options: list[str], told: str
+) -> None:
+    done = run(watermarks, "work", "parking", "--scripts", "s3://scripts/jobs/", "--once", *options)
+
+    assert done.exit_code == 2
+    assert told in done.stderr
 
 
 class Quiet:
