@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +29,8 @@ from tests.mutants.judging import Order, Result
 from tests.mutants.recording import RECORDS, ROOT, Records, record_of
 
 GOAL = 0.95
-FIRST = 15
-"""Test files of a module that are run before the others are looked at, which takes longer than to kill most mutants."""
+WAVES = (15, None)
+"""How many test files of a module are run, first those that find a fault soonest; then all, for what is alive yet."""
 RECORDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 """How pytest ends when it has run all tests of its files. A test that fails is recorded as one that kills nothing."""
 PLACES = ("scripts/helpers", "scripts")
@@ -145,14 +145,12 @@ def why_equivalent(mutant: Mutant) -> str | None:
     return None
 
 
-def waves_of(modules: list[str], named: list[str]) -> Iterator[list[str]]:
-    """Yield the test files that are likely to notice changes of modules, and then all; or those that are named."""
+def tests_of(mutants: list[Mutant], named: list[str], most: int | None) -> list[str]:
+    """Return the test files that are likely to notice these mutants, or those that are named."""
     if named:
-        yield sorted(path for name in named for path in tests_named(name))
-        return
-    covering = [covering_tests(ROOT, module) for module in modules]
-    for most in (FIRST, None):
-        yield sorted({name for tests in covering for name in tests[:most]})
+        return sorted({path for name in named for path in tests_named(name)})
+    modules = sorted({mutant.path for mutant in mutants})
+    return sorted({name for module in modules for name in covering_tests(ROOT, module)[:most]})
 
 
 def tests_named(name: str) -> list[str]:
@@ -188,10 +186,14 @@ def main() -> int:
         results = Results((given.results or folder / "results.jsonl").absolute())
         log = results.path.with_suffix(".log")
         copies = Copies(folder, given.jobs, log)
-        for test_files in waves_of(modules, given.tests):
+        for most in WAVES:
+            killed = {name for name, result in results.last().items() if result.outcome == "killed"}
+            # Only tests of what still lives are looked at: to record a room's takes longer than to kill most mutants.
+            alive = [mutant for mutant in real if mutant.name not in killed]
+            test_files = tests_of(alive, given.tests, most)
             copies.record(test_files, RECORDS_FOLDER)
             records = Records(RECORDS_FOLDER, test_files)
-            left = results.left(real, records)
+            left = results.left(alive, records)
             orders = [
                 Order(left[job :: given.jobs], test_files, str(RECORDS_FOLDER), str(results.path), given.seconds)
                 for job in range(given.jobs)
