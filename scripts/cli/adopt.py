@@ -20,9 +20,9 @@ from scripts.helpers.errors import AmbiguousHistoryError, PlanConflictError
 
 @command("adopt")
 @job_argument
-@click.option("--run", "run_id", metavar="RUN", help="The run whose item is right.")
-@click.option("--glue", is_flag=True, help="Ask Glue which of the runs started last (glue:GetJobRuns).")
-@click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it is another one.")
+@click.option("--run", "run_id", metavar="RUN", help="The run that committed last.")
+@click.option("--glue", is_flag=True, help="Ask Glue which run started last (glue:GetJobRuns).")
+@click.option("--glue-job", metavar="NAME", help="The job's name in Glue, if it differs.")
 @deciding(why_needed=False)
 def adopt(
     around: Surroundings,
@@ -34,12 +34,12 @@ def adopt(
     who: str | None,
     yes: bool,
 ) -> None:
-    """Say which item of the original class is the latest one.
+    """Declare which item of the original class is the latest one.
 
-    It shows the watermarks of that item, and asks.
+    Shows the watermarks of that item and asks for confirmation.
     """
     if (run_id is None) == (not glue):
-        raise click.UsageError("Give one of --run and --glue.")
+        raise click.UsageError("Give either --run or --glue.")
     marks = around.watermarks
     with progress(around, f"reading {printable(job)}"):
         if around.store.read_head(job) is not None:
@@ -52,10 +52,10 @@ def adopt(
         run_id = run_id or marks.decisions.latest_started(job, started)
         values = marks.get_watermark_values(job, run_id)
     if not (around.is_json and yes):
-        around.shown.print(f"Run {printable(run_id)}" + (" is the one that Glue started last." if glue else ":"))
+        around.shown.print(f"Run {printable(run_id)}" + (" started last, according to Glue." if glue else ":"))
         rows = [[name, state_text(state)] for name, state in sorted(values.items())]
         show_rows(around.shown, ("watermark", "value"), rows)
-    asked(around, f"Take the item of run {printable(run_id)} for the watermarks of job {printable(job)}?", yes=yes)
+    asked(around, f"Adopt the item of run {printable(run_id)} as the watermarks of job {printable(job)}?", yes=yes)
     with progress(around, f"changing {printable(job)}"):
         after = marks.adopt(job, run_id, why=why or ADOPTED_BY_HAND, who=who)
     if around.is_json:

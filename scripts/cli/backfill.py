@@ -54,10 +54,12 @@ class _Begun:
 @job_argument
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
 @context_option
-@click.option("--from", "start", metavar="VALUE", help="Look from here on.")
-@click.option("--slices", "number", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Cut each gap in N.")
-@click.option("--abandon", metavar="SLICE", help="Take back a slice that is begun: the job that is shown for it.")
-@deciding(why_needed=False, why="The reason; --abandon needs it and keeps it in the history of the slice.")
+@click.option("--from", "start", metavar="VALUE", help="Ignore values below VALUE.")
+@click.option(
+    "--slices", "number", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Cut each gap into N slices."
+)
+@click.option("--abandon", metavar="SLICE", help="Give up a slice that has begun. SLICE is its job name, as shown.")
+@deciding(why_needed=False, why="The reason, for the history of the slice. --abandon requires it.")
 def backfill(
     around: Surroundings,
     job: str,
@@ -70,14 +72,14 @@ def backfill(
     who: str | None,
     yes: bool,
 ) -> None:
-    """Show what a backfill has to read, or write the commands that read it.
+    """Show the gaps that a backfill has to read, or print the commands that read them.
 
-    With "-- --source URI --target URI" it writes a command of "watermarks ingest-table" for each
-    slice, first for those that are begun and not done. Further ARGUMENTS of that job, such as
-    --jdbc-table, go into each command. The commands may run at the same time, and again.
+    With "-- --source URI --target URI", print a "watermarks ingest-table" command for each slice, first
+    for slices that have begun and are not done. Further ARGUMENTS of ingest-table, such as --jdbc-table,
+    are added to each command. The commands may run in parallel, and can be repeated.
 
-    Nothing is changed but with --abandon. It takes back a slice that is begun: what it wrote stays
-    at the target, so delete that first. Then its rows are a gap like others.
+    Only --abandon changes something. It gives up a slice that has begun, so that its rows are a gap again.
+    The target keeps the rows that the slice wrote: delete them first.
     """
     if abandon is not None:
         if not why:
@@ -86,7 +88,9 @@ def backfill(
         return
     missing = [option for option in NEEDED if not _is_given(option, arguments)]
     if arguments and missing:
-        raise click.UsageError(f"{' and '.join(missing)} of the job that reads is missing. Give it after --.")
+        raise click.UsageError(
+            f"Missing {' and '.join(missing)}. Pass the arguments of watermarks ingest-table after --."
+        )
     with progress(around, f"looking for gaps of {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
         begun = _begun(around, job, name)
@@ -141,7 +145,7 @@ def _abandon(
         known = [one.job_id for one in _begun(around, job, name)]
     if slice_job not in known:
         raise InvalidValueError(
-            f"Job {job!r} has no slice {slice_job!r} that is begun and not done. It has: {', '.join(known) or 'none'}."
+            f"Job {job!r} has no slice {slice_job!r} in progress. It has: {', '.join(known) or 'none'}."
         )
     before = read_job(around, slice_job)
     decide(
@@ -171,7 +175,7 @@ class _Work:
     def show(self) -> None:
         out = self.around.out
         if self.begun:
-            out.print("Begun and not done:")
+            out.print("In progress:")
             rows: list[Sequence[Cell]] = [
                 [one.name, bound_text(one.bounds[0], BEGINNING), bound_text(one.bounds[1], END),
                  activity(one.head, self.around.now()), one.job_id]
@@ -183,10 +187,10 @@ class _Work:
             out.print("To read:")
             show_rows(out, ("low", "high (not included)"), span_rows(self.planned))
         elif not self.begun:
-            out.print("No gap is left to read.")
+            out.print("No gaps.")
         if self.begun or self.planned:
             asked = f"watermarks backfill {shlex.quote(printable(self.job))} -- --source URI --target URI"
-            out.print(f"Commands that read them: {asked}", style="dim")
+            out.print(f"Commands to read them: {asked}", style="dim")
 
     def write_commands(self) -> None:
         """Write one command a line, and nothing else, to standard output."""
@@ -200,7 +204,7 @@ class _Work:
         for bounds in self.planned:
             click.echo(shlex.join(self._command(bounds)))
         if not self.begun and not self.planned:
-            err.print("No gap is left to read.")
+            err.print("No gaps.")
 
     def emit(self) -> None:
         now = self.around.now()

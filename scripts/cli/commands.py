@@ -70,16 +70,16 @@ class Moment(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         except ValueError:
             found = datetime.min
         if found.tzinfo is None:
-            self.fail(f"{value!r} is no time with a zone, such as 2026-01-31T10:00:00+00:00", param, ctx)
+            self.fail(f"{value!r} is not a time with a zone, such as 2026-01-31T10:00:00+00:00", param, ctx)
         return found.astimezone(timezone.utc)
 
 
 SHARED: list[Callable[[Any], Any]] = [
-    click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"The table ({DEFAULT_TABLE})."),
+    click.option("--table", envvar="WATERMARKS_TABLE", metavar="NAME", help=f"DynamoDB table ({DEFAULT_TABLE})."),
     click.option("--region", metavar="NAME", help="AWS region."),
-    click.option("--profile", metavar="NAME", help="Profile of the AWS configuration."),
-    click.option("--endpoint-url", metavar="URL", help="Of all services, such as a local server."),
-    click.option("--output", type=click.Choice(["text", "json"]), help="json: one document on stdout."),
+    click.option("--profile", metavar="NAME", help="Profile in the AWS configuration."),
+    click.option("--endpoint-url", metavar="URL", help="URL for all AWS services, such as a local server."),
+    click.option("--output", type=click.Choice(["text", "json"]), help="json: print one JSON document."),
     click.option("--now", type=Moment(), hidden=True),
     click.option("--progress-after", type=float, hidden=True),
 ]
@@ -132,7 +132,7 @@ def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.C
 
 job_argument = click.argument("job", type=Job())
 context_option = click.option(
-    "--context", metavar="NAME", help="One transformation context; needed where the job has several."
+    "--context", metavar="NAME", help="Transformation context. Required if the job has several."
 )
 
 

@@ -11,7 +11,7 @@ from scripts.cli.commands import command, job_argument, read_job
 from scripts.cli.contexts import bound_given, state_in
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
-from scripts.cli.screen import Cell, bound_text, show_rows
+from scripts.cli.screen import Cell, bound_text, count_of, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.jobs.exit_codes import FAILED
 
@@ -20,12 +20,12 @@ NOTHING = "nothing yet"
 
 @command("complete-up-to")
 @job_argument
-@click.option("--context", metavar="NAME", help="One transformation context; without it, all that read rows.")
-@click.option("--at", metavar="VALUE", help="The exit code is 1 unless every row below this is there.")
+@click.option("--context", metavar="NAME", help="Transformation context (all that read rows).")
+@click.option("--at", metavar="VALUE", help="Exit code 1 unless every row below VALUE was taken.")
 def complete_up_to(around: Surroundings, job: str, context: str | None, at: str | None) -> None:
-    """Show below which cursor value every row was taken, for schedulers that wait for it.
+    """Show the cursor value below which every row was taken. Schedulers can wait for it.
 
-    As far as the delay of the job is long enough. Contexts of files have no cursor and are not looked at.
+    The answer is right if the delay of the job is long enough. Contexts of files have no cursor and are ignored.
     """
     found: list[tuple[str, Any, bool]] = []
     with progress(around, "looking how far all is taken"):
@@ -45,7 +45,9 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
         rows: list[list[Cell]] = [[name, bound_text(value, NOTHING)] for name, value, _ in found]
         show_rows(around.out, ("context", "complete up to"), rows)
         if unpublished:
-            around.out.print(f"Committed, and not yet at their target: {unpublished:,} outputs. A run ends that.")
+            around.out.print(
+                f"Committed but not yet published: {count_of(unpublished, 'output')}, which the next run publishes."
+            )
         if at is not None:
             around.out.print(f"{'Complete' if is_complete else 'Not complete'} up to {at}.")
     if not is_complete:

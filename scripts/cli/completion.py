@@ -13,7 +13,7 @@ from scripts.cli.surroundings import Surroundings
 @command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(around: Surroundings, shell: str) -> None:
-    """Write the script that completes commands and options.
+    """Print the shell script that completes commands and options.
 
     For bash: eval "$(watermarks completion bash)". Names of jobs are completed only with
     WATERMARKS_COMPLETE_JOBS=1 in the environment, as that asks AWS.

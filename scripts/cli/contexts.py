@@ -17,11 +17,13 @@ from scripts.helpers.rows.cursors import CursorColumn
 BEGINNING, END = "the very beginning", "the very end"
 
 FILE_OPTIONS = [
-    click.option("--include", multiple=True, metavar="GLOB", help="As the job gives it; again for more."),
-    click.option("--exclude", multiple=True, metavar="GLOB", help="As the job gives it; again for more."),
-    click.option("--min-size", type=click.IntRange(0), default=0, metavar="BYTES", help="As the job gives it."),
-    click.option("--versioned", is_flag=True, help="As the job gives it."),
-    click.option("--ledger-uri", metavar="URI", help="Where the job keeps its ledger, if not in the table."),
+    click.option("--include", multiple=True, metavar="GLOB", help="The same value as in the job. Repeatable."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="The same value as in the job. Repeatable."),
+    click.option(
+        "--min-size", type=click.IntRange(0), default=0, metavar="BYTES", help="The same value as in the job."
+    ),
+    click.option("--versioned", is_flag=True, help="If the job sets it."),
+    click.option("--ledger-uri", metavar="URI", help="Folder of the job's ledger, unless it is in the table."),
 ]
 
 
@@ -37,7 +39,7 @@ def file_bookmark() -> Any:
     try:
         from scripts.helpers.files.bookmark import FileBookmark
     except ImportError as error:
-        raise ConfigurationError(f"Looking at files needs {error.name}. Install it: pip install pyarrow.") from error
+        raise ConfigurationError(f"This command requires {error.name}. Install it: pip install pyarrow.") from error
     return FileBookmark
 
 
@@ -71,7 +73,7 @@ def cursor_value(column: CursorColumn, text: str) -> Any:
     try:
         return column.from_text(text)
     except InvalidValueError as error:
-        raise InvalidValueError(f"{text!r} is no value of the cursor {column.name!r}, a {column.type}.") from error
+        raise InvalidValueError(f"{text!r} is not a value of the cursor {column.name!r}, a {column.type}.") from error
 
 
 def show_spans(around: Surroundings, asked: dict[str, str], name: str, spans: Sequence[Any], *, none: str) -> None:

@@ -10,7 +10,7 @@ from scripts.cli.surroundings import Surroundings
 
 @command("create-table")
 def create_table(around: Surroundings) -> None:
-    """Create the table, as terraform/ does."""
+    """Create the DynamoDB table, with the same settings as terraform/."""
     with progress(around, "creating the table"):
         there = around.watermarks.exists()
         if not there:
@@ -18,6 +18,6 @@ def create_table(around: Surroundings) -> None:
     if around.is_json:
         emit({"table": around.table, "created": not there})
     elif there:
-        around.out.print(f"Table {around.table} is there already; nothing was done.")
+        around.out.print(f"Table {around.table} exists already. Nothing was changed.")
     else:
-        around.out.print(f"Table {around.table} is created.", style="green")
+        around.out.print(f"Created table {around.table}.", style="green")

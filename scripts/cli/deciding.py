@@ -21,15 +21,17 @@ from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head, Order
 from scripts.jobs.exit_codes import FAILED
 
-KEPT = "The reason; kept in the history."
+KEPT = "The reason, for the history."
 
 
 def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any]:
     """Add what a command needs that changes something; `why` is the help of the reason."""
 
     def add(function: Any) -> Any:
-        function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
-        function = click.option("--who", metavar="NAME", help="Who decides (the system's user).")(function)
+        function = click.option("--yes", is_flag=True, help="Skip the confirmation.")(function)
+        function = click.option("--who", metavar="NAME", help="Your name, for the history (the system's user).")(
+            function
+        )
         return click.option("--why", required=why_needed, metavar="TEXT", help=why)(function)
 
     return add
@@ -86,11 +88,13 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Dif
         out.print("No watermark changes.")
     if before.plan is not None:
         contexts = ", ".join(sorted(map(printable, before.plan.contexts)))
-        out.print(f"The open plan is dropped ({contexts}); what a sink of your own wrote for it stays.", style="yellow")
+        out.print(
+            f"This drops the open plan ({contexts}). Data that a sink of your own wrote for it stays.", style="yellow"
+        )
     if before.claim is not None and activity(before, now) == "at work":
         owner = printable(before.claim.run_id)
         lease = moment(before.claim.lease_until)
-        out.print(f"Run {owner} is at work, lease until {lease}: it can commit no more.", style="red")
+        out.print(f"Run {owner} is at work, lease until {lease}. It will not be able to commit.", style="red")
 
 
 def asked(around: Surroundings, question: str, lines: Sequence[str] = (), yes: bool = False) -> None:
@@ -99,7 +103,7 @@ def asked(around: Surroundings, question: str, lines: Sequence[str] = (), yes: b
         return
     # A scheduler has no answer to give: waiting for one would hang it, and end of file would look like a no.
     if not is_asked():
-        raise click.UsageError("Nobody is there to be asked. Pass --yes.")
+        raise click.UsageError("The command asks for confirmation and there is no terminal. Pass --yes.")
     for line in lines:
         around.err.print(line)
     # Questions go to standard error, so that standard output can be piped while somebody answers.
@@ -111,4 +115,4 @@ def asked(around: Surroundings, question: str, lines: Sequence[str] = (), yes: b
 def may_write(path: Path, force: bool) -> None:
     """Refuse to write over a file, unless told to; InvalidValueError."""
     if path.is_file() and not force:
-        raise InvalidValueError(f"File {str(path)!r} is there already. Give another name, or --force.")
+        raise InvalidValueError(f"File {str(path)!r} exists already. Give another name, or --force.")

@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 def diff(around: Surroundings, job: str, version: int | None, other: int | None) -> None:
     """Show what changed between two versions of a job.
 
-    Without OTHER it is the present one, without VERSION the one before the present one.
+    OTHER defaults to the current version, VERSION to the one before the current version.
     """
     with progress(around, f"reading versions of {printable(job)}"):
         head = around.watermarks.latest(job)

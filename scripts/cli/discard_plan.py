@@ -11,7 +11,7 @@ from scripts.cli.surroundings import Surroundings
 @job_argument
 @deciding()
 def discard_plan(around: Surroundings, job: str, why: str, who: str | None, yes: bool) -> None:
-    """Drop the open plan: the next run makes a new one."""
+    """Drop the open plan, so that the next run makes a new one."""
     before = read_job(around, job)
     after = before.discarded(previewed(around, why, who))
     decide(

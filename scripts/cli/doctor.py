@@ -25,13 +25,13 @@ from scripts.jobs.exit_codes import FAILED
 @click.option(
     "--repair",
     is_flag=True,
-    help="Write missing log entries, delete chunks and staged files that nobody needs.",
+    help="Write missing log entries; delete unused chunks and staged files.",
 )
-@click.option("--targets/--no-targets", default=True, help="Whether to look at the job's folders of files, too.")
+@click.option("--targets/--no-targets", default=True, help="Whether to check the job's target folders, too.")
 @click.option(
-    "--after-restore", is_flag=True, help="Start a new epoch, so that no batch id is used twice after a restore."
+    "--after-restore", is_flag=True, help="Start a new epoch after a restore, so that batch ids are not reused."
 )
-@deciding(why_needed=False, why="The reason; --after-restore needs it and keeps it in the history.")
+@deciding(why_needed=False, why="The reason, for the history. --after-restore requires it.")
 def doctor(
     around: Surroundings,
     job: str,
@@ -42,9 +42,9 @@ def doctor(
     who: str | None,
     yes: bool,
 ) -> None:
-    """Look for what is wrong with a job. Exit code 1 if something is.
+    """Check a job for problems. Exit code 1 if there is one.
 
-    It changes nothing but with --repair or --after-restore; these ask, and --after-restore needs --why.
+    Only --repair and --after-restore change something. Both ask for confirmation.
     """
     if after_restore and not why:
         raise click.UsageError("--after-restore needs --why.")
@@ -70,7 +70,7 @@ def doctor(
     if around.is_json:
         emit({"job": job, "findings": [vars(finding) for finding in findings]})
     elif not findings:
-        around.out.print("Nothing is wrong.")
+        around.out.print("No problems found.")
     else:
         rows = [[one.kind, one.detail, "repaired" if one.repaired else one.remedy] for one in findings]
         show_rows(around.out, ("found", "what", "remedy"), rows)

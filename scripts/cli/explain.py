@@ -22,9 +22,9 @@ from scripts.helpers.display.units import printable
 @context_option
 @file_options
 def explain(around: Surroundings, job: str, key: str, context: str | None, **options: Any) -> None:
-    """Say when and by which run a file was taken, or why not.
+    """Show which run took a file and when, or why no run took it.
 
-    KEY is relative to the source, or the whole URI.
+    KEY is relative to the source, or a whole URI.
     """
     bookmark_of = file_bookmark()
     with progress(around, f"reading {printable(job)}"):

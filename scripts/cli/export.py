@@ -28,24 +28,24 @@ SHOWN = 20
 
 @command("export")
 @click.argument("names", nargs=-1, type=Job())
-@click.option("--prefix", metavar="TEXT", help="All jobs whose names begin so.")
+@click.option("--prefix", metavar="TEXT", help="All jobs whose names begin with TEXT.")
 @click.option("--all", "everything", is_flag=True, help="All jobs of the table.")
-@click.option("--file", "path", default=STANDARD, metavar="PATH", help="Where to; default: standard output.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--file", "path", default=STANDARD, metavar="PATH", help="File to write (standard output).")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def export(
     around: Surroundings, names: Sequence[str], prefix: str | None, everything: bool, path: str, force: bool
 ) -> None:
-    """Write jobs to a file of JSON lines.
+    """Export jobs to a file of JSON lines.
 
-    Every item of their watermarks is written as it is. What the Job Runs API keeps is left out:
-    definitions of jobs, records of runs, and triggers. Make those anew where the jobs go. Stop the
-    jobs before you move them: what they do afterwards is not in the file. With --prefix or --all a
-    job with damaged items is left out; the exit code is 1 then.
+    The file holds all watermark items of the jobs, unchanged. It does not hold the job definitions, runs and
+    triggers of the Job Runs API: create those again at the destination. Stop the jobs before you move them,
+    as the file lacks what they do afterwards. With --prefix or --all, a job with damaged items is left out,
+    and the exit code is 1.
     """
     if sum([bool(names), prefix is not None, everything]) != 1:
-        raise click.UsageError("Give names of jobs, or --prefix, or --all.")
+        raise click.UsageError("Give either names of jobs, --prefix or --all.")
     if path == STANDARD and around.is_json:
-        raise click.UsageError("The export itself goes to standard output. Give --file, or leave --output out.")
+        raise click.UsageError("The export is written to standard output. Give --file, or omit --output.")
     if path != STANDARD:
         may_write(Path(path), force)
     wanted, triggers = list(dict.fromkeys(names)), 0

@@ -25,10 +25,10 @@ SHOWN = {RETRY: "the next run takes it", SKIP: "done; off the list with the next
 @command("files")
 @job_argument
 @context_option
-@click.option("--set-aside", is_flag=True, help="List files that could not be read. So it is without any option.")
-@click.option("--retry", multiple=True, metavar="KEY", help="The next run takes this file again; again for more.")
-@click.option("--retry-all", is_flag=True, help="The next run takes all of them again.")
-@click.option("--skip", multiple=True, metavar="KEY", help="Count this file as done; again for more.")
+@click.option("--set-aside", is_flag=True, help="List files that could not be read. This is the default.")
+@click.option("--retry", multiple=True, metavar="KEY", help="Let the next run take this file again. Repeatable.")
+@click.option("--retry-all", is_flag=True, help="Let the next run take all of them again.")
+@click.option("--skip", multiple=True, metavar="KEY", help="Count this file as done. Repeatable.")
 @deciding(why_needed=False)
 def files(
     around: Surroundings,
@@ -42,16 +42,17 @@ def files(
     who: str | None,
     yes: bool,
 ) -> None:
-    """List files that a job could not read, and decide what becomes of them.
+    """List files that a job could not read, and retry or skip them.
 
-    They were set aside by on_unreadable="set_aside", and the rest of their batch was taken. KEY is as the list has it.
+    A job with on_unreadable="set_aside" sets such files aside and takes the rest of their batch. KEY is the key
+    that the list shows.
     """
     if set_aside and (retry or retry_all or skip):
-        raise click.UsageError("--set-aside lists files; leave it out to decide about them.")
+        raise click.UsageError("--set-aside lists files. Omit it to retry or skip files.")
     if both := sorted(set(retry) & set(skip)):
-        raise click.UsageError(f"{both[0]!r} cannot be both retried and skipped.")
+        raise click.UsageError(f"{both[0]!r} is given to --retry and --skip. Choose one.")
     if retry_all and (retry or skip):
-        raise click.UsageError("--retry-all is of all files; leave out --retry and --skip.")
+        raise click.UsageError("--retry-all includes all files. Omit --retry and --skip.")
     with progress(around, f"reading {printable(job)}"):
         before = read_job(around, job)
         name, state = state_in(around, job, context, "files")
@@ -60,7 +61,7 @@ def files(
         _show(around, name, state, listed, before)
         return
     if not why:
-        raise click.UsageError("Missing option '--why'. The history keeps the reason.")
+        raise click.UsageError("Missing option '--why'. Give the reason for the history.")
     after = decided(state, listed if retry_all else retry, RETRY)
     after = decided(after, skip, SKIP)
     decide(
@@ -83,7 +84,7 @@ def _show(around: Surroundings, name: str, state: dict[str, Any], listed: dict[s
     planned = head.plan.contexts.get(name) if head.plan is not None else None
     more = planned.get("set_aside") if isinstance(planned, Mapping) else None
     if more:
-        around.out.print(f"The open plan sets {more:,} more aside; its commit puts them on the list.", style="yellow")
+        around.out.print(f"The open plan sets {more:,} more aside. They appear here after its commit.", style="yellow")
     if not entries:
         around.out.print("No file is set aside.")
         return

@@ -65,11 +65,17 @@ class FailOn(click.Choice):  # type: ignore[type-arg, unused-ignore]
 @command("freshness")
 @click.argument("names", nargs=-1, type=Job())
 @thresholds_option
-@click.option("--warn", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 90s, 2h.")
-@click.option("--error", type=Duration(), metavar="TIME", help="For all jobs without a threshold in the file: 1d.")
-@click.option("--measure", type=click.Choice(["age", "lag"]), default="age", help="For --warn and --error (age).")
-@click.option("--fail-on", type=FailOn(["missing", "late"]), default="missing", help="What exit code 1 is for.")
-@click.option("--metrics", is_flag=True, help="Write a line of CloudWatch's Embedded Metric Format for each job, only.")
+@click.option(
+    "--warn", type=Duration(), metavar="TIME", help="Late after this, for jobs that are not in the file: 90s, 2h."
+)
+@click.option(
+    "--error", type=Duration(), metavar="TIME", help="Missing after this, for jobs that are not in the file: 1d."
+)
+@click.option(
+    "--measure", type=click.Choice(["age", "lag"]), default="age", help="What --warn and --error compare (age)."
+)
+@click.option("--fail-on", type=FailOn(["missing", "late"]), default="missing", help="When to exit with 1 (missing).")
+@click.option("--metrics", is_flag=True, help="Print only a line of CloudWatch's Embedded Metric Format for each job.")
 def freshness(
     around: Surroundings,
     names: tuple[str, ...],
@@ -80,16 +86,16 @@ def freshness(
     fail_on: str,
     metrics: bool,
 ) -> None:
-    """Tell which jobs are late. The exit code is 1 if one is missing, 0 if none is.
+    """Show which jobs are late. Exit code 1 if a job is missing.
 
-    Without thresholds a job is late half a period after its next commit was due, and missing once
-    three more did not come; its period is learned from its last 28 commits. With them it is late
-    from "warn" on and missing from "error" on. Age is the time since the last version of a job, lag
-    the time since its oldest cursor of time. --fail-on late has exit code 1 also for jobs that are
-    late, took unusually little or much, or have no commit yet.
+    Without thresholds, a job is late half a period after its next commit was due, and missing after
+    three more commits did not come. Its last 28 commits determine the period. With thresholds, a job is
+    late from "warn" on and missing from "error" on. Age is the time since the last version of a job, lag
+    the time since its oldest time cursor. With --fail-on late, the exit code is also 1 if a job is late,
+    took unusually little or much, or has no commit yet.
     """
     if metrics and around.is_json:
-        raise click.UsageError("--metrics writes lines of its own. Leave --output out.")
+        raise click.UsageError("--metrics has its own output format. Omit --output.")
     given = read_thresholds(file)
     if warn is not None or error is not None:
         given.setdefault("*", Threshold(warn, error, measure))

@@ -13,9 +13,9 @@ from scripts.cli.surroundings import Surroundings
 @command("gaps")
 @job_argument
 @context_option
-@click.option("--from", "start", metavar="VALUE", help="Look from here on.")
+@click.option("--from", "start", metavar="VALUE", help="Ignore values below VALUE.")
 def gaps(around: Surroundings, job: str, context: str | None, start: str | None) -> None:
-    """Show what a rows context has gone past and never read. A backfill fills it."""
+    """Show ranges of rows that a job passed and never read. A backfill reads them."""
     with progress(around, "looking for gaps"):
         name, state = state_in(around, job, context, "rows")
         found = around.watermarks.gaps(job, name, bound_given(state, start))

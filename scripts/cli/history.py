@@ -24,7 +24,9 @@ NUMBERS = ("version", "took", "rows", "files", "bytes")
 
 @command("history")
 @job_argument
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Show at most N versions."
+)
 @click.option("--before", type=click.IntRange(1), metavar="VERSION", help="Only versions below this one.")
 def history(around: Surroundings, job: str, limit: int, before: int | None) -> None:
     """Show the versions of a job: who made them, when and why."""
@@ -37,14 +39,14 @@ def history(around: Surroundings, job: str, limit: int, before: int | None) -> N
     if entries:
         show_rows(around.out, HEADINGS, [_row(entry) for entry in entries], NUMBERS)
     else:
-        around.out.print("No version yet.")
+        around.out.print("No versions yet.")
     _show_releases(around, "Since then", entries.releases)
     for entry in entries:
         _show_releases(around, f"Before version {entry.version:,}", entry.change.releases)
     if not entries:
         return
     if entries[-1].version > 1 and len(entries) == limit:
-        around.out.print(f"Older ones: --before {entries[-1].version}", style="dim")
+        around.out.print(f"For older versions: --before {entries[-1].version}", style="dim")
 
 
 def _show_releases(around: Surroundings, when: str, releases: Sequence[Release]) -> None:

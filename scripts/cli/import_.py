@@ -24,29 +24,31 @@ from scripts.helpers.display.units import printable
 
 STEPS = {
     "new": "is new",
-    "continue": "goes on where an import ended",
-    "same": "is there already",
+    "continue": "continues an interrupted import",
+    "same": "exists already",
     "replace": "replaced",
     "epoch": "starts a new epoch",
 }
-WHY = "The reason; --replace and --new-epoch need it and keep it in the history."
+WHY = "The reason, for the history. --replace and --new-epoch require it."
 
 
 @command("import")
 @click.argument("path", metavar="FILE")
-@click.option("--replace", is_flag=True, help="Put jobs in the place of those that are there; in a new epoch.")
-@click.option("--new-epoch", is_flag=True, help="For a copy beside the original: batch ids of its own.")
+@click.option("--replace", is_flag=True, help="Replace jobs that exist, in a new epoch.")
+@click.option("--new-epoch", is_flag=True, help="New batch ids, for a copy that runs next to the original.")
 @deciding(why_needed=False, why=WHY)
 def import_(
     around: Surroundings, path: str, replace: bool, new_epoch: bool, why: str | None, who: str | None, yes: bool
 ) -> None:
-    """Read jobs from a file that export wrote.
+    """Import jobs from a file that `export` wrote.
 
-    FILE may be - for standard input. The whole file is checked before anything is written. Jobs
-    keep their epoch, so sinks know the batches they have taken.
+    FILE can be - for standard input. The command checks the whole file before it writes anything. Jobs keep
+    their epoch, so sinks recognize the batches that they have taken.
     """
     if (replace or new_epoch) and why is None:
-        raise click.UsageError("--replace and --new-epoch make versions. Give --why, which the history keeps.")
+        raise click.UsageError(
+            "--replace and --new-epoch create versions. Give the reason for the history: --why TEXT."
+        )
     order = make_order(who, why, around.now()) if why is not None else None
     with _source(path) as source:
         with progress(around, "checking the file") as steps:
@@ -60,7 +62,9 @@ def import_(
         if todo:
             question = f"Import {count_of(len(todo), 'job')} into table {around.table}?"
             if path == STANDARD and not yes:
-                raise click.UsageError("The file comes from standard input, so nobody can be asked. Pass --yes.")
+                raise click.UsageError(
+                    "The file is read from standard input, so the command cannot ask for confirmation. Pass --yes."
+                )
             asked(around, question, yes=yes)
             with progress(around, "importing", len(todo)) as steps:
                 import_jobs(around.store, plan, order, on_job=lambda count: steps.at(count, len(todo), "jobs"))

@@ -57,15 +57,22 @@ class Choice:
 
 @command("jobs")
 @click.argument("names", nargs=-1, type=Job())
-@click.option("--prefix", default="", metavar="TEXT", help="Only jobs whose names begin so.")
-@click.option("--state", "states", type=click.Choice(WORDS), multiple=True, metavar="STATE", help="Only jobs in it.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only jobs whose names begin with TEXT.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(WORDS),
+    multiple=True,
+    metavar="STATE",
+    help="Only jobs in this state. Repeatable.",
+)
 @click.option("--late", is_flag=True, help="Only jobs that are late or missing.")
 @click.option(
-    "--stale", type=Duration(), metavar="TIME", help="Only jobs without a new version for so long: 90s, 2h, 1d."
+    "--stale", type=Duration(), metavar="TIME", help="Only jobs without a new version for this long: 90s, 2h, 1d."
 )
-@click.option("--sort", type=click.Choice(SORTS), default="urgency", help="Default: urgency.")
+@click.option("--sort", type=click.Choice(SORTS), default="urgency", help="Order (urgency).")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N.")
-@click.option("--all", "everything", is_flag=True, help="Also the jobs that backfills are.")
+@click.option("--all", "everything", is_flag=True, help="Include the jobs of backfills.")
 @thresholds_option
 def jobs(
     around: Surroundings,
@@ -82,15 +89,19 @@ def jobs(
     """List jobs, the most urgent first.
 
     The states, in this order: problem, missing, late, open plan, lease over, failing, unusually
-    small, unusually large, no commit yet, at work, idle. When a job usually commits and how much
-    it takes is learned from its last 28 commits; --thresholds wins over that.
+    small, unusually large, no commit yet, at work, idle. The last 28 commits of a job show when it
+    usually commits and how much it takes. --thresholds overrides that.
 
-    Lag is the time since the oldest cursor of a job, changed the time since its last version, by
-    a run unless it says by what, plan the time since an open plan was frozen. Last run has the job
-    in the state "at work". Failed counts the runs since the last commit that ended without one.
-    Without NAMES the table is scanned from head to head, without its histories; that needs
-    dynamodb:Scan. With NAMES only those jobs are read.
-    """
+    \b
+    lag       time since the oldest cursor of the job
+    changed   time since the last version, by a run unless the column names another change
+    plan      time since the open plan was frozen
+    last run  in the state "at work", the run that owns the job
+    failed    runs since the last commit that ended without one
+
+    Without NAMES, the command scans the heads of the table, which requires dynamodb:Scan. With
+    NAMES, it reads only those jobs.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are; a raw text has none.
     given = read_thresholds(file)
     if late:
         states = (*states, *LATE)
@@ -132,7 +143,7 @@ def _show(
     if shown:
         show_rows(around.out, HEADINGS, [_row(job, now, conditions[job.job_id]) for job in shown], right=("failed",))
     else:
-        around.out.print("No job.")
+        around.out.print("No jobs.")
     show_reasons(around, [(job.job_id, conditions[job.job_id]) for job in shown])
     for job in shown:
         if job.head is not None and may_be_dead(job.head, now):

@@ -37,7 +37,10 @@ def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> None:
     for option in parent.params if parent is not None else ():
         if parent is not None and parent.get_parameter_source(option) is ParameterSource.COMMANDLINE:
             shown = option.replace("_", "-")
-            raise click.UsageError(f"--{shown} stands before {context.info_name}, where the job does not see it.")
+            raise click.UsageError(
+                f"--{shown} is given before {context.info_name}, which does not read it there. "
+                f"Give it after {context.info_name}."
+            )
     # The job's parser calls itself by this in its help.
     sys.argv[0] = f"{PROGRAM} {context.info_name}"
     sys.exit(main(arguments))

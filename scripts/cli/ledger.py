@@ -44,23 +44,25 @@ TAKES: dict[str, set[str]] = {
 @click.argument("action", type=click.Choice(list(TAKES)))
 @context_option
 @file_options
-@click.option("--older-than", type=Duration(), metavar="TIME", help="sweep: delete only files so old (8d).")
-@click.option("--until", type=Moment(), metavar="TIME", help="rebuild: objects that are newer are new.")
-@click.option("--unsure", type=click.Choice(["known", "new"]), help="rebuild: what objects are that may be lost rows.")
-@click.option("--why", metavar="TEXT", help="rebuild: the reason; kept in the history.")
-@click.option("--who", metavar="NAME", help="rebuild: who decides (the system's user).")
-@click.option("--yes", is_flag=True, help="sweep, rebuild: do not ask.")
+@click.option("--older-than", type=Duration(), metavar="TIME", help="sweep: delete only files older than this (8d).")
+@click.option("--until", type=Moment(), metavar="TIME", help="rebuild: objects after this time are new.")
+@click.option(
+    "--unsure", type=click.Choice(["known", "new"]), help="rebuild: how to count objects that may be lost rows."
+)
+@click.option("--why", metavar="TEXT", help="rebuild: the reason, for the history.")
+@click.option("--who", metavar="NAME", help="rebuild: your name, for the history (the system's user).")
+@click.option("--yes", is_flag=True, help="sweep, rebuild: skip the confirmation.")
 def ledger(
     around: Surroundings, job: str, action: str, context: str | None, ledger_uri: str | None, **options: Any
 ) -> None:
-    r"""Look after the ledger of a job: what it remembers of the files of a source.
+    """Inspect and repair the ledger of a job, which stores the files that the job has taken.
 
     \b
-    files    name the files that the state and the open plan refer to
-    verify   read them; the exit code is 1 if one is missing, altered, unsorted or of another count
-    sweep    delete files that no job of the table refers to, once they are older than 8 days
-    rebuild  make what is lost anew, from the rest and a listing of the source
-    """
+    files    list the files that the state and the open plan refer to
+    verify   read them; exit code 1 if one is missing, altered, unsorted or has another count
+    sweep    delete files older than 8 days that no job of the table refers to
+    rebuild  write lost parts again, from the rest and a listing of the source
+    """  # noqa: D301 - click keeps the lines after a backspace as they are; a raw text has none.
     given = {name for name, value in options.items() if value}
     if unfit := sorted(given - TAKES[action]):
         raise click.UsageError(f"--{unfit[0].replace('_', '-')} has no effect on {action}.")
@@ -92,7 +94,7 @@ def _files(around: Surroundings, job: str, context: str, opened: JobLedger) -> N
         emit({"job": job, "context": context, "files": [_part_json(part, used_by) for part, used_by in found]})
         return
     if not found:
-        around.out.print("Nothing is remembered yet.")
+        around.out.print("The job has not stored any files yet.")
         return
     segments = len(opened.state.get("segments", ()))
     rows: list[list[Cell]] = []
@@ -184,10 +186,10 @@ def _rebuild(
         if around.is_json:
             emit({"job": job, "context": name, "rebuilt": False})
         else:
-            around.out.print("No part that the state refers to is lost, so there is nothing to rebuild.")
+            around.out.print("The ledger has all parts that the state refers to. Nothing to rebuild.")
         return
     if not options["why"]:
-        raise click.UsageError("Missing option '--why'. The history keeps the reason.")
+        raise click.UsageError("Missing option '--why'. Give the reason for the history.")
     state = opened.state
     chosen = {option: options[option] for option in ("include", "exclude", "min_size", "versioned") if options[option]}
     bookmark = file_bookmark()(

@@ -47,7 +47,7 @@ from scripts.helpers.display.redaction import redact_logs
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 NARROW, MAX_WIDTH = 52, 100
-EPILOG = f"""Exit codes: 0 done, {FAILED} failed, nothing there, or something found that is wrong, 2 wrong arguments,
+EPILOG = f"""Exit codes: 0 success, {FAILED} failed, not found, or a check found a problem, 2 wrong arguments,
 {BAD_DATA} bad data, {TRY_LATER} try again later, {BAD_SET_UP} wrong set-up (table, credentials, permissions)."""
 
 
@@ -69,10 +69,10 @@ def _version() -> str:
 @shared
 @click.pass_context
 def cli(ctx: click.Context, /, **_: object) -> None:
-    """Look at the watermarks of jobs, understand them, repair them.
+    """Inspect and repair the watermarks of jobs.
 
-    Without a command it says which jobs need attention, and lists the commands by purpose. Commands that
-    change something show what will change and ask. They need --why, which the history keeps.
+    Without a command, `watermarks` shows which jobs need attention and lists the commands by purpose. Commands
+    that change watermarks show the change and ask for confirmation. The history keeps the reason, --why.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -28,27 +28,40 @@ from scripts.helpers.tables.spans import is_table_state
 LISTED = 10
 
 BATCH_OPTIONS = [
-    click.option("--max-files", type=click.IntRange(1), metavar="N", help="As the job gives it."),
-    click.option("--max-bytes", type=click.IntRange(1), metavar="N", help="As the job gives it."),
-    click.option("--settle", type=Duration(), metavar="TIME", help="As the job gives it."),
-    click.option("--ready-marker", metavar="NAME", help="As the job gives it."),
-    click.option("--layout", metavar="FOLDERS", help="As the job gives it, such as day=%Y-%m-%d/."),
+    click.option("--max-files", type=click.IntRange(1), metavar="N", help="The same value as in the job."),
+    click.option("--max-bytes", type=click.IntRange(1), metavar="N", help="The same value as in the job."),
+    click.option("--settle", type=Duration(), metavar="TIME", help="The same value as in the job."),
+    click.option("--ready-marker", metavar="NAME", help="The same value as in the job."),
+    click.option("--layout", metavar="FOLDERS", help="The same value as in the job, such as day=%Y-%m-%d/."),
 ]
 """How a job cuts its batches of files: in its code, not in its state."""
 
 SOURCE_OPTIONS = [
-    click.option("--source", metavar="URI", help="Ask a source of rows: jdbc:… or files, through Spark."),
-    click.option("--format", "format_", default="parquet", metavar="NAME", help="Format of the files (parquet)."),
-    click.option("--jdbc-table", metavar="NAME", help="The table, or schema.table."),
-    click.option("--jdbc-user-from", default="JDBC_USER", metavar="VARIABLE", help="Holds the user (JDBC_USER)."),
+    click.option("--source", metavar="URI", help="Source of rows to count with Spark: jdbc:… or files."),
     click.option(
-        "--jdbc-password-from", default="JDBC_PASSWORD", metavar="VARIABLE", help="Holds the password (JDBC_PASSWORD)."
+        "--format", "format_", default="parquet", metavar="NAME", help="Format of the source files (parquet)."
     ),
-    click.option("--jdbc-options", default="{}", metavar="JSON", help="Further options of Spark's reader."),
-    click.option("--zone", default="UTC", metavar="NAME", help="Zone of times without one (UTC)."),
-    click.option("--delay", type=Duration(), default=DEFAULT_DELAY, metavar="TIME", help="As the job gives it (5m)."),
-    click.option("--lookback", type=Duration(), metavar="TIME", help="As the job gives it: of rows, or with --layout."),
-    click.option("--spark-conf", default="{}", metavar="JSON", help='Settings, such as {"spark.master": "local[2]"}.'),
+    click.option("--jdbc-table", metavar="NAME", help="Table or schema.table."),
+    click.option(
+        "--jdbc-user-from", default="JDBC_USER", metavar="VARIABLE", help="Variable with the user (JDBC_USER)."
+    ),
+    click.option(
+        "--jdbc-password-from",
+        default="JDBC_PASSWORD",
+        metavar="VARIABLE",
+        help="Variable with the password (JDBC_PASSWORD).",
+    ),
+    click.option("--jdbc-options", default="{}", metavar="JSON", help="Options for Spark's reader."),
+    click.option("--zone", default="UTC", metavar="NAME", help="Zone of times that have none (UTC)."),
+    click.option(
+        "--delay", type=Duration(), default=DEFAULT_DELAY, metavar="TIME", help="The same value as in the job (5m)."
+    ),
+    click.option(
+        "--lookback", type=Duration(), metavar="TIME", help="The same value as in the job, for rows or with --layout."
+    ),
+    click.option(
+        "--spark-conf", default="{}", metavar="JSON", help='Spark settings, such as {"spark.master": "local[2]"}.'
+    ),
 ]
 
 
@@ -80,13 +93,11 @@ def plan(
     layout: str | None,
     **source: Any,
 ) -> None:
-    """Show what the next run would take, without beginning it.
+    """Show what the next run would take. Changes nothing.
 
-    Nothing is written anywhere.
-
-    An open plan is what it takes, exactly. Otherwise sources of files are listed, as the state names
-    them; of rows, and of tables that are read by their versions, is told from where they are read. With --source Spark
-    counts rows.
+    If a plan is open, the next run takes exactly that plan. Otherwise the command lists sources of files. For
+    sources of rows and of table versions, it shows where the next run starts to read. With --source, Spark counts
+    the rows.
     """
     head = read_job(around, job)
     # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
@@ -240,7 +251,7 @@ def _json(source: Mapping[str, Any], name: str) -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise click.UsageError(f"--{name.replace('_', '-')} is no JSON map.")
+        raise click.UsageError(f"--{name.replace('_', '-')} is not a JSON object.")
     return {str(key): str(value) for key, value in found.items()}
 
 
@@ -257,9 +268,9 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
     what = f"{verb}, as version {head.version + 1:,}"
     around.out.print(Text.assemble("The next run of ", (printable(head.job_id), "bold"), f" {what}:"))
     if head.claim is not None and state == "at work":
-        around.out.print(f"Run {printable(head.claim.run_id)} is at work; the next one waits for it.", style="yellow")
+        around.out.print(f"Run {printable(head.claim.run_id)} is at work. The next run waits for it.", style="yellow")
     if not parts:
-        around.out.print("Everything: there are no watermarks.")
+        around.out.print("Everything: the job has no watermarks.")
         return
     rows: list[Sequence[Cell]] = [[name, part["kind"], part["text"]] for name, part in parts.items()]
     show_rows(around.out, ("context", "kind", "takes"), rows)

@@ -18,12 +18,12 @@ from scripts.helpers.protocol.head import Head
 
 @command("release")
 @job_argument
-@click.option("--run", "run_id", metavar="RUN", help="Only if this run has the job.")
+@click.option("--run", "run_id", metavar="RUN", help="Only if this run owns the job.")
 @deciding()
 def release(around: Surroundings, job: str, run_id: str | None, why: str, who: str | None, yes: bool) -> None:
-    """End the lease of a run that is dead: the next run may begin at once, and replays its batch.
+    """End the lease of a dead run, so that the next run can begin at once and replay its batch.
 
-    Watermarks, version and open plan stay. Should the run live after all, it can commit no more.
+    Watermarks, version and open plan stay. If the run is alive after all, it can no longer commit.
     """
     before = read_job(around, job)
     if before.claim is not None:
@@ -37,9 +37,9 @@ def release(around: Surroundings, job: str, run_id: str | None, why: str, who: s
         now = around.now()
         emit({"before": head_json(before, now), "after": head_json(done, now), "released": done.fence != before.fence})
     elif before.claim is None:
-        around.out.print("No run has the job; nothing was changed.")
+        around.out.print("No run owns the job. Nothing was changed.")
     else:
-        around.out.print(f"Done: the next run may begin. Version {done.version:,} stays.", style="green")
+        around.out.print(f"Done: the next run can begin. The version is still {done.version:,}.", style="green")
 
 
 def _show(around: Surroundings, head: Head) -> None:
@@ -47,10 +47,10 @@ def _show(around: Surroundings, head: Head) -> None:
     assert claim is not None
     out.print(Text.assemble("Job ", (printable(head.job_id), "bold"), f" in table {printable(around.table)}"))
     out.print(
-        f"Run {printable(claim.run_id)} has it since {moment(claim.since)}, lease until {moment(claim.lease_until)}."
+        f"Run {printable(claim.run_id)} owns it since {moment(claim.since)}, lease until {moment(claim.lease_until)}."
     )
     if (silent := silence(head, now)) is not None:
         out.print(f"Last sign of life {ago(silent)}.")
     if head.plan is not None:
-        out.print(f"The open plan stays: the next run replays it, as version {head.version + 1:,}.")
-    out.print("If the run is alive after all, it can commit no more.", style="red")
+        out.print(f"The open plan stays. The next run replays it as version {head.version + 1:,}.")
+    out.print("If the run is still alive, it can no longer commit.", style="red")

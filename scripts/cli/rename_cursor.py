@@ -23,16 +23,17 @@ from scripts.helpers.schemas.kept import renamed
 def rename_cursor(
     around: Surroundings, job: str, old: str, new: str, context: str | None, why: str, who: str | None, yes: bool
 ) -> None:
-    """Go on with a cursor column that is called NEW and was called OLD.
+    """Continue with the cursor column NEW after OLD was renamed to it.
 
-    The watermark, what was read and the gaps stay: the values must be the same ones.
+    The watermark, the coverage and the gaps stay, so NEW must hold the same values as OLD did.
     """
     before = read_job(around, job)
     name, state = state_in(around, job, context, "rows")
     columns = as_list(state.get("cursor_column"))
     if old not in columns or new in columns or not new:
         raise InvalidValueError(
-            f"Context {name!r} of job {job!r} reads by {', '.join(columns)}. OLD is one of these, NEW none of them."
+            f"Context {name!r} of job {job!r} has the cursor columns {', '.join(columns)}. "
+            "OLD must be one of them, and NEW must not."
         )
     names = [new if column == old else column for column in columns]
     after = {**renamed(state, old, new), "cursor_column": names if len(names) > 1 else names[0]}

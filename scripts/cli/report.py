@@ -24,12 +24,10 @@ from scripts.jobs.exit_codes import FAILED
 
 @command("report")
 @click.argument("names", nargs=-1, type=Job())
-@click.option(
-    "--html", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."
-)
-@click.option("--since", type=Duration(), metavar="TIME", help="Only the last 7d, 24h, …")
-@click.option("--values", is_flag=True, help="Show watermarks too; they may be personal data.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--html", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
+@click.option("--since", type=Duration(), metavar="TIME", help="Only the versions of the last 7d, 24h, …")
+@click.option("--values", is_flag=True, help="Show watermarks, which may be personal data.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @thresholds_option
 def report(
     around: Surroundings,
@@ -40,9 +38,9 @@ def report(
     force: bool,
     file: Path | None,
 ) -> None:
-    """Write one HTML page about jobs that needs no other file.
+    """Write one self-contained HTML page about jobs.
 
-    The exit code is 1 if one of NAMES is not in the table; the page has the others.
+    Exit code 1 if one of NAMES is not in the table. The page then shows the others.
     """
     may_write(path, force)
     given = read_thresholds(file)
@@ -69,5 +67,5 @@ def report_package() -> Any:
     try:
         import scripts.report
     except ImportError as error:
-        raise ConfigurationError(f"The report needs {error.name}. Install it: pip install Jinja2.") from error
+        raise ConfigurationError(f"The report requires {error.name}. Install it: pip install Jinja2.") from error
     return scripts.report

@@ -17,9 +17,9 @@ from scripts.helpers.errors import InvalidValueError
 def reset(
     around: Surroundings, job: str, context: str | None, retract: bool, why: str, who: str | None, yes: bool
 ) -> None:
-    """Forget the watermarks: the next run takes everything.
+    """Forget the watermarks, so that the next run takes everything.
 
-    Nothing is deleted at the target but with --retract.
+    Only --retract deletes data from the target.
     """
     before = read_job(around, job)
     # To forget what is not there would succeed, and hide that the name is mistyped.

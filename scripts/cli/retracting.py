@@ -14,7 +14,7 @@ from scripts.helpers.protocol.head import Outputs
 from scripts.helpers.sinks.choice import opened
 from scripts.helpers.sinks.outputs import Output, Retraction
 
-retract_option = click.option("--retract", is_flag=True, help="Delete what later versions left at their targets.")
+retract_option = click.option("--retract", is_flag=True, help="Delete the output of later versions from their targets.")
 
 
 def show_outputs(around: Surroundings, outputs: Outputs, retract: bool) -> None:
@@ -51,8 +51,8 @@ def retract_now(around: Surroundings, job: str) -> None:
         except InvalidValueError:
             sink = None
         if sink is None:
-            around.shown.print(f"The next run deletes what is at {printable(retraction.target)}.")
+            around.shown.print(f"The next run deletes the batches from {printable(retraction.target)}.")
             continue
-        with progress(around, f"deleting at {printable(retraction.target)}"):
+        with progress(around, f"deleting from {printable(retraction.target)}"):
             count = take_back(sink, retraction, job)
-        around.shown.print(f"Deleted {count_of(count, 'file')} at {printable(retraction.target)}.")
+        around.shown.print(f"Deleted {count_of(count, 'file')} from {printable(retraction.target)}.")

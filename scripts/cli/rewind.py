@@ -15,8 +15,10 @@ from scripts.helpers.display.units import printable
 
 @command("rewind")
 @job_argument
-@click.option("--to-version", type=click.IntRange(1), metavar="N", help="A version that history shows.")
-@click.option("--to-run", metavar="RUN", help="Instead of it, a run that committed.")
+@click.option(
+    "--to-version", type=click.IntRange(1), metavar="N", help="Version to go back to, from `watermarks history`."
+)
+@click.option("--to-run", metavar="RUN", help="Run to go back to, instead of a version.")
 @context_option
 @retract_option
 @deciding()
@@ -33,10 +35,10 @@ def rewind(
 ) -> None:
     """Go back to the watermarks of an earlier version.
 
-    What came after is taken again. Nothing is deleted at the target but with --retract.
+    The next runs take everything after that version again. Only --retract deletes data from the target.
     """
     if (to_version is None) == (to_run is None):
-        raise click.UsageError("Give one of --to-version and --to-run.")
+        raise click.UsageError("Give either --to-version or --to-run.")
     marks = around.watermarks
     with progress(around, f"reading {printable(job)}"):
         before = marks.latest(job)

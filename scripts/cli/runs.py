@@ -25,17 +25,17 @@ STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red
 @command("runs")
 @job_argument
 @click.option(
-    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="At most so many."
+    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, metavar="N", help="Show at most N runs."
 )
-@click.option("--glue", is_flag=True, help="The runs of Glue itself (glue:GetJobRuns).")
+@click.option("--glue", is_flag=True, help="Show the runs in AWS Glue (glue:GetJobRuns).")
 def runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
-    """Show the runs of a job, as our Job Runs API or Glue keeps them."""
+    """Show the runs of a job, from the Job Runs API of this package or from Glue."""
     found = runs_in_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
     if around.is_json:
         emit({"job": job, "runs": found})
         return
     if not found:
-        around.out.print("No run is on record.")
+        around.out.print("No runs.")
         return
     headings = ("run", "state", "attempt", "started", "took", "error")
     show_rows(around.out, headings, [_row(run) for run in found], ("attempt", "took"))

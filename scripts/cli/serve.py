@@ -16,16 +16,21 @@ from scripts.cli.thresholds import read_thresholds, thresholds_option
 
 @command("serve")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8080, show_default=True, metavar="N", help="0: any free."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8080,
+    show_default=True,
+    metavar="N",
+    help="Port; 0 chooses a free one.",
 )
-@click.option("--values", is_flag=True, help="Show watermarks too; they may be personal data.")
-@click.option("--no-token", is_flag=True, help="Ask for no token: every user of this machine can look.")
+@click.option("--values", is_flag=True, help="Show watermarks, which may be personal data.")
+@click.option("--no-token", is_flag=True, help="Require no token. Every user of this machine can read the page.")
 @thresholds_option
 def serve(around: Surroundings, port: int, values: bool, no_token: bool, file: Path | None) -> None:
-    """Serve the same page live, for this machine only.
+    """Serve the page of `report` live, for this machine only.
 
-    Open the URL that it prints: its token is for your browser alone. The page reads the table again
-    each minute. With --output json the URL comes as one JSON document, in one line.
+    Open the URL that the command prints. Its token gives access to your browser only. The page reads the
+    table again every minute. With --output json, the URL is printed as one JSON document, on one line.
     """
 
     def tell(url: str) -> None:

@@ -32,9 +32,11 @@ _BOOLEANS = {"true": True, "false": False}
 @job_argument
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @context_option
-@click.option("--new", is_flag=True, help="Declare a job that has never run.")
-@click.option("--cursor-column", multiple=True, metavar="NAME", help="Of a context that is not there yet.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Of its cursor: timestamp, date, bigint, …")
+@click.option("--new", is_flag=True, help="Create a job that has never run.")
+@click.option("--cursor-column", multiple=True, metavar="NAME", help="Cursor column of a new context.")
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE", help="Type of the cursor column: timestamp, date, bigint, …"
+)
 @deciding()
 def set_values(
     around: Surroundings,
@@ -48,11 +50,11 @@ def set_values(
     who: str | None,
     yes: bool,
 ) -> None:
-    """Declare "processed up to here", without a run.
+    """Set the watermarks of a job without a run.
 
-    With --new it makes a job that has never run. Other values stay. NAME=VALUE keeps the type that
-    the value has; NAME:TYPE=VALUE gives one of str, int, float, decimal, bool, datetime, date and
-    null. With --context, value=VALUE is the cursor of its rows.
+    Values that you do not name stay. NAME=VALUE keeps the type of the current value. NAME:TYPE=VALUE sets the
+    type: str, int, float, decimal, bool, datetime, date or null. With --context, value=VALUE sets the cursor
+    value of its rows. --new creates a job that has never run.
     """
     marks = around.watermarks
     with progress(around, f"reading {printable(job)}"):
@@ -85,16 +87,14 @@ def _before(around: Surroundings, job: str, new: bool) -> Head:
             return Head.first(job)
         raise
     if new:
-        raise InvalidValueError(f"Job {job!r} is there already, at version {head.version:,}. Leave --new out.")
+        raise InvalidValueError(f"Job {job!r} exists already, at version {head.version:,}. Omit --new.")
     return head
 
 
 def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
     """Make the state of a rows context that no run has made yet."""
     if not names or len(names) != len(types):
-        raise click.UsageError(
-            "The context is not there yet. Give --cursor-column and --type for each column of its cursor."
-        )
+        raise click.UsageError("The context is new. Give --cursor-column and --type for each column of its cursor.")
     for name, kind in zip(names, types, strict=True):
         CursorColumn(name, kind)
     one = len(names) == 1
@@ -114,12 +114,12 @@ def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
     if kind is None:
         kind = _kind_of(state[name]) if name in state else "str"
         if kind == "null" and value:
-            raise InvalidValueError(f"{name} is null now, so it has no type. Write {name}:TYPE=VALUE.")
+            raise InvalidValueError(f"{name} is null, so its type is unknown. Write {name}:TYPE=VALUE.")
     try:
         return name, _read(value, kind)
     except (ValueError, KeyError, InvalidOperation):
         raise InvalidValueError(
-            f"{name} is no {kind}: give another value, or another type ({', '.join(TYPES)})."
+            f"{name} is not of type {kind}. Give another value or another type ({', '.join(TYPES)})."
         ) from None
 
 
@@ -130,7 +130,7 @@ def _cursor(text: str, state: Mapping[str, Any]) -> Any:
         return cursor_value(columns[0], text)
     parts = text.split(",")
     if len(parts) > len(columns):
-        raise InvalidValueError(f"value has {len(parts)} parts and the cursor {len(columns)} columns.")
+        raise InvalidValueError(f"value has {len(parts)} parts, but the cursor has {len(columns)} columns.")
     read = [cursor_value(column, part.strip()) for column, part in zip(columns, parts, strict=False)]
     return [*read, *[None] * (len(columns) - len(read))]
 
@@ -139,7 +139,7 @@ def _kind_of(value: Any) -> str:
     kinds = {"NoneType": "null", "Decimal": "decimal"}
     kind = kinds.get(type(value).__name__, type(value).__name__)
     if kind not in TYPES:
-        raise InvalidValueError(f"A {kind} cannot be given at a command line. Call set_watermark.")
+        raise InvalidValueError(f"A {kind} cannot be given on the command line. Call set_watermark in Python.")
     return kind
 
 

@@ -33,5 +33,5 @@ def read_thresholds(file: Path | None) -> dict[str, Threshold]:
     except ValueError as error:
         raise InvalidValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise InvalidValueError(f'{file} holds no map of jobs, such as {{"parking*": {{"error": "1d"}}}}.')
+        raise InvalidValueError(f'{file} must be a JSON object by job name, such as {{"parking*": {{"error": "1d"}}}}.')
     return thresholds(found)

@@ -38,14 +38,30 @@ NAME = "verify"
 @job_argument
 @click.argument("arguments", nargs=-1, metavar="-- ARGUMENTS...")
 @context_option
-@click.option("--target", metavar="URI", help="Where the rows are; without it, the only one that the job wrote to.")
-@click.option("--target-format", metavar="NAME", help="Of the target: parquet, delta, iceberg, … As the job wrote it.")
-@click.option("--interval", metavar="WIDTH", help="Of times such as 1d or 6h (a day), of numbers a number.")
-@click.option("--recent", type=click.IntRange(0), default=RECENT, show_default=True, help="Compare so many newest.")
-@click.option("--sample", type=click.IntRange(0), default=SAMPLED, show_default=True, help="And so many others.")
+@click.option("--target", metavar="URI", help="The target. Optional if the job wrote to only one.")
+@click.option("--target-format", metavar="NAME", help="Format of the target: parquet, delta, iceberg, …")
+@click.option(
+    "--interval", metavar="WIDTH", help="Width of an interval: 1d or 6h for times (1d), a number for numbers."
+)
+@click.option(
+    "--recent",
+    type=click.IntRange(0),
+    default=RECENT,
+    show_default=True,
+    metavar="N",
+    help="Compare the N newest intervals.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(0),
+    default=SAMPLED,
+    show_default=True,
+    metavar="N",
+    help="Compare N other intervals at random.",
+)
 @click.option("--all", "everything", is_flag=True, help="Compare all intervals.")
-@click.option("--columns", metavar="NAMES", help="Compare these only, with commas between them.")
-@click.option("--exact/--no-exact", default=None, help="Rows that only the target has differ, or do not.")
+@click.option("--columns", metavar="NAMES", help="Compare only these, separated by commas.")
+@click.option("--exact/--no-exact", default=None, help="Whether rows that only the target has count as a difference.")
 def verify(
     around: Surroundings,
     job: str,
@@ -60,12 +76,12 @@ def verify(
     columns: str | None,
     exact: bool | None,
 ) -> None:
-    """Compare the rows that a job has taken with its target. The exit code is 1 if an interval differs.
+    """Compare the rows that a job has taken with its target. Exit code 1 if an interval differs.
 
-    ARGUMENTS say where the rows come from, as for scripts.jobs.ingest_table: "-- --source URI", with
-    --jdbc-table and the like for a database. Spark reads both sides. Rows that come, or are updated,
-    after the last commit are no difference. For each interval that differs a command is shown that
-    reads it again, for a target that merges by key.
+    Pass the source in ARGUMENTS, as to "watermarks ingest-table": "-- --source URI", and for a database
+    options such as --jdbc-table. Spark reads both sides. Rows that were added or updated after the last
+    commit do not count as differences. For each interval that differs, the command prints how to read it
+    again, for a target that merges by key.
     """
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
@@ -97,7 +113,7 @@ def _reading(job: str, state: Mapping[str, Any], arguments: Sequence[str]) -> ar
     from scripts.jobs.ingest_table import check_source, make_parser
 
     if not any(argument == "--source" or argument.startswith("--source=") for argument in arguments):
-        raise click.UsageError("Where the rows come from is missing. Give it after --, as in: -- --source URI.")
+        raise click.UsageError("The source is missing. Give it after --, as in: -- --source URI.")
     known = [f"--cursor-column={column}" for column in as_list(state.get("cursor_column"))]
     parser = make_parser()
     parser.prog = f"watermarks verify {shlex.quote(printable(job))} --"
@@ -116,7 +132,9 @@ def _width(column: CursorColumn, text: str | None) -> Tick | None:
         number = Decimal(text)
         return int(number) if number == number.to_integral_value() else number
     except (InvalidOperation, ValueError, OverflowError):
-        raise InvalidValueError(f"--interval {text!r} is no number, as the cursor {column.name!r} is.") from None
+        raise InvalidValueError(
+            f"--interval {text!r} is not a number. The cursor {column.name!r} is numeric."
+        ) from None
 
 
 def _target(around: Surroundings, job: str, given: str | None, format: str | None) -> tuple[str, str]:
@@ -133,7 +151,7 @@ def _target(around: Surroundings, job: str, given: str | None, format: str | Non
     kind = written.get(given, "files")
     if format is None and kind not in FORMATS:
         raise InvalidValueError(
-            f"{given!r} is a target of kind {kind!r}, which takes a login. Compare it in Python: job.verify(source, "
+            f"{given!r} is a target of kind {kind!r}, which requires a login. Compare it in Python: job.verify(source, "
             "JdbcTable(spark, url, table))."
         )
     return given, format or FORMATS[kind]
@@ -155,7 +173,7 @@ def _compared(
 
         spark = session.make_session(job, reading.spark_conf)
     except ImportError as error:
-        raise ConfigurationError(f"Comparing needs {error.name}. Install it: pip install pyspark.") from error
+        raise ConfigurationError(f"This command requires {error.name}. Install it: pip install pyspark.") from error
     source = source_of(spark, reading)
     return compare(around.watermarks, job, context, source, target, choice=choice, spark=spark, **options)
 

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @command("work")
 @click.argument("jobs", type=Job(), nargs=-1, required=True, metavar="JOB...")
-@click.option("--logs", metavar="FOLDER", help="Folder of the logs; its owner alone can read them.")
+@click.option("--logs", metavar="FOLDER", help="Folder for logs. Only its owner can read them.")
 @click.option(
     "--scripts",
     required=True,
     multiple=True,
     metavar="PLACE",
-    help="A folder, file or URL such as s3://bucket/jobs/; scripts elsewhere are refused. May be repeated.",
+    help="Folder, file or URL whose scripts may run, such as s3://bucket/jobs/. Repeatable.",
 )
-@click.option("--pass-on", multiple=True, metavar="NAME", help="A variable that scripts get, too. May be repeated.")
+@click.option("--pass-on", multiple=True, metavar="NAME", help="Environment variable to pass to scripts. Repeatable.")
 @click.option("--master", metavar="URL", help="Spark's master.")
-@click.option("--emr-application", metavar="ID", help="Run them on this application of EMR Serverless, not here.")
-@click.option("--emr-role", metavar="ARN", help="What jobs run as on EMR Serverless.")
-@click.option("--pause", type=Duration(), default="1s", show_default=True, help="Between two looks.")
-@click.option("--once", is_flag=True, help="Look once, and end.")
+@click.option("--emr-application", metavar="ID", help="Run on this EMR Serverless application, not on this machine.")
+@click.option("--emr-role", metavar="ARN", help="Role of the jobs on EMR Serverless.")
+@click.option("--pause", type=Duration(), default="1s", show_default=True, help="Pause between two passes.")
+@click.option("--once", is_flag=True, help="Make one pass, then exit.")
 def work(
     around: Surroundings,
     jobs: Sequence[str],
@@ -52,10 +52,10 @@ def work(
     pause: timedelta,
     once: bool,
 ) -> None:
-    """Start, retry and trigger runs of jobs, on this machine or on EMR Serverless.
+    """Start waiting runs, retries and triggered runs of jobs, on this machine or on EMR Serverless.
 
-    Runs of other jobs are left alone. What the jobs name runs as you, or as --emr-role, so name jobs whose writers you
-    trust.
+    The worker starts runs of the named JOBs only. Their scripts run as you, or as --emr-role, so name only jobs whose
+    writers you trust.
     """
     from scripts.helpers.job_runs.client import JobRuns
 
@@ -124,7 +124,7 @@ def _check_defined(watermarks: Watermarks, runs: JobRuns, name: str) -> None:
     except EntityNotFoundException:
         watermarks.latest(name)  # An UnknownJobError, with names like it, if there is nothing at all.
         raise InvalidValueError(
-            f"Job {name!r} has no definition that runs could be started of. Make one with JobRuns.create_job."
+            f"Job {name!r} has no definition, so no run can be started. Create one with JobRuns.create_job."
         ) from None
 
 

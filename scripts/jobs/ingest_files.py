@@ -1,7 +1,7 @@
 """Load the new files of a prefix into a Parquet table: csv, json, parquet, orc or text, or a mix of them.
 
-With a limit for a batch, batches follow each other until nothing is left. With a queue of S3's events only what they
-tell of is looked at; with --relist-hours the source is listed all the same from time to time, since events can be lost.
+With a limit for a batch, the job commits batches until no file is left. With --events-queue, it takes only files that
+S3 events name. Events can be lost: --relist-hours lists the source from time to time as well.
 """
 
 from __future__ import annotations
@@ -43,36 +43,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--reader-options", type=session.json_map, default={}, metavar="JSON", help='such as {"header": "true"}'
     )
     choice = parser.add_argument_group("which files")
-    choice.add_argument("--include", action="append", default=[], metavar="GLOB", help="take only these; repeatable")
-    choice.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="leave these out; repeatable")
-    choice.add_argument("--ready-marker", metavar="NAME", help="take only folders that hold it, such as _SUCCESS")
-    choice.add_argument("--layout", metavar="STRFTIME", help="date folders, such as day=%%Y-%%m-%%d/: list only recent")
-    choice.add_argument("--max-files", type=session.positive, metavar="N", help="most of one batch; batches go on")
-    choice.add_argument("--max-bytes", type=session.positive, metavar="N", help="most of one batch; batches go on")
-    choice.add_argument("--ledger-uri", metavar="URI", help="remember files as Parquet here, not in the table")
+    choice.add_argument(
+        "--include", action="append", default=[], metavar="GLOB", help="take only matching files; repeatable"
+    )
+    choice.add_argument(
+        "--exclude", action="append", default=[], metavar="GLOB", help="leave out matching files; repeatable"
+    )
+    choice.add_argument(
+        "--ready-marker", metavar="NAME", help="take only folders with a file of this name, such as _SUCCESS"
+    )
+    choice.add_argument(
+        "--layout", metavar="STRFTIME", help="date folders, such as day=%%Y-%%m-%%d/; list only recent ones"
+    )
+    choice.add_argument("--max-files", type=session.positive, metavar="N", help="most files of a batch")
+    choice.add_argument("--max-bytes", type=session.positive, metavar="N", help="most bytes of a batch")
+    choice.add_argument(
+        "--ledger-uri", metavar="URI", help="folder for the ledger of taken files, instead of the table"
+    )
     choice.add_argument(
         "--on-unreadable",
         choices=("stop", "set_aside"),
         default="stop",
-        help="set_aside: list files that cannot be read, and take the rest (default: %(default)s)",
+        help="set_aside: put files that cannot be read on a list and take the rest (default: %(default)s)",
     )
     choice.add_argument(
         "--events-queue",
         metavar="URL",
-        help=f"look only at files that this SQS queue tells of; {LIST}: list the source, as without it",
+        help=f"take files from the S3 events in this SQS queue; {LIST}: list the source (default: {LIST})",
     )
     choice.add_argument(
         "--relist-hours",
         type=session.positive,
         metavar="N",
-        help="with a queue: list the source nevertheless where the last listing is so old; events can be lost",
+        help="with a queue: also list the source if the last listing is older than this, as events can be lost",
     )
-    later = parser.add_argument_group("files that are taken")
+    later = parser.add_argument_group("after the commit")
     later.add_argument(
-        "--after-commit", choices=("archive", "delete"), help="what becomes of them; by default they stay"
+        "--after-commit", choices=("archive", "delete"), help="what to do with the taken files (default: keep them)"
     )
-    later.add_argument("--archive-to", metavar="URI", help="with archive: where they go, below v<version>/")
-    later.add_argument("--min-age-hours", type=session.positive, metavar="N", help="so long they stay where they are")
+    later.add_argument(
+        "--archive-to", metavar="URI", help="with archive: folder for the files, in subfolders v<version>/"
+    )
+    later.add_argument(
+        "--min-age-hours",
+        type=session.positive,
+        metavar="N",
+        help="keep files this long after they were written and committed",
+    )
     arguments = session.parse(parser, argv)
     if arguments.events_queue not in (None, LIST) and arguments.max_bytes:
         parser.error(

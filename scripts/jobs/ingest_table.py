@@ -48,14 +48,15 @@ def make_parser() -> argparse.ArgumentParser:
         required=True,
         action="append",
         metavar="NAME",
-        help="timestamp, date, integer or decimal column that grows; again for the next column of a compound cursor",
+        help="timestamp, date, integer or decimal column that grows; repeat for each column of a compound cursor",
     )
     parser.add_argument(
         "--delay-seconds",
         type=session.not_negative,
         default=int(DEFAULT_DELAY.total_seconds()),
         metavar="N",
-        help="how far times stay behind the clock: the longest transaction of the source (default: %(default)s)",
+        help="how far the upper bound stays behind the clock: at least the longest transaction of the source "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--lookback-seconds",
@@ -65,69 +66,74 @@ def make_parser() -> argparse.ArgumentParser:
         help="how far before the watermark to read again; needs --sink merge (default: %(default)s)",
     )
     parser.add_argument(
-        "--nulls", choices=get_args(Nulls), default="raise", help="rows without cursor (default: %(default)s)"
+        "--nulls",
+        choices=get_args(Nulls),
+        default="raise",
+        help="what to do with rows without a cursor value (default: %(default)s)",
     )
     parser.add_argument(
         "--sink",
         choices=get_args(Sink),
         default="append",
-        help="merge: who reads the target keeps the latest row of each key (default: %(default)s)",
+        help="merge: readers of the target keep the latest row of each key (default: %(default)s)",
     )
     parser.add_argument(
         "--initial-value",
         metavar="VALUE",
-        help="where a first run starts, itself taken: a value of the first cursor column, times as in "
+        help="where a first run starts (inclusive): a value of the first cursor column, times as "
         "2026-01-31T10:00:00+00:00",
     )
     parser.add_argument(
         "--max-rows",
         type=session.positive,
         metavar="N",
-        help="most rows of a batch; the job goes on until none is left",
+        help="most rows of a batch; the job commits batches until no row is left",
     )
-    parser.add_argument("--high", metavar="VALUE", help="where this batch ends, itself not taken; without any delay")
+    parser.add_argument("--high", metavar="VALUE", help="where this batch ends (exclusive); replaces the delay")
     parser.add_argument(
-        "--strings", action="store_true", help="the cursor column may hold texts: ASCII keys of fixed width"
+        "--strings", action="store_true", help="allow a text cursor column with ASCII keys of fixed width"
     )
-    parser.add_argument("--descending", action="store_true", help="the numbers of the cursor column fall")
+    parser.add_argument("--descending", action="store_true", help="the values of the cursor column decrease")
     parser.add_argument(
         "--zone",
         default="UTC",
         metavar="NAME",
-        help="zone of the times without zone and the dates, such as Europe/London (default: %(default)s)",
+        help="zone of dates and of times that have none, such as Europe/London (default: %(default)s)",
     )
     parser.add_argument(
         "--context", default="rows", metavar="NAME", help="transformation context of the source (default: %(default)s)"
     )
     slice_of = parser.add_argument_group(
-        "backfill", "reads an old range of this job's rows beside it, as `watermarks backfill` writes such commands"
+        "backfill", "read an old range without moving the job's watermark; `watermarks backfill` prints such commands"
     )
-    for option, text in (("from", "where the slice starts, itself taken"), ("to", "where it ends, itself not taken")):
+    for option, text in (("from", "where the slice starts (inclusive)"), ("to", "where it ends (exclusive)")):
         slice_of.add_argument(
             f"--backfill-{option}",
             action="append",
             default=[],
             metavar="VALUE",
-            help=f"{text}: a value of the cursor column; again for the next column of a compound cursor",
+            help=f"{text}: a value of the cursor column; repeat for each column of a compound cursor",
         )
     slice_of.add_argument(
         "--backfill-name",
         default="backfill",
         metavar="NAME",
-        help="another name reads the same bounds again (default: %(default)s)",
+        help="name of the backfill; a new name reads the same bounds again (default: %(default)s)",
     )
-    database = parser.add_argument_group("database", "with --source jdbc:postgresql://host/database or the like")
+    database = parser.add_argument_group(
+        "database", "with --source jdbc:postgresql://host/database or another JDBC URL"
+    )
     database.add_argument("--jdbc-table", metavar="NAME", help="table, or schema.table")
     database.add_argument("--query", metavar="SQL", help="one SELECT to read instead of a table")
     login = database.add_mutually_exclusive_group()
     login.add_argument(
-        "--jdbc-secret", metavar="ID", help="secret of AWS Secrets Manager that holds the login, by name or ARN"
+        "--jdbc-secret", metavar="ID", help="name or ARN of a secret in AWS Secrets Manager with the login"
     )
-    login.add_argument("--jdbc-connection", metavar="NAME", help="connection of AWS Glue that holds the login")
+    login.add_argument("--jdbc-connection", metavar="NAME", help="AWS Glue connection with the login")
     database.add_argument(
-        "--where", default="", metavar="SQL", help="a condition that rows meet, in the database's SQL"
+        "--where", default="", metavar="SQL", help="condition for the rows to read, in the database's SQL"
     )
-    database.add_argument("--columns", metavar="NAMES", help="columns to read, with commas between them (default: all)")
+    database.add_argument("--columns", metavar="NAMES", help="columns to read, separated by commas (default: all)")
     database.add_argument(
         "--jdbc-user-from",
         default=USER,
@@ -141,11 +147,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="environment variable that holds the password (default: %(default)s)",
     )
     database.add_argument(
-        "--jdbc-options", type=session.json_map, default={}, metavar="JSON", help="further options of Spark's reader"
+        "--jdbc-options", type=session.json_map, default={}, metavar="JSON", help="options for Spark's reader"
     )
-    database.add_argument(
-        "--partitions", type=session.positive, metavar="N", help="ranges that a large load is cut into"
-    )
+    database.add_argument("--partitions", type=session.positive, metavar="N", help="number of ranges for a large load")
     database.add_argument(
         "--snapshot",
         action="store_true",

@@ -37,11 +37,11 @@ MOST_DIGITS = 12
 
 EXIT_CODES = """exit codes:
   0   committed, or nothing was new
-  1   failed for another reason; the next run replays the batch
+  1   another failure; the next run replays the batch
   2   wrong arguments
-  65  bad data or an unreadable source; mend it, then run again
+  65  bad data or an unreadable source; fix it, then run again
   75  another run holds the job, or the store or the source did not answer; run again later
-  78  wrong set-up (table, credentials, permissions); mend it, then run again
+  78  wrong set-up (table, credentials, permissions); fix it, then run again
   143 stopped by SIGTERM; the lease is released and the next run replays the batch
 """
 
@@ -56,29 +56,31 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--JOB_NAME", required=True, metavar="NAME", help="the job's name in the table; Glue sets it")
     made.add_argument(
-        "--JOB_RUN_ID", metavar="ID", help="the run's id; Glue sets it. A retry passes the id of the run it repeats"
+        "--JOB_RUN_ID",
+        metavar="ID",
+        help="the run's id; Glue sets it. For a retry, pass the id of the run that it repeats",
     )
-    made.add_argument("--JOB_ID", metavar="ID", help="passed over; Glue and the Job Runs API set it")
+    made.add_argument("--JOB_ID", metavar="ID", help="ignored; Glue and the Job Runs API set it")
     made.add_argument(
         "--BOOKMARK_CONTEXT",
         metavar="NAME",
-        help="namespace of the job's state: runs in different ones share nothing and may run at once (default: none)",
+        help="namespace of the job's state; runs in different namespaces share no state (default: none)",
     )
     made.add_argument("--source", required=True, metavar="URI", help="s3://bucket/prefix/ or a local directory")
-    made.add_argument("--target", required=True, metavar="URI", help="where Parquet is written, a folder per batch")
+    made.add_argument("--target", required=True, metavar="URI", help="folder or s3:// URI to write Parquet to")
     made.add_argument("--table", default="glue-watermarks", help="the DynamoDB table (default: %(default)s)")
     made.add_argument(
         "--lease-seconds",
         type=lease_seconds,
         default=int(DEFAULT_LEASE.total_seconds()),
         metavar="N",
-        help="how long other runs stay away after this one has died; renewed while it runs (default: %(default)s)",
+        help="how long other runs wait after this run dies; renewed while it runs (default: %(default)s)",
     )
     made.add_argument(
         "--take-over",
         metavar="RUN_ID",
-        help="end the lease of this run first, because you know that it is dead, and finish its plan. If another run "
-        "has the job, nothing ends (see: watermarks release)",
+        help="end the lease of this run, which you know to be dead, and finish its plan; refused if another run owns "
+        "the job (see: watermarks release)",
     )
     made.add_argument(
         "--spark-conf",
@@ -92,24 +94,28 @@ def parser(description: str) -> argparse.ArgumentParser:
         type=positive,
         default=0,
         metavar="SECONDS",
-        help="wait between write and commit, to rehearse a crash at that point",
+        help="wait between write and commit, to test a crash at that point",
     )
     made.add_argument(
         "--metrics",
         action="store_true",
         help="print a line of CloudWatch's Embedded Metric Format at the end of each batch",
     )
-    mode = made.add_argument_group("bookmark", "as the arguments of the same names of AWS Glue")
+    mode = made.add_argument_group("bookmark", "the same arguments as in AWS Glue")
     mode.add_argument(
         "--job-bookmark-option",
         choices=tuple(PREFIX + name for name in get_args(ModeName)),
-        help="enable: take what is new, and save that; pause: the same, or a range of runs, and save nothing; "
-        "disable: take everything and save nothing. Without it the job saves (enable)",
+        help="enable: take what is new and save the state; pause: take what is new, or a range of runs, and save "
+        "nothing; disable: take everything and save nothing (default: enable)",
     )
-    mode.add_argument("--job-bookmark-from", metavar="RUN_ID", help="with pause: take what runs after this one took")
-    mode.add_argument("--job-bookmark-to", metavar="RUN_ID", help="with pause: up to and with what this one took")
     mode.add_argument(
-        "--continuation-option", choices=tuple(OLD_SPELLINGS), help="older spelling; --job-bookmark-option goes before"
+        "--job-bookmark-from", metavar="RUN_ID", help="with pause: take what the runs after this one took"
+    )
+    mode.add_argument(
+        "--job-bookmark-to", metavar="RUN_ID", help="with pause: take up to and including what this run took"
+    )
+    mode.add_argument(
+        "--continuation-option", choices=tuple(OLD_SPELLINGS), help="older name; --job-bookmark-option overrides it"
     )
     return made
 
@@ -124,7 +130,7 @@ def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse
     except (JobArgumentError, InvalidValueError) as error:
         made.error(str(error))
     if arguments.take_over and not mode.saves:
-        made.error("a job that saves nothing takes no lease: leave out --take-over, or --job-bookmark-option")
+        made.error("a job that saves nothing takes no lease: omit --take-over or --job-bookmark-option")
     return arguments
 
 

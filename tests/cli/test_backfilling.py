@@ -89,7 +89,7 @@ def test_every_row_arrives_once_when_the_commands_are_run(
     assert sorted(row.id for row in spark.read.parquet(target).collect()) == list(range(4, 30))
     assert live.gaps(JOB, CONTEXT, 4) == []
     assert live.latest(begun).version == 1
-    assert (again.stdout, again.stderr) == ("", "No gap is left to read.\n")
+    assert (again.stdout, again.stderr) == ("", "No gaps.\n")
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_slice_is_left_out_when_a_run_is_at_work_on_it(run: Command, watermarks:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--", "--source", "s"], 2, "--target of the job that reads is missing. Give it after --."),
-        (["--", "x"], 2, "--source and --target of the job that reads is missing."),
+        (["--", "--source", "s"], 2, "Missing --target. Pass the arguments of watermarks ingest-table after --."),
+        (["--", "x"], 2, "Missing --source and --target."),
         (["--abandon", "x"], 2, "--abandon needs --why."),
-        (["--abandon", "x", "--why", "y", "--yes"], 65, "Job 'loans' has no slice 'x' that is begun and not done."),
+        (["--abandon", "x", "--why", "y", "--yes"], 65, "Job 'loans' has no slice 'x' in progress."),
     ],
     ids=["target", "both", "why", "slice"],
 )  # fmt: skip
@@ -223,7 +223,7 @@ def test_slice_is_a_gap_like_others_when_it_is_abandoned(
     shown = run(watermarks, "backfill", JOB, "--from", "0")
 
     assert (refused.exit_code, kept.version, kept.plan is not None) == (1, 0, True)
-    assert "The open plan is dropped (rows); what a sink of your own wrote for it stays." in done.stdout
+    assert "This drops the open plan (rows). Data that a sink of your own wrote for it stays." in done.stdout
     assert done.exit_code == 0, done.output
     assert watermarks.history(begun)[0].change.why == "another source"
     assert "Begun" not in shown.stdout

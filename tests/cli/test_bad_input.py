@@ -253,7 +253,7 @@ def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Water
         (["gaps", "parking-fines"], "has no context of rows"),
         (
             ["gaps", "parking-permits", "--from", "soon"],
-            "'soon' is no value of the cursor 'last_modified', a timestamp.",
+            "'soon' is not a value of the cursor 'last_modified', a timestamp.",
         ),
         (["plan", "parking-fines", "--source", "s3://x/"], "--source is for one context of rows"),
         (["jobs", "bad\x07name"], "is not allowed"),
@@ -277,7 +277,7 @@ def test_input_is_refused_when_it_does_not_fit_the_job(
         (["show"], "Missing argument 'JOB'"),
         (["nothing"], "No such command 'nothing'"),
         (["history", "rents", "--limit", "0"], "is not in the range"),
-        (["plan", "parking-permits", "--source", "x", "--spark-conf", "no"], "--spark-conf is no JSON map"),
+        (["plan", "parking-permits", "--source", "x", "--spark-conf", "no"], "--spark-conf is not a JSON object"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -362,7 +362,7 @@ def test_type_is_asked_for_when_the_present_value_is_null(run: Command, watermar
     done = run(watermarks, "set", "rents", "until=5", "--why", "x", "--yes")
 
     assert done.exit_code == 65
-    assert "until is null now, so it has no type. Write until:TYPE=VALUE." in done.stderr
+    assert "until is null, so its type is unknown. Write until:TYPE=VALUE." in done.stderr
     assert watermarks.get_watermark_values("rents") == {"until": None}
 
 

@@ -117,7 +117,7 @@ def test_rows_that_no_reader_sees_yet_are_not_there_when_their_batch_is_committe
     shown = run(watermarks, "complete-up-to", JOB, "--at", "2026-03-16T15:00:00Z")
 
     assert shown.exit_code == FAILED
-    assert "Committed, and not yet at their target: 1 outputs." in shown.stdout
+    assert "Committed but not yet published: 1 output, which the next run publishes." in shown.stdout
 
 
 def test_compound_cursor_is_complete_below_the_first_of_its_values(run: Command, watermarks: Watermarks) -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_complete_when_a_gap_reaches_down_to_the_beginning(run: Comma
         (["no-such-job"], FAILED, "no-such-job"),
         ([JOB, "--context", "no"], BAD_DATA, "has no context 'no' of rows"),
         (["files"], BAD_DATA, "has no context of rows"),
-        ([JOB, "--at", "soon"], BAD_DATA, "'soon' is no value of the cursor"),
+        ([JOB, "--at", "soon"], BAD_DATA, "'soon' is not a value of the cursor"),
         (["downwards"], BAD_DATA, "reads downwards"),
     ],
 )

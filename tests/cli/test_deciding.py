@@ -117,7 +117,7 @@ def test_decision_is_refused_when_nobody_can_be_asked(
     done = run(kept, *arguments, "--why", "a test")
 
     assert done.exit_code == 2
-    assert "Nobody is there to be asked. Pass --yes." in done.stderr
+    assert "The command asks for confirmation and there is no terminal. Pass --yes." in done.stderr
     assert kept.latest("repairs") == before
 
 
@@ -142,8 +142,8 @@ def test_decision_is_shown_with_the_plan_and_the_run_it_ends_when_a_run_is_at_wo
 
     assert done.exit_code == 0
     assert "version 2 becomes 3" in done.stdout
-    assert "The open plan is dropped (repairs); what a sink of your own wrote for it stays." in done.stdout
-    assert "Run jr_3 is at work, lease until 2026-03-16 16:00:00Z: it can commit no more." in done.stdout
+    assert "This drops the open plan (repairs). Data that a sink of your own wrote for it stays." in done.stdout
+    assert "Run jr_3 is at work, lease until 2026-03-16 16:00:00Z. It will not be able to commit." in done.stdout
     assert "2026-03-02 00:00:00Z" in done.stdout
     assert "2026-03-01 00:00:00Z" in done.stdout
     assert "Done: version 3, REWIND." in done.stdout
@@ -290,12 +290,12 @@ def test_job_is_made_when_a_watermark_is_set_before_its_first_run(run: Command, 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["set", "repairs", "seen=nine"], 65, "seen is no int"),
+        (["set", "repairs", "seen=nine"], 65, "seen is not of type int"),
         (["set", "repairs", "seen"], 2, "is not NAME=VALUE"),
         (["set", "repairs", "value=soon", "--context", "repairs"], 65, "last_modified"),
         (["set", "repairs", "value=1", "--context", "other"], 2, "Give --cursor-column and --type"),
         (["set", "repairs", "a:datetime=2026-03-01T01:00:00"], 65, "without a time zone"),
-        (["rewind", "repairs"], 2, "Give one of --to-version and --to-run."),
+        (["rewind", "repairs"], 2, "Give either --to-version or --to-run."),
         (["rewind", "repairs", "--to-version", "9"], 1, "Version 9 of job 'repairs' is not in its log"),
         (["rewind", "repairs", "--to-run", "jr_9"], 1, "Run 'jr_9' of job 'repairs' has no watermark"),
         (["reset", "repairs", "--context", "fines"], 65, "has no context 'fines'. It has: repairs, seen."),
@@ -345,7 +345,7 @@ def test_job_of_the_original_class_is_adopted_when_glue_knows_its_runs(
     done = run(watermarks, "adopt", "old", "--glue", "--glue-job", "old in glue", "--yes")
 
     assert done.exit_code == 0
-    assert f"Run {run_ids[1]} is the one that Glue started last." in done.stdout
+    assert f"Run {run_ids[1]} started last, according to Glue." in done.stdout
     assert watermarks.get_most_recent_run_id("old") == run_ids[1]
 
 

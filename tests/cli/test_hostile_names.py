@@ -81,8 +81,8 @@ main()
     ("arguments", "code", "text"),
     [
         (["show", "parking-fines"], 0, "parking-fines"),
-        (["explain", "parking-fines", "1.csv"], 78, "Looking at files needs pyarrow. Install it: pip install"),
-        (["plan", "parking-fines"], 78, "Looking at files needs pyarrow. Install it: pip install"),
+        (["explain", "parking-fines", "1.csv"], 78, "This command requires pyarrow. Install it: pip install"),
+        (["plan", "parking-fines"], 78, "This command requires pyarrow. Install it: pip install"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

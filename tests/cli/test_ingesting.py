@@ -51,4 +51,4 @@ def test_option_before_the_name_is_refused_when_the_job_would_not_see_it() -> No
     done = CliRunner().invoke(cli, ["--table", "council", "ingest-files", "--JOB_NAME", "x"])
 
     assert done.exit_code == 2
-    assert "--table stands before ingest-files, where the job does not see it" in done.output
+    assert "--table is given before ingest-files, which does not read it there" in done.output

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from scripts.cli.main import cli
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
@@ -96,7 +98,7 @@ def test_left_over_files_go_and_no_others_when_somebody_says_yes(call: Any, fold
     again = json.loads(call("sweep", "--yes", "--output", "json").stdout)
 
     assert (asked.exit_code, still_there) == (2, True)
-    assert "Nobody is there to be asked. Pass --yes." in asked.stderr
+    assert "The command asks for confirmation and there is no terminal. Pass --yes." in asked.stderr
     assert done.exit_code == 0, done.output
     assert f"  {ORPHAN}  4 bytes" in done.stdout
     assert "Done: 1 file deleted." in done.stdout
@@ -175,7 +177,7 @@ def test_nothing_changes_when_more_is_found_than_was_lost(call: Any, source: Pat
         (["sweep", "--older-than", "23h", "--yes"], BAD_DATA, "stay for at least 1 day"),
         (["sweep", "--context", "x", "--yes"], BAD_DATA, "has no context 'x' of files"),
         (["rebuild", "--yes"], 2, "Missing option '--why'"),
-        (["rebuild", "--until", "2026-03-16", "--why", "x"], 2, "is no time with a zone"),
+        (["rebuild", "--until", "2026-03-16", "--why", "x"], 2, "is not a time with a zone"),
         (["mend"], 2, "'mend' is not one of"),
     ],
 )
@@ -207,3 +209,10 @@ def test_error_names_the_folder_when_it_is_not_given_or_none(
     done = call(action, uri=uri)
 
     assert (done.exit_code, text in done.stderr) == (code, True), done.output
+
+
+def test_help_has_a_line_for_each_action_when_it_is_read() -> None:
+    shown = CliRunner().invoke(cli, ["ledger", "--help"]).output.splitlines()
+
+    actions = ("files", "verify", "sweep", "rebuild")
+    assert [line.split()[0] for line in shown if line.startswith("  ") and line.split()[0] in actions] == list(actions)

@@ -294,7 +294,7 @@ def test_history_goes_on_where_it_ended_when_told_before(run: Command, world: Wa
     first = run(world, "history", "parking-permits", "--limit", "2")
     older = document(run(world, "history", "parking-permits", "--before", "2", "--output", "json"))
 
-    assert "Older ones: --before 2" in first.stdout
+    assert "For older versions: --before 2" in first.stdout
     assert [one["version"] for one in older["history"]] == [1]
 
 
@@ -479,7 +479,7 @@ def test_backfill_cuts_gaps_and_names_slices_at_work_when_planned(
     (begun,) = found["begun"]
     assert (begun["low"], begun["high"], begun["state"]) == (10, 14, "at work")
     assert begun["job"] == backfill.job_id
-    assert "Begun and not done" in shown.stdout
+    assert "In progress:" in shown.stdout
 
 
 def test_jobs_of_backfills_are_left_out_when_not_asked_for(run: Command, watermarks: Watermarks) -> None:

@@ -421,8 +421,8 @@ def test_half_a_file_is_left_nowhere_when_an_export_fails(run: Command, source: 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["export"], "Give names of jobs, or --prefix, or --all."),
-        (["export", "repairs", "--all"], "Give names of jobs, or --prefix, or --all."),
+        (["export"], "Give either names of jobs, --prefix or --all."),
+        (["export", "repairs", "--all"], "Give either names of jobs, --prefix or --all."),
         (["export", "--all", "--output", "json"], "Give --file"),
     ],
     ids=["nothing", "both", "two-documents"],
@@ -444,5 +444,7 @@ def test_import_is_refused_when_its_file_comes_where_answers_would(
     done = run(target, "import", "-", "--why", "moving", input=data)
 
     assert done.exit_code == 2
-    assert "The file comes from standard input, so nobody can be asked. Pass --yes." in done.stderr
+    assert (
+        "The file is read from standard input, so the command cannot ask for confirmation. Pass --yes." in done.stderr
+    )
     assert all_items(target) == {}

@@ -121,7 +121,7 @@ def test_reason_is_needed_when_an_import_makes_versions(run: Command, target: Wa
     done = run(target, "import", "nowhere.jsonl", option, "--yes")
 
     assert done.exit_code == 2
-    assert "Give --why, which the history keeps." in done.stderr
+    assert "Give the reason for the history: --why TEXT." in done.stderr
 
 
 def test_import_needs_no_system_user_when_there_is_none(
@@ -194,7 +194,7 @@ def test_file_is_kept_when_an_export_or_a_report_would_write_over_it(
     refused = [run(watermarks, "export", "--all", "--file", str(path)), run(watermarks, "report", "--html", str(path))]
 
     assert [done.exit_code for done in refused] == [65, 65]
-    assert all("is there already. Give another name, or --force." in done.stderr for done in refused)
+    assert all("exists already. Give another name, or --force." in done.stderr for done in refused)
     assert path.read_text() == "kept"
     assert run(watermarks, "export", "--all", "--file", str(path), "--force").exit_code == 0
 

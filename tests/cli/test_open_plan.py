@@ -47,7 +47,7 @@ def test_parts_of_an_open_plan_are_told_in_words_when_shown(run: Command, planne
 
     assert lines[0].startswith("The next run of repairs would replay the open plan ")
     assert lines[0].endswith(", as version 1:")
-    assert lines[1] == "Run jr_1 is at work; the next one waits for it."
+    assert lines[1] == "Run jr_1 is at work. The next run waits for it."
     assert [" ".join(line.split()) for line in lines[3:]] == [
         "letters rows id from 5 to before the first row there will be",
         "own other all of it",

@@ -63,7 +63,7 @@ def test_release_says_so_and_changes_nothing_when_no_run_has_the_job(
 
     done = run(watermarks, "release", JOB, "--why", "x")
 
-    assert (done.exit_code, done.stdout) == (0, "No run has the job; nothing was changed.\n")
+    assert (done.exit_code, done.stdout) == (0, "No run owns the job. Nothing was changed.\n")
     assert watermarks.latest(JOB) == before
 
 
@@ -71,7 +71,7 @@ def test_release_says_so_and_changes_nothing_when_no_run_has_the_job(
     ("given", "code", "said"),
     [
         (["--yes"], 2, "--why"),
-        (["--why", "x"], 2, "Nobody is there to be asked"),
+        (["--why", "x"], 2, "The command asks for confirmation"),
         (["--why", "x", "--yes", "--run", "jr_1"], 1, "Run 'jr_2' has job 'parking permits' now"),
     ],
     ids=["no-reason", "no-answer", "another-run"],

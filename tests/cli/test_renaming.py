@@ -69,9 +69,9 @@ def test_one_of_several_columns_is_renamed_when_the_cursor_is_compound(run: Comm
 @pytest.mark.parametrize(
     ("names", "code", "text"),
     [
-        (["id", "new"], BAD_DATA, "reads by last_modified. OLD is one of these, NEW none of them."),
-        (["last_modified", "last_modified"], BAD_DATA, "NEW none of them"),
-        (["last_modified", ""], BAD_DATA, "NEW none of them"),
+        (["id", "new"], BAD_DATA, "has the cursor columns last_modified. OLD must be one of them, and NEW must not."),
+        (["last_modified", "last_modified"], BAD_DATA, "NEW must not"),
+        (["last_modified", ""], BAD_DATA, "NEW must not"),
         (["last_modified", "new", "--context", "b"], BAD_DATA, "has no context 'b' of rows"),
     ],
 )

@@ -190,7 +190,7 @@ DECISIONS = {
     "rename-cursor": (["rename-cursor", "repairs", "last_modified", "changed_at"], QUESTION),
     "discard-plan": (["discard-plan", "open"], "Change job open? [y/N]: "),
     "release": (["release", "open"], "Release job open? [y/N]: "),
-    "adopt": (["adopt", "old", "--run", "jr_2"], "Take the item of run jr_2 for the watermarks of job old? [y/N]: "),
+    "adopt": (["adopt", "old", "--run", "jr_2"], "Adopt the item of run jr_2 as the watermarks of job old? [y/N]: "),
     "import": (["import", "jobs.jsonl", "--replace"], "Import 1 job into table changing? [y/N]: "),
 }
 

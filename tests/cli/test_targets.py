@@ -36,7 +36,7 @@ def test_files_are_named_and_deleted_when_a_rewind_retracts(run: Command, waterm
     assert f"file://{target}" in done.stdout
     assert "2 to 3" in done.stdout
     assert "deleted" in done.stdout
-    assert f"Deleted 2 files at file://{target}." in done.stdout
+    assert f"Deleted 2 files from file://{target}." in done.stdout
     assert rows(target) == [1]
 
 
@@ -54,7 +54,7 @@ def test_standard_output_is_one_document_when_it_is_json(run: Command, watermark
     done = run(watermarks, "reset", "repairs", "--retract", *WHY, "--output", "json")
 
     assert json.loads(done.stdout)["after"]["version"] == 4
-    assert (rows(target), f"Deleted 3 files at file://{target}." in done.stderr) == ([], True)
+    assert (rows(target), f"Deleted 3 files from file://{target}." in done.stderr) == ([], True)
 
 
 def test_next_run_is_said_to_delete_when_only_spark_gets_there(run: Command, watermarks: Watermarks) -> None:
@@ -66,7 +66,7 @@ def test_next_run_is_said_to_delete_when_only_spark_gets_there(run: Command, wat
 
     done = run(watermarks, "reset", "repairs", "--retract", *WHY)
 
-    assert "The next run deletes what is at hdfs://lake/raw." in done.stdout
+    assert "The next run deletes the batches from hdfs://lake/raw." in done.stdout
     assert [one["target"] for one in watermarks.latest("repairs").retracting] == ["hdfs://lake/raw"]
 
 

@@ -116,7 +116,7 @@ def test_jobs_are_known_when_they_are_only_defined_or_of_the_original_class(
 
     legacy, defined = run(world, "runs", "libraries"), run(watermarks, "show", "defined")
 
-    assert (legacy.exit_code, legacy.stdout) == (0, "No run is on record.\n")
+    assert (legacy.exit_code, legacy.stdout) == (0, "No runs.\n")
     assert "hint: It is defined, and none of its runs has begun. See: watermarks runs defined" in defined.stderr
 
 
@@ -152,5 +152,5 @@ def test_job_is_not_changed_when_it_is_declared_as_new_and_is_there(run: Command
     done = run(watermarks, "set", "rents", "seen=2", "--new", *WHY)
 
     assert done.exit_code == 65
-    assert "Job 'rents' is there already, at version 1. Leave --new out." in done.stderr
+    assert "Job 'rents' exists already, at version 1. Omit --new." in done.stderr
     assert watermarks.latest("rents") == before

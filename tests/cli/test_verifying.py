@@ -76,14 +76,14 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ([JOB], 2, "Where the rows come from is missing"),
+        ([JOB], 2, "The source is missing"),
         ([JOB, "--", "--source", "x", "--query", "SELECT 1"], 2, "--source is no database's address"),
         ([JOB, "--", "--source", "x", "--no-such"], 2, "unrecognized arguments: --no-such"),
         ([JOB, "--interval", "many", "--", "--source", "x"], BAD_DATA, "many"),
         ([JOB, "--recent", "0", "--sample", "0", "--", "--source", "x"], BAD_DATA, "compare nothing"),
         ([JOB, "--recent", "-1", "--", "--source", "x"], 2, "-1"),
         ([JOB, "--", "--source", "x"], BAD_DATA, "wrote to 0 targets: none that is known. Choose with --target"),
-        (["numbers", "--interval", "1d", "--", "--source", "x"], BAD_DATA, "is no number, as the cursor"),
+        (["numbers", "--interval", "1d", "--", "--source", "x"], BAD_DATA, "is not a number. The cursor"),
         (["files", "--", "--source", "x"], BAD_DATA, "has no context of rows"),
         (["into a database", "--", "--source", "x"], BAD_DATA, "Compare it in Python: job.verify"),
         (["twice", "--", "--source", "x"], BAD_DATA, "wrote to 2 targets: s3://b, s3://a"),

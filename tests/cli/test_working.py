@@ -63,7 +63,7 @@ def test_job_is_refused_when_it_has_no_definition(run: Command, watermarks: Wate
     done = run(watermarks, "work", "parking", "--logs", "logs", "--scripts", "/jobs", "--once")
 
     assert done.exit_code != 0
-    assert "Job 'parking' has no definition that runs could be started of." in done.stderr
+    assert "Job 'parking' has no definition, so no run can be started." in done.stderr
 
 
 def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(

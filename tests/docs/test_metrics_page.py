@@ -101,7 +101,7 @@ def test_job_that_never_committed_is_late_when_its_run_began_long_ago(
     ("file", "text"),
     [
         ("{", "freshness.json is not JSON"),
-        ("[]", "freshness.json holds no map of jobs"),
+        ("[]", "freshness.json must be a JSON object by job name"),
         ('{"a": {"warn": "soon"}}', "The threshold of 'a': 'soon' is not a duration."),
     ],
     ids=["broken", "list", "duration"],

@@ -130,7 +130,7 @@ def test_help_names_arguments_and_exit_codes_when_asked(module: str, run: Callab
     assert done.returncode == 0
     assert "--JOB_RUN_ID" in done.stdout
     assert "75  another run holds the job" in done.stdout
-    assert "Without it the job saves (enable)" in " ".join(done.stdout.split())
+    assert "save nothing (default: enable)" in " ".join(done.stdout.split())
     for option in ("--job-bookmark-from", "--job-bookmark-to", "--continuation-option", "--BOOKMARK_CONTEXT"):
         assert option in done.stdout
 
