@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import bz2
+import hashlib
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, MisfitError, SchemaChangedError, UnreadableFilesError
+from scripts.helpers.errors import (
+    InvalidValueError,
+    MisfitError,
+    SchemaChangedError,
+    SourceError,
+    UnreadableFilesError,
+)
 from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
+from scripts.helpers.reading.headers import HEAD
 from scripts.helpers.schemas.kept import shown
 from scripts.helpers.watermarks import Watermarks
 
@@ -26,10 +36,12 @@ class Nights:
         self.folder, self.watermarks, self.spark = folder / "landing", watermarks, spark
         self.target = folder / "raw"
         self.options: dict[str, Any] = {}
+        self.way = "read"
         self.folder.mkdir()
 
     def put(self, name: str, *rows: Any) -> None:
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
     def put_parquet(self, name: str, query: str) -> None:
@@ -41,14 +53,14 @@ class Nights:
     def run(self, format: str, **options: Any) -> list[dict[str, Any]]:
         with IncrementalJob(self.watermarks, "parking") as job:
             delta = job.new_files(f"file://{self.folder}/", transformation_ctx="files")
-            frame = delta.read(self.spark, format, **options)
+            frame = getattr(delta, self.way)(self.spark, format, **options)
             job.freeze()
             return [row.asDict() for row in frame.collect()]
 
     def write(self, format: str, **options: Any) -> None:
         with IncrementalJob(self.watermarks, "parking") as job:
             delta = job.new_files(f"file://{self.folder}/", transformation_ctx="files", **self.options)
-            job.write(delta.read(self.spark, format, **options), str(self.target))
+            job.write(getattr(delta, self.way)(self.spark, format, **options), str(self.target))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -63,6 +75,14 @@ class Nights:
 @pytest.fixture
 def nights(tmp_path: Path, watermarks: Watermarks, spark: Any) -> Nights:
     return Nights(tmp_path, watermarks, spark)
+
+
+@pytest.fixture
+def small(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> Nights:
+    """Return runs whose files are fetched by executors, as many small ones are."""
+    monkeypatch.setattr(nights.spark.sparkContext, "pythonExec", sys.executable)
+    nights.way = "read_small"
+    return nights
 
 
 def by(rows: list[dict[str, Any]], name: str = "id") -> list[dict[str, Any]]:
@@ -232,6 +252,30 @@ def test_columns_of_csv_are_matched_by_header_when_they_lie_packed_on_s3(
     assert by(rows) == [{"id": 1, "bay": "A"}, {"id": 2, "bay": "B"}]
 
 
+def test_schema_is_in_force_when_it_is_given_and_changes_are_accepted(nights: Nights) -> None:
+    nights.put("1.csv", "id,bay", "1,A")
+
+    rows = nights.run("csv", schema="id int, bay string", header=True, on_schema_change="accept")
+
+    assert rows == [{"id": 1, "bay": "A"}]
+
+
+def test_columns_are_matched_or_the_run_stops_when_csv_is_packed_as_a_whole(nights: Nights) -> None:
+    lines = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(3_000)]
+    for name, body in (("1", b"id,bay\n1,A\n"), ("2", b"bay,id\nB,2\n")):
+        (nights.folder / f"{name}.csv.bz2").write_bytes(bz2.compress(body))
+    rows = by(nights.run("csv", header=True))
+    long = bz2.compress("\n".join(["bay,id", *(f"{line},3" for line in lines)]).encode())
+    (nights.folder / "3.csv.bz2").write_bytes(bz2.compress(b"id,bay\n1,A\n"))
+    (nights.folder / "4.csv.bz2").write_bytes(long)
+
+    with pytest.raises(Exception, match="CSV header does not conform to the schema"):
+        nights.run("csv", header=True)
+
+    assert rows == [{"id": "1", "bay": "A"}, {"id": "2", "bay": "B"}]
+    assert len(long) > HEAD
+
+
 def test_columns_go_by_position_when_spark_is_asked_to_enforce_the_schema(nights: Nights) -> None:
     nights.put("1.csv", "a,b", "1,A")
     options = {"schema": "id int, bay string", "header": True}
@@ -390,6 +434,117 @@ def test_type_of_parquet_stops_the_run_or_is_rescued_when_it_does_not_fit(nights
     assert nights.run("parquet", on_schema_change=policy, rescue=True) == [
         {"id": None, "bay": "B", "_rescued": '{"id":"x"}'}
     ]
+
+
+# --- many small files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_values_of_small_files_stop_the_run_when_they_do_not_fit(small: Nights, format: str) -> None:
+    small.put(f"1.{format}", BAD[format][0])
+    small.put(f"2.{format}", BAD[format][1])
+
+    with pytest.raises(MisfitError) as caught:
+        small.write(format, schema="id int, when string, bay string", header=format == "csv")
+
+    assert (caught.value.column, caught.value.type_name) == ("id", "int")
+    assert list(small.target.glob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_values_of_small_files_are_rescued_when_asked_for(small: Nights, format: str) -> None:
+    schema = "id int, when date, bay string" if format == "csv" else "id int, when boolean, bay string"
+    options: dict[str, Any] = {"schema": schema, "header": format == "csv", "rescue": True}
+    small.put(f"2.{format}", BAD[format][1])
+
+    rows = by(small.run(format, **options), "bay")
+
+    assert [(row["bay"], row["id"], row["_rescued"]) for row in rows] == [
+        ("B", 2, None),
+        ("C", None, '{"id":"x7"}'),
+        ("D", 3, '{"when":"no"}'),
+    ]
+    assert list(small.kept[format]) == ["id", "when", "bay"]
+
+
+@pytest.mark.parametrize(
+    ("format", "bodies"),
+    [
+        ("csv", ("id,zip\n1,E8", "colour,zip,id\nred,01234,2")),
+        ("json", ('{"id": 1, "zip": "E8"}', '{"colour": "red", "zip": 1234, "id": 2}')),
+    ],
+)
+def test_small_files_are_read_by_the_kept_schema_when_no_other_is_given(
+    small: Nights, format: str, bodies: tuple[str, str]
+) -> None:
+    options = HEADER if format == "csv" else {}
+    small.put(f"day=1/1.{format}", bodies[0])
+    first = small.run(format, **options)
+    small.put(f"day=2/2.{format}", bodies[1])
+
+    with pytest.raises(SchemaChangedError, match="'colour' is new"):
+        small.run(format, **options, on_schema_change="refuse")
+    second = small.run(format, **options, on_schema_change="report")
+
+    number, text = ("int", "01234") if format == "csv" else ("bigint", "1234")
+    assert first == [{"id": 1, "zip": "E8", "day": "1"}]
+    assert second == [{"id": 2, "zip": text, "day": "2"}]
+    assert small.kept == {format: {"id": number, "zip": "string", "day": "string"}}
+
+
+def test_small_csv_is_matched_by_header_when_files_of_one_batch_differ(small: Nights) -> None:
+    small.put("1.csv", "id,bay", "1,A")
+    small.put("2.csv", "bay,hours,id", "B,6,2")
+    (small.folder / "3.csv").touch()
+    (small.folder / "4.csv.bz2").write_bytes(bz2.compress(b"bay,id\nC,3\n"))
+
+    rows = by(small.run("csv", header=True, schema="id int, bay string", on_schema_change="add", path_column="file"))
+
+    assert [(row["id"], row["bay"], row["hours"], row["file"][-9:]) for row in rows] == [
+        (1, "A", None, "ing/1.csv"),
+        (2, "B", "6", "ing/2.csv"),
+        (3, "C", None, "4.csv.bz2"),
+    ]
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "PERMISSIVE"}, {"on_schema_change": "accept"}])
+def test_small_csv_has_no_rows_when_all_files_are_empty(small: Nights, mode: dict[str, Any]) -> None:
+    (small.folder / "1.csv").touch()
+
+    assert small.run("csv", header=True, **mode) == []
+
+
+def test_small_file_is_set_aside_when_a_value_does_not_fit(small: Nights) -> None:
+    small.put("1.json", {"id": 1})
+    small.put("2.json", {"id": "x"})
+    small.options = {"on_unreadable": "set_aside"}
+
+    with pytest.raises(UnreadableFilesError, match="column 'id' has a value that is no int"):
+        small.write("json", schema="id int")
+    small.write("json", schema="id int")
+
+    assert [tuple(row) for row in small.spark.read.parquet(str(small.target)).collect()] == [(1,)]
+    assert list(set_aside_of(small.state)) == ["2.json"]
+
+
+def test_folder_of_small_files_stops_the_run_when_its_value_does_not_fit(small: Nights) -> None:
+    small.put("day=x/1.json", {"id": 1})
+
+    with pytest.raises(SourceError, match=r"'day' is no int"):
+        small.write("json", schema="id int, day int")
+
+
+def test_small_file_that_was_overwritten_is_left_out_when_its_header_is_asked_for(small: Nights) -> None:
+    small.put("1.csv", "id", "1")
+    small.put("2.csv", "id", "2")
+
+    with IncrementalJob(small.watermarks, "parking") as job:
+        delta = job.new_files(f"file://{small.folder}/", transformation_ctx="files", on_changed=None)
+        small.put("2.csv", "id", "20", "30")
+        frame = delta.read_small(small.spark, "csv", "id int", header=True, on_changed="skip")
+        rows = [tuple(row) for row in frame.collect()]
+
+    assert rows == [(1,)]
 
 
 # --- what is remembered ----------------------------------------------------------------------------------------------

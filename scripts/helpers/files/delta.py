@@ -17,9 +17,10 @@ from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.unchanged import check_unchanged
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LEDGER, Identity
-from scripts.helpers.reading.by_schema import Asked, SchemaReader
+from scripts.helpers.reading.by_schema import Asked, ReadFiles, SchemaReader
 from scripts.helpers.reading.pandas_files import read_pandas
-from scripts.helpers.reading.small_files import OnChanged, read_small_files, try_small_files
+from scripts.helpers.reading.small_files import OnChanged, SmallFiles, check_small_files, try_small_files
+from scripts.helpers.reading.spark import read_files
 from scripts.helpers.schemas.policy import Decision, OnSchemaChange
 
 if TYPE_CHECKING:
@@ -207,27 +208,13 @@ class FileDelta:
         asked = Asked.of(
             format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
         )  # fmt: skip
-        kept, name = self.schemas, schema_name(format, self.part)
-        reader = SchemaReader(
-            spark, self.location, asked, kept.of(name) if kept else None, kept.context if kept else None,
-            self.s3_client, self.request_payer,
-        )  # fmt: skip
-        decisions: list[Decision] = []
 
-        def read(table: pa.Table) -> DataFrame:
-            decision, parts = reader.decided(table)
-            decisions.append(decision)
-            return reader.read(decision, parts)
+        def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
+            return read_files(
+                spark, self.location, table, format, schema=schema, path_column=path_column, options=options
+            )  # fmt: skip
 
-        def exhaust(frame: DataFrame, table: pa.Table) -> None:
-            # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
-            _exhaust(reader.read(*reader.again(decisions[-1], table)))
-
-        frame: DataFrame = self._watched(format, read, exhaust)
-        # Here, and not while a file that cannot be read is searched for in parts of the batch.
-        if kept is not None and self.readable.num_rows:
-            kept.keep(name, decisions[-1])
-        return frame
+        return self._read_by_schema(self._schema_reader(spark, asked, read), lambda table: None)
 
     def read_small(
         self,
@@ -237,28 +224,34 @@ class FileDelta:
         *,
         path_column: str | None = None,
         on_changed: OnChanged = "error",
+        on_schema_change: OnSchemaChange | None = None,
+        rescue: bool | str = False,
         **options: Any,
     ) -> DataFrame:
         """Read many small objects, fetched by the executors; see `small_files.read_small_files`.
 
         In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
         committed as taken, if its old bytes are back before the commit.
+
+        Schemas are kept, and values that do not fit stop the Spark job or are rescued, as in `read`, whose errors
+        there are here, too. To infer types, or to look for columns that are not in `schema`, each object is fetched
+        twice; with `schema` and without `on_schema_change` JSON is fetched once. For CSV with ``header`` the driver
+        fetches the start of each file, unless ``enforceSchema`` is given. Columns of folders that neither `schema` nor
+        an earlier batch gives a type are texts.
         """
+        asked = Asked.of(
+            format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
+        )  # fmt: skip
+        # Before anything is fetched to infer a schema.
+        check_small_files(self.location, format, schema or "inferred", on_changed, options)
+        small = SmallFiles(spark, self.location, format, path_column, on_changed, self.request_payer)
+        reader = replace(self._schema_reader(spark, asked, small), skip_changed=on_changed == "skip")
 
-        def read(table: pa.Table) -> DataFrame:
-            return read_small_files(
-                spark, self.location, table, format, schema,
-                path_column=path_column, on_changed=on_changed, options=options, request_payer=self.request_payer,
-            )  # fmt: skip
-
-        def exhaust(frame: DataFrame, table: pa.Table) -> None:
+        def fetch(table: pa.Table) -> None:
             # Here first: a task that fails takes its Python worker with it, and seconds.
             try_small_files(self.location, table, request_payer=self.request_payer)
-            if str(options.get("mode", "")).upper() == "FAILFAST":
-                _exhaust(read(table))
 
-        found: DataFrame = self._watched(format, read, exhaust)
-        return found
+        return self._read_by_schema(reader, fetch)
 
     def read_pandas(
         self, format: str, *, path_column: str | None = None, s3_client: S3Client | None = None, **options: Any
@@ -273,6 +266,34 @@ class FileDelta:
 
         # All of it is read by then.
         return self._watched(format, read, lambda frame, table: None)
+
+    def _schema_reader(self, spark: SparkSession, asked: Asked, read: ReadFiles) -> SchemaReader:
+        kept = self.schemas
+        columns = kept.of(schema_name(asked.format, self.part)) if kept else None
+        return SchemaReader(
+            spark, self.location, asked, read, columns, kept.context if kept else None, self.s3_client,
+            self.request_payer,
+        )  # fmt: skip
+
+    def _read_by_schema(self, reader: SchemaReader, look: Callable[[pa.Table], None]) -> DataFrame:
+        """Read the files in the columns that are decided on, and keep those; `look` finds bad files without Spark."""
+        decisions: list[Decision] = []
+
+        def read(table: pa.Table) -> DataFrame:
+            decision, parts = reader.decided(table)
+            decisions.append(decision)
+            return reader.read(decision, parts)
+
+        def exhaust(frame: DataFrame, table: pa.Table) -> None:
+            look(table)
+            # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
+            _exhaust(reader.read(*reader.again(decisions[-1], table)))
+
+        frame: DataFrame = self._watched(reader.asked.format, read, exhaust)
+        # Here, and not while a file that cannot be read is searched for in parts of the batch.
+        if self.schemas is not None and self.readable.num_rows:
+            self.schemas.keep(schema_name(reader.asked.format, self.part), decisions[-1])
+        return frame
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
         """Read the files; see `Readings.read`."""

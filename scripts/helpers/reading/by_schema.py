@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from scripts.helpers.errors import InvalidValueError, MisfitError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.headers import by_header
+from scripts.helpers.reading.headers import by_header, can_compare
 from scripts.helpers.reading.misfits import RECORD, Misfits
-from scripts.helpers.reading.spark import read_files
 from scripts.helpers.schemas.kinds import Columns, Kind, common
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.schemas.spark_frames import check_rescue, columns_of, fitted, quoted, struct_of, type_of
@@ -30,6 +29,9 @@ TEXTS = ("csv", "json")
 MERGING = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is asked for those of all."""
 RESCUED = "_rescued"
+
+ReadFiles = Callable[[pa.Table, Any, Mapping[str, Any]], "DataFrame"]
+"""Reads some files: with a schema, or with None in the columns and types that it finds, and with reader options."""
 
 
 class Part(NamedTuple):
@@ -117,21 +119,27 @@ class SchemaReader:
     ----------
     asked
         How.
+    read_files
+        Reads rows of some of the files, with the columns of their folders and `Asked.path_column`.
     kept
         The columns that earlier batches had; None for a first one.
     context
         For error texts.
     client, request_payer
         How headers of CSV files on S3 are fetched.
+    skip_changed
+        `read_files` leaves files out that were overwritten or deleted.
     """
 
     spark: SparkSession
     location: Location
     asked: Asked
+    read_files: ReadFiles
     kept: Columns | None
     context: str | None = None
     client: S3Client | None = None
     request_payer: bool = False
+    skip_changed: bool = False
 
     def decided(self, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Look at the columns of some files, and return what is read of them.
@@ -160,7 +168,7 @@ class SchemaReader:
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Return what `read` takes for some of the files, with what was decided of all of them."""
         if self.asked.is_text:
-            if self.asked.format == "csv" and self._has_header:
+            if self._has_header:
                 return decision, [self._found(part) for part in self._groups(table)]
             return decision, [Part(table, decision.target)]
         schema = struct_of(decision.target)
@@ -177,7 +185,8 @@ class SchemaReader:
             return reduce(lambda one, other: one.unionByName(other), frames)
         [part] = parts
         frame = part.frame
-        if frame is None:
+        # Headers of CSV were looked at by a read without the schema, whose types are those of the header's file.
+        if frame is None or asked.schema is not None:
             # An empty batch has no file that could tell columns.
             schema = asked.schema if part.table.num_rows else struct_of(part.columns)
             frame = self._frame(part.table, schema)
@@ -237,15 +246,17 @@ class SchemaReader:
 
     @property
     def _has_header(self) -> bool:
-        """Whether columns are found by their names. Spark's enforceSchema, given by the caller, goes by position."""
-        return self.asked.is_on("header") and self.asked.option("enforceSchema") is None
+        """Whether columns of CSV are found by their names. Spark's enforceSchema, if given, goes by position."""
+        asked = self.asked
+        return asked.format == "csv" and asked.is_on("header") and asked.option("enforceSchema") is None
 
     def _groups(self, table: pa.Table) -> list[pa.Table]:
-        asked = self.asked
-        if asked.format != "csv" or not self._has_header:
+        if not self._has_header or not can_compare(self.location, table):
             return [table]
-        comment = asked.option("comment")
-        return by_header(self.location, table, comment, self.client, self.request_payer) or [table]
+        return by_header(
+            self.location, table, self.asked.option("comment"), self.client,
+            request_payer=self.request_payer, skip_changed=self.skip_changed,
+        )  # fmt: skip
 
     def _found(self, table: pa.Table) -> Part:
         """Return the columns that Spark finds in some files."""
@@ -279,10 +290,10 @@ class SchemaReader:
         if asked.format in MERGING and asked.policy not in (None, "accept") and asked.option("mergeSchema") is None:
             # Else a column that only some of the files have would be lost without a word.
             options["mergeSchema"] = True
-        return read_files(
-            self.spark, self.location, table, asked.format, schema=schema, path_column=asked.path_column,
-            options=options,
-        )  # fmt: skip
+        if self._has_header and table.num_rows > 1 and not can_compare(self.location, table):
+            # Spark would take values by position under the header of the first file. So it compares the headers.
+            options["enforceSchema"] = False
+        return self.read_files(table, schema, options)
 
     def _texts(self, decision: Decision, part: Part) -> DataFrame:
         """Read files of one header: each column by its name, in the type that was decided."""

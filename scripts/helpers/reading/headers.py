@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from scripts.helpers.errors import ChangedObjectError
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from scripts.helpers.reading.fetched_lines import decompressed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -20,45 +22,62 @@ if TYPE_CHECKING:
 WORKERS = 16
 HEAD = 64 * 1024
 """Bytes at the start of a file that are fetched: the header of a thousand columns, also where it is compressed."""
-_UNKNOWN = ("zst", "snappy", "lz4", "deflate", "bz2")
-"""Endings of compressions that are not undone here; a block of bz2 is longer than what is fetched."""
+_UNKNOWN = ("zst", "snappy", "lz4")
+"""Endings of compressions that are not undone here."""
+_AS_A_WHOLE = ("deflate", "bz2")
+"""Endings of compressions that are undone here where `HEAD` is the whole file: a block of bz2 is longer."""
+
+
+def can_compare(location: Location, table: pa.Table) -> bool:
+    """Tell whether headers can be fetched here: from S3 and local directories, and from compressions undone here."""
+    if not (location.is_local or location.is_s3):
+        return False
+    for key, size in zip(table.column("key").to_pylist(), table.column("size").to_pylist(), strict=True):
+        ending = suffix(key)
+        if ending in _UNKNOWN or (ending in _AS_A_WHOLE and size > HEAD):
+            return False
+    return True
 
 
 def by_header(
-    location: Location, table: pa.Table, comment: str | None, client: S3Client | None, request_payer: bool = False
-) -> list[pa.Table] | None:
+    location: Location,
+    table: pa.Table,
+    comment: str | None,
+    client: S3Client | None,
+    *,
+    request_payer: bool = False,
+    skip_changed: bool = False,
+) -> list[pa.Table]:
     """Return the files in groups of the same header, with one request for each file, many at once.
 
     Parameters
     ----------
     table
-        The planned files, with the columns of `FileDelta.table`.
+        The planned files, with the columns of `FileDelta.table`, whose headers `can_compare`.
     comment
         How lines begin that are none, as Spark's option says.
-
-    Returns
-    -------
-    list of pyarrow.Table or None
-        None where headers cannot be fetched here: of other stores than S3 and local directories, and of files in a
-        compression that is not undone here.
+    skip_changed
+        A file that was overwritten or deleted counts as one without a header: whoever reads it leaves it out.
 
     Raises
     ------
     SourceError
         As `ObjectFetcher.fetch`.
     """
-    keys = table.column("key").to_pylist()
     if table.num_rows < 2:
         return [table]
-    if not (location.is_local or location.is_s3) or any(suffix(key) in _UNKNOWN for key in keys):
-        return None
     planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
     client = client if location.is_local or client else make_client(WORKERS)
     fetcher = ObjectFetcher(location, client, request_payer)
 
     def header(one: Planned) -> bytes:
-        start, _ = fetcher.ends(one, min(HEAD, max(one.size, 1)), 0)
-        return _first_line(_unpacked(one.key, start), comment)
+        try:
+            start, _ = fetcher.ends(one, min(HEAD, max(one.size, 1)), 0)
+        except ChangedObjectError:
+            if skip_changed:
+                return b""
+            raise
+        return _first_line(_unpacked(location, one.key, start), comment)
 
     groups: dict[bytes, list[int]] = {}
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -73,7 +92,9 @@ def by_header(
     return [table.take(sorted(rows)) for rows in groups.values()]
 
 
-def _unpacked(key: str, head: bytes) -> bytes:
+def _unpacked(location: Location, key: str, head: bytes) -> bytes:
+    if suffix(key) in _AS_A_WHOLE:
+        return decompressed(location, key, head)
     if suffix(key) != "gz":
         return head
     try:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from scripts.helpers.reading.fetched_lines import (
     Fetching,
     LineRules,
     decompressed,
+    marked,
     pack,
     planned_of,
     unmarked,
@@ -27,8 +29,8 @@ from scripts.helpers.reading.spark import check_folders, check_new_column, sprea
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
     from scripts.helpers.listing.listing import Location
 
@@ -109,6 +111,53 @@ def read_small_files(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class SmallFiles:
+    """Reads small objects for a `by_schema.SchemaReader`; the parameters are those of `read_small_files`.
+
+    Without a schema the objects are fetched once more, and Spark infers one from their records. Columns of folders are
+    texts then: Spark would guess their types anew in each batch.
+    """
+
+    spark: SparkSession
+    location: Location
+    format: str
+    path_column: str | None
+    on_changed: OnChanged
+    request_payer: bool
+
+    def __call__(self, table: pa.Table, schema: StructType | None, options: Mapping[str, Any]) -> DataFrame:
+        """Return the rows of some objects."""
+        if schema is None and self.format != "text":
+            schema = self._inferred(table, options)
+        return read_small_files(
+            self.spark, self.location, table, self.format, schema, path_column=self.path_column,
+            on_changed=self.on_changed, options=options, request_payer=self.request_payer,
+        )  # fmt: skip
+
+    def _inferred(self, table: pa.Table, options: Mapping[str, Any]) -> StructType:
+        from pyspark.sql import DataFrame
+
+        check_small_files(self.location, self.format, "inferred", self.on_changed, options)
+        asked = _asked(options)
+        # With the headers of CSV: Spark leaves out all lines that are like the first one.
+        rules = replace(_rules(self.format, asked), header=False)
+        fetching = Fetching(self.location, rules, 0, self.on_changed == "skip", (), self.request_payer, unpacked)
+        fetched = _packed(self.spark, table, table.num_rows).mapInArrow(fetching, "record binary, path string")
+        jvm: Any = self.spark.sparkContext._jvm
+        texts: Any = fetched.select(fetched["record"].cast("string"))._jdf
+        lines = getattr(texts, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
+        of_records = {name: value for name, value in asked.items() if name == "header" or name not in _OF_FILES}
+        reader: Any = self.spark.read.options(**of_records)._jreader
+        # Inferred at once, from records that are fetched for it.
+        with typed_errors():
+            found = reader.json(lines) if self.format == "json" else reader.csv(lines)
+        schema = DataFrame(found, self.spark).schema
+        for name in check_folders(self.location, table.column("key").to_pylist()):
+            schema = schema.add(name, "string")
+        return schema
+
+
 def read_shares(
     spark: SparkSession,
     location: Location,
@@ -136,7 +185,7 @@ def read_shares(
         The columns that the folders of all keys give.
     """
     asked = _asked(options)
-    fields, folders = _split_schema(spark, location, schema or "value string", names)
+    fields, folders = _split_schema(spark, location, "value string" if schema is None else schema, names)
     if path_column is not None:
         check_new_column(location, [*fields.names, *names], path_column)
     if format == "text" and len(fields) != 1:
@@ -149,7 +198,8 @@ def read_shares(
     fetched = shares.mapInArrow(fetching, ", ".join(columns))
     parsed = _parsed(fetched, format, fields, asked)
     selected = [parsed[f"row.{_quoted(name)}"].alias(name) for name in fields.names]
-    selected += [parsed[f"folder_{index}"].cast(kind).alias(name) for index, (name, kind) in enumerate(folders)]
+    for index, (name, kind) in enumerate(folders):
+        selected.append(_of_folder(location, parsed[f"folder_{index}"], name, kind))
     if path_column is not None:
         selected.append(parsed["path"].alias(path_column))
     return parsed.select(*selected)
@@ -270,6 +320,9 @@ def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[
     options = {name: value for name, value in asked.items() if name not in _OF_FILES}
     if format == "text":
         rows = functions.array(functions.struct(record.alias(fields.names[0])))
+    elif not fields.names:
+        # Of files that are all empty no columns are known, and from_csv takes no schema without any.
+        rows = functions.array(functions.struct(functions.lit(None).alias("nothing")))
     elif format == "csv":
         ddl = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
         rows = functions.array(functions.from_csv(record, ddl, options))
@@ -282,6 +335,19 @@ def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[
         rows = functions.when(is_array, in_array).otherwise(functions.array(one))
     kept = [name for name in fetched.columns if name != "record"]
     return fetched.select(*kept, functions.explode(rows).alias("row"))
+
+
+def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> Column:
+    """Return a folder's value in the type that was asked for. One that does not fit stops Spark, as in its readers."""
+    from pyspark.sql import functions
+
+    value = text.cast(kind)
+    error = SourceError(
+        str(location),
+        f"a folder's value of column {name!r} is no {kind.simpleString()}. Give the column another type in schema=.",
+    )
+    fails = functions.raise_error(functions.lit(marked(error)))
+    return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)
 
 
 def _quoted(name: str) -> str:
