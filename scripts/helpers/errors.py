@@ -104,9 +104,9 @@ class UnplacedRunError(NothingThereError):
     def __init__(self, job_id: str, run_id: str) -> None:
         self.job_id, self.run_id = job_id, run_id
         super().__init__(
-            f"Run {run_id!r} of job {job_id!r} never committed, and nothing tells which success came before it: its "
-            "start is not known, or the history of then has expired. Name a run that history(job_id) lists, or give "
-            "job_runs=, the JobRuns that get_job_runs returns."
+            f"Run {run_id!r} of job {job_id!r} never committed, and the commit before it is unknown: its start time "
+            "is unknown, or the history of that time has expired. Name a run that history(job_id) lists, or pass the "
+            "JobRuns that get_job_runs returns as job_runs=."
         )
 
 
@@ -116,8 +116,8 @@ class UnknownVersionError(NothingThereError):
     def __init__(self, job_id: str, version: int, current: int) -> None:
         self.job_id, self.version, self.current = job_id, version, current
         super().__init__(
-            f"Version {version} of job {job_id!r} is not in its log, which is at version {current}: it never was, or "
-            "its log entry expired. history(job_id) lists the versions to go back to."
+            f"Version {version} of job {job_id!r} is not in its log, which is at version {current}: it never existed, "
+            "or its log entry expired. history(job_id) lists the versions to go back to."
         )
 
 
@@ -197,7 +197,7 @@ class CommitUnknownError(WatermarkError):
         self.job_id, self.run_id = job_id, run_id
         super().__init__(
             f"The store did not say whether run {run_id!r} of job {job_id!r} was committed. "
-            "Delete no output. Run the job again: it finds the answer and replays the plan if there is need."
+            "Delete no output. Run the job again: it finds out, and replays the plan if necessary."
         )
 
 
@@ -259,8 +259,8 @@ class MergeNullError(KeyColumnError):
         self.count = count
         super().__init__(
             column,
-            f"{rows_have(count)} NULL there, so nothing says which row they replace. Filter or fill them. "
-            "Nothing is written.",
+            f"{rows_have(count)} NULL there, so the rows that they replace are unknown. Filter or fill them. "
+            "Nothing was written.",
         )
 
 
@@ -273,8 +273,8 @@ class MergeTieError(InvalidValueError):
         rows = "1 row has" if count == 1 else f"{count:,} rows have"
         super().__init__(
             f"Target {target!r}: {rows} the same {', '.join((*keys, *sequence_by))} as a different row {where}, so "
-            "nothing says which is newer. Add a column to sequence_by that tells them apart, such as the offset in the "
-            "source's log. Nothing is written."
+            "the order of these rows is unknown. Add a column to sequence_by that orders them, such as the offset in "
+            "the source's log. Nothing was written."
         )
 
 
@@ -283,10 +283,10 @@ class ScriptNotAllowedError(InvalidValueError):
 
     def __init__(self, job_id: str, location: str, allowed: Sequence[str]) -> None:
         self.job_id, self.location, self.allowed = job_id, location, tuple(allowed)
-        places = f"They run from {', '.join(map(repr, allowed))}" if allowed else "No place is named"
+        places = f"Scripts may run from {', '.join(map(repr, allowed))}" if allowed else "No script may run"
         super().__init__(
-            f"Job {job_id!r}: {location!r} is in no place that this engine runs scripts from. {places}. Correct the "
-            "job's definition, or name its folder in SparkSubmit(scripts=[...]) or --scripts."
+            f"Job {job_id!r}: {location!r} is not in a place that this engine runs scripts from. {places}. Correct the "
+            "job's definition, or add the script's folder to SparkSubmit(scripts=[...]) or --scripts."
         )
 
 
@@ -368,7 +368,7 @@ class JobsExistError(InvalidValueError):
         self.table_name, self.job_ids = table_name, tuple(job_ids)
         super().__init__(
             f"Table {table_name!r} holds {len(job_ids):,} of these jobs already: {_shown(job_ids)}. "
-            "Nothing was imported. Leave them out, or replace them: what they have there is lost then."
+            "Nothing was imported. Leave them out, or replace them, which loses their state in this table."
         )
 
 
@@ -440,8 +440,8 @@ class LegacyItemError(ConfigurationError):
     def __init__(self, job_id: str, run_id: str, detail: str) -> None:
         self.job_id, self.run_id = job_id, run_id
         super().__init__(
-            f"Item {run_id!r} of job {job_id!r} is of the original class and cannot be taken over. {detail} "
-            f"get_watermark_values reads it as it is; say what the next run needs of it: adopt({job_id!r}, "
+            f"Item {run_id!r} of job {job_id!r} is of the original class and cannot be adopted. {detail} "
+            f"get_watermark_values returns its values. Pass those that the next run needs: adopt({job_id!r}, "
             f"run_id={run_id!r}, watermarks={{...}})."
         )
 
@@ -491,8 +491,8 @@ class TargetTakenError(TargetError):
         self.found = found
         super().__init__(
             target,
-            f"it holds {found!r}, which no job of this package wrote. Name an empty folder, or say beside_others=True "
-            "if its readers are to see both.",
+            f"it holds {found!r}, which no job of this package wrote. Name an empty folder, or pass beside_others=True "
+            "to let its readers see both.",
         )
 
 
@@ -524,7 +524,7 @@ class NotATableError(TargetError):
         self.format, self.found = format, found
         super().__init__(
             target,
-            f"it holds {found!r} and is no {format} table. Name an empty folder, or convert it first.",
+            f"it holds {found!r} and is not a {format} table. Name an empty folder, or convert it first.",
         )
 
 
@@ -533,7 +533,7 @@ class MissingConnectorError(ConfigurationError):
 
     def __init__(self, format: str, remedy: str) -> None:
         self.format = format
-        super().__init__(f"The connector for format={format!r} is not there. {remedy}")
+        super().__init__(f"The connector for format={format!r} is not installed. {remedy}")
 
 
 class UnpublishedError(WatermarkError):
@@ -553,7 +553,7 @@ class RetractionError(WatermarkError):
     def __init__(self, job_id: str, first: int, last: int, target: str) -> None:
         self.job_id, self.first, self.last, self.target = job_id, first, last, target
         super().__init__(
-            f"Job {job_id!r}: what versions {first} to {last} left at {target!r} could not be deleted, as was decided. "
+            f"Job {job_id!r}: the output of versions {first} to {last} could not be deleted from {target!r}. "
             "Their rows are read again, so the target would have them twice. Fix the cause named above; each run "
             "tries again."
         )
@@ -566,8 +566,8 @@ class RetractedError(WatermarkError):
         self.job_id, self.version, self.first, self.last = job_id, version, first, last
         remedy = f"Rewind to version {first - 1} or before" if first > 1 else "Reset the job"
         super().__init__(
-            f"Version {version} of job {job_id!r} counts on rows of versions {first} to {last}, whose output was taken "
-            f"back. {remedy}, and let the job read them again."
+            f"Version {version} of job {job_id!r} includes rows of versions {first} to {last}, whose output was "
+            f"deleted. {remedy}, and let the job read them again."
         )
 
 
@@ -606,7 +606,7 @@ class TargetRefusedError(TargetError):
 
     def __init__(self, target: str, doing: str, rights: str, shown: str) -> None:
         self.doing, self.rights, self.shown = doing, rights, shown
-        remedy = f"{rights}." if rights else "Check the user and the password, and what the user may do."
+        remedy = f"{rights}." if rights else "Check the user, the password and the user's rights."
         super().__init__(target, f"{doing}: the database refuses it to this user ({shown}). {remedy}")
 
 
@@ -616,7 +616,9 @@ class TargetUnavailableError(TargetError):
     def __init__(self, target: str, doing: str, shown: str) -> None:
         self.doing, self.shown = doing, shown
         super().__init__(
-            target, f"{doing}: the database cannot be reached, or broke off ({shown}). Run again later: the plan stays."
+            target,
+            f"{doing}: the database is unreachable or closed the connection ({shown}). Run again later: the plan "
+            "stays.",
         )
 
 
@@ -660,7 +662,7 @@ class SourceBehindError(SourceError):
             super().__init__(
                 source,
                 f"its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below "
-                "the watermark would never be read. If a replica that lags answers, read from the primary. If the "
+                "the watermark would never be read. If a lagging replica answered, read from the primary. If the "
                 f"table was truncated or restored, read it again with `watermarks reset {named} --why TEXT`, or go "
                 f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others "
                 f"and is gone, go on past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows are "
@@ -686,8 +688,8 @@ class SourceBehindError(SourceError):
             return
         super().__init__(
             source,
-            f"its {what} is behind the watermark of context {context!r}, so it went back, or a replica that lags "
-            "answers. Rows would be lost. Read from the primary, or wait until it has caught up; after a restore of "
+            f"its {what} is behind the watermark of context {context!r}, so it went back, or a lagging replica "
+            "answered. Rows would be lost. Read from the primary, or wait until it has caught up; after a restore of "
             "the source, rewind or reset the job.",
         )
 
@@ -764,9 +766,9 @@ class SourceExpiredError(SourceError):
         )
         if is_planned:
             text = (
-                f"what the open plan of job {job_id!r} takes in context {context!r} is not all there any more: "
+                f"what the open plan of job {job_id!r} takes in context {context!r} is no longer complete: "
                 "snapshots expired, or files were vacuumed. If nothing of it can be restored, run "
-                f"`watermarks discard-plan {quote(job_id)} --why TEXT`, and {reread}. Let the table keep its history "
+                f"`watermarks discard-plan {quote(job_id)} --why TEXT`, and {reread}. Keep the history of the table "
                 "for longer than a run may wait."
             )
         else:
@@ -854,8 +856,9 @@ class UnreadableFilesError(SourceError):
         first = next(iter(self.reasons), "")
         super().__init__(
             source,
-            f"{_files(len(reasons))} cannot be read and set aside: {_shown(sorted(reasons))} ({self.reasons.get(first)}"
-            "). Run the job again: it takes the rest of the batch. `watermarks files JOB --set-aside` lists them.",
+            f"set aside {_files(len(reasons))} that could not be read: {_shown(sorted(reasons))} "
+            f"({self.reasons.get(first)}). Run the job again: it takes the rest of the batch. "
+            "`watermarks files JOB --set-aside` lists them.",
         )
 
 
@@ -922,7 +925,9 @@ class SourceUnavailableError(SourceError):
 
     def __init__(self, source: str, reason: str) -> None:
         self.reason = reason
-        super().__init__(source, f"it cannot be reached, or broke off ({reason}). Run again later: the plan stays.")
+        super().__init__(
+            source, f"it is unreachable or closed the connection ({reason}). Run again later: the plan stays."
+        )
 
 
 class BookmarkImportError(ConfigurationError):

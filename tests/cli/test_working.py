@@ -52,7 +52,7 @@ def test_worker_starts_what_waits_and_ends_when_told(dynamodb: Any, endpoint: st
 
     assert (run["JobRunState"], Path(run["LogGroupName"], "stdout").read_text()) == ("SUCCEEDED", "done\n")
     assert refused["JobRunState"] == "ERROR"
-    assert f"{str(tmp_path / 'evil.py')!r} is in no place" in refused["ErrorMessage"]
+    assert f"{str(tmp_path / 'evil.py')!r} is not in a place" in refused["ErrorMessage"]
     assert jobs.get_job_run(JobName="waste", RunId=waiting["waste"][1])["JobRun"]["JobRunState"] == "WAITING"
     assert (worker.returncode, output) == (0, f"started parking {waiting['parking'][1]}\n")
 

@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Call, type[WatermarkError], str]] = {
     "version-open": (
         lambda w, job: w.rewind(job, to_version=3, **WHY),
         UnknownVersionError,
-        "which is at version 2: it never was, or its log entry expired. history(job_id) lists the versions",
+        "which is at version 2: it never existed, or its log entry expired. history(job_id) lists the versions",
     ),
     "version-far": (
         lambda w, job: w.rewind(job, to_version=10**18, **WHY),

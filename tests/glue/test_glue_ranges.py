@@ -133,7 +133,7 @@ def test_range_is_refused_and_the_reason_logged_when_glue_does_not_tell(
         asked.add_client_error("get_job_run", "EntityNotFoundException")
     else:
         asked.client.meta.events.register_first("before-call.glue.GetJobRun", fail)
-    with caplog.at_level(logging.WARNING), pytest.raises(UnplacedRunError, match="nothing tells which success"):
+    with caplog.at_level(logging.WARNING), pytest.raises(UnplacedRunError, match="the commit before it is unknown"):
         take("jr_p", **between("jr_x", "jr_2"))
 
     (first, _) = [record.message for record in caplog.records if record.name == runs.__name__]

@@ -57,7 +57,7 @@ BUILT = [
     ),
     (
         errors.NotATableError("s3://raw/repairs", "Delta", "a.csv"),
-        ["'s3://raw/repairs'", "'a.csv'", "no Delta table", "Name an empty folder"],
+        ["'s3://raw/repairs'", "'a.csv'", "not a Delta table", "Name an empty folder"],
     ),
     (errors.MissingConnectorError("delta", "pip install deltalake."), ["format='delta'", "pip install deltalake"]),
     (
@@ -83,7 +83,7 @@ BUILT = [
     ),
     (
         errors.ScriptNotAllowedError("parking", "/evil.py", ["/jobs"]),
-        ["'parking'", "'/evil.py'", "They run from '/jobs'", "scripts=[...]"],
+        ["'parking'", "'/evil.py'", "Scripts may run from '/jobs'", "scripts=[...]"],
     ),
     (errors.ArgumentNotAllowedError("parking", "--conf", "it sets 'a'."), ["'parking'", "'--conf'", "it sets 'a'."]),
     (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Remove it"]),

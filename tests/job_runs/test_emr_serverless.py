@@ -240,7 +240,7 @@ def test_run_is_an_error_when_the_application_refuses_it(
     ("definition", "request_", "text"),
     [
         ({"Command": {"Name": "pythonshell", "ScriptLocation": "s3://scripts/jobs/a.py"}}, {}, "is a pythonshell job"),
-        ({"Command": {"ScriptLocation": "s3://other/a.py"}}, {}, "is in no place"),
+        ({"Command": {"ScriptLocation": "s3://other/a.py"}}, {}, "is not in a place"),
         ({"Command": COMMAND, "Timeout": 4}, {}, "a Timeout of 4 minutes, and EMR Serverless takes 5 at least"),
         ({"Command": COMMAND}, {"Arguments": {"--e": ""}}, "'--e': it is empty"),
         ({"Command": COMMAND}, {"Arguments": {"--conf": "spark.jars=s3://x/a.jar"}}, "it sets 'spark.jars'"),

@@ -130,7 +130,7 @@ def test_planted_script_is_refused_and_not_run_when_it_is_outside_of_the_places(
     assert jobs.tend("parking-x") == []
 
     found = jobs.record("parking-x", RUN_ID)
-    assert (found.state, "is in no place that this engine runs scripts from" in str(found.error)) == ("ERROR", True)
+    assert (found.state, "is not in a place that this engine runs scripts from" in str(found.error)) == ("ERROR", True)
     assert not Path(f"{outside}.ran").exists()
 
 
@@ -181,7 +181,7 @@ def test_script_is_taken_when_it_is_in_a_place(tmp_path: Path) -> None:
     assert engine.script(run_of(f"file://{tmp_path}/inside/a.py")) == str(Path(tmp_path, "inside/a.py").resolve())
     with pytest.raises(ScriptNotAllowedError, match="link"):
         engine.check(run_of(str(tmp_path / "inside/link.py")))
-    with pytest.raises(ScriptNotAllowedError, match="No place is named"):
+    with pytest.raises(ScriptNotAllowedError, match="No script may run"):
         SparkSubmit("logs").check(run_of("/jobs/a.py"))
 
 

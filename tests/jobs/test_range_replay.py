@@ -170,7 +170,7 @@ def test_range_is_refused_when_the_history_of_then_has_expired(ran: World, dynam
         dynamodb.delete_item(TableName=table, Key={"jobName": {"S": JOB}, "runId": {"S": key}})
 
     for run_id in ("jr_c", "jr_failed"):
-        with pytest.raises(UnplacedRunError, match="or the history of then has expired"):
+        with pytest.raises(UnplacedRunError, match="or the history of that time has expired"):
             between(ran, run_id, "jr_b", job_runs=runs)
 
 

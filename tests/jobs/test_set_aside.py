@@ -58,7 +58,7 @@ def test_next_run_takes_the_rest_when_spark_meets_a_damaged_page(landing: Landin
     body[60:260] = bytes(200)  # Within the only page; the footer is whole, so that a look at it finds nothing.
     path.write_bytes(bytes(body))
 
-    with pytest.raises(UnreadableFilesError, match=r"1 file cannot be read and set aside: '2\.parquet'"):
+    with pytest.raises(UnreadableFilesError, match=r"set aside 1 file that could not be read: '2\.parquet'"):
         landing.run()
     delta = landing.run()
 

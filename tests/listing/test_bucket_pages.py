@@ -312,9 +312,14 @@ def test_listing_raises_source_error_with_remedy_when_s3_refuses(status: int, co
             503,
             "SlowDown",
             SourceUnavailableError,
-            "it cannot be reached, or broke off (SlowDown). Run again later: the plan stays.",
+            "it is unreachable or closed the connection (SlowDown). Run again later: the plan stays.",
         ),
-        (500, "Whatever", SourceUnavailableError, "cannot be reached, or broke off (Whatever). Run again later"),
+        (
+            500,
+            "Whatever",
+            SourceUnavailableError,
+            "is unreachable or closed the connection (Whatever). Run again later",
+        ),
     ],
 )
 def test_listing_says_who_is_to_act_when_s3_refuses(
@@ -430,7 +435,7 @@ def test_listing_is_to_be_tried_again_when_s3_never_stops_to_slow_down(monkeypat
     client = make_client(1)
     wire = Wire(client, *[(503, ERROR.format("SlowDown"))] * 20)
 
-    with pytest.raises(SourceUnavailableError, match=r"broke off \(SlowDown\)\. Run again later"):
+    with pytest.raises(SourceUnavailableError, match=r"closed the connection \(SlowDown\)\. Run again later"):
         rows(client, "s3://bucket/data/")
 
     assert len(wire.requests) == 10

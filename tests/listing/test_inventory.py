@@ -467,7 +467,9 @@ def test_file_is_fetched_again_when_its_transfer_breaks(
         (interval,) = inventory.list_objects(LANDING)
         assert interval.rows.num_rows == 1
     else:
-        with pytest.raises(SourceUnavailableError, match=r"broke off \(ReadTimeoutError\)\. Run again later"):
+        with pytest.raises(
+            SourceUnavailableError, match=r"closed the connection \(ReadTimeoutError\)\. Run again later"
+        ):
             list(inventory.list_objects(LANDING))
 
 

@@ -107,7 +107,7 @@ def test_fetch_error_says_try_later_when_nothing_listens(refusing: Refusing, mak
     refusing.shutdown()
     refusing.server_close()
 
-    with pytest.raises(SourceUnavailableError, match="cannot be reached"):
+    with pytest.raises(SourceUnavailableError, match="is unreachable"):
         fetcher.fetch(ONE)
 
 

@@ -182,7 +182,7 @@ def test_item_is_read_and_its_remedy_works_when_no_head_can_hold_it(
         else:
             watermarks.begin(job_id, "r1")
 
-    assert f"Item 'jr_0' of job {job_id!r} is of the original class and cannot be taken over. " in str(caught.value)
+    assert f"Item 'jr_0' of job {job_id!r} is of the original class and cannot be adopted. " in str(caught.value)
     assert detail in str(caught.value)
     assert f"adopt({job_id!r}, run_id='jr_0', watermarks={{...}})" in str(caught.value)
     assert watermarks.get_watermark_values(job_id, "jr_0") == values
