@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "diagrams",
+    "screenshots",
 ]
 exclude_patterns = ["notebook", "**/_*.md"]
 html_theme = "furo"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import html
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import fences
+from tests.support.components import missing_component
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
@@ -58,6 +63,72 @@ def test_picture_is_in_the_page_when_the_site_is_built(site: Path, page: str, sh
 
     assert built.count("<svg role=") == 1
     assert [text for text in shown if html.escape(text) not in built] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "paper"),
+    [
+        ("list", 1280, 940, (255, 255, 255)),
+        ("job", 1280, 956, (20, 23, 26)),
+        ("phone", 390, 844, (255, 255, 255)),
+    ],
+)
+def test_screenshot_is_in_the_page_when_the_site_is_built(
+    site: Path, name: str, width: int, height: int, paper: tuple[int, ...]
+) -> None:
+    if not all(map(shutil.which, ("chromium", "chromedriver"))):
+        missing_component("Chromium", "apt-get install chromium chromium-driver")
+    (words,) = [text for language, text in fences("report.md") if language == f"{{screenshot}} {name}"]
+
+    picture = Picture((site / "screenshots" / f"{name}.png").read_bytes())
+
+    built = html.unescape((site / "report.html").read_text(encoding="utf-8"))
+    assert f'<img src="screenshots/{name}.png" alt="{" ".join(words.split())}" width="{width}"' in built
+    assert (picture.width, picture.height) == (2 * width, 2 * height)
+    # The corner is paper; letters and charts have shades of many colours, and a blank page or an error has few.
+    assert picture.corner == paper
+    assert len(picture.shades) > 200
+
+
+class Picture:
+    """A PNG file of colours without transparency, as far as a test needs it."""
+
+    def __init__(self, file: bytes) -> None:
+        assert file.startswith(b"\x89PNG\r\n\x1a\n")
+        self.width, self.height, depth, colours = struct.unpack(">IIBB", file[16:26])
+        assert (depth, colours) == (8, 2)
+        packed, place = b"", 8
+        while place < len(file):
+            (length,) = struct.unpack(">I", file[place : place + 4])
+            if file[place + 4 : place + 8] == b"IDAT":
+                packed += file[place + 8 : place + 8 + length]
+            place += length + 12
+        rows = zlib.decompress(packed)
+        # The first row begins with how it is packed, and its first pixel has no neighbour that it could differ from.
+        self.corner = tuple(rows[1:4])
+        self.shades = set(rows)
+
+
+def test_site_says_so_when_there_is_no_chromium(tmp_path: Path) -> None:
+    (tmp_path / "index.md").write_text("# Jobs\n\n```{screenshot} list\nThe list of jobs & more.\n```\n")
+    settings = f"import sys\nsys.path[:0] = [{str(DOCS)!r}]\nextensions = ['myst_parser', 'screenshots']\n"
+    (tmp_path / "conf.py").write_text(settings)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", tmp_path, tmp_path / "site"],
+        env=os.environ | {"PATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (
+        0, "The screenshots are left out, as these are not installed: chromium, chromedriver.\n",
+    )  # fmt: skip
+    built = html.unescape((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    assert "No screenshot: Chromium was not installed where this page was built. It shows: The list of jobs" in built
+    assert "<img" not in built
 
 
 def test_no_page_loads_a_program_from_elsewhere_when_the_site_is_built(site: Path) -> None:
