@@ -59,6 +59,8 @@ OPTIONS = st.fixed_dictionaries(
         "min_size": st.just(len("other")),
         "versioned": st.just(True),
         "ready_marker": st.just("_h"),
+        "max_files": st.integers(1, 4),
+        "max_bytes": st.integers(1, 20),
     },
 )
 
@@ -118,6 +120,14 @@ def same_rows(table: Any) -> list[tuple[Any, ...]]:
     options={},
     by_executors=True,
 )
+@example(
+    rounds=[
+        [(f"{name}/1.csv", "put") for name in "fbdace"],
+        [("f/1.csv", "other"), ("g/1.csv", "put"), ("b/1.csv", "delete"), ("z=1/1.csv", "other")],
+    ],
+    options={"max_files": 3, "max_bytes": 8},
+    by_executors=True,
+)
 def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
     spark: Any, s3: Any, bucket: str, rounds: list[list[tuple[str, str]]], options: dict[str, Any], by_executors: bool
 ) -> None:
@@ -150,6 +160,7 @@ def check_rounds(
         delta, expected = executed.new_files(), local.new_files()
 
         assert (delta.count, delta.bytes, delta.gone) == (expected.count, expected.bytes, expected.gone)
+        assert delta.has_more is expected.has_more
         assert rows_of(delta.files) == same_rows(expected.table)
         state, local_state = executed.state_after, local.state_after
         assert state is not None
@@ -172,8 +183,6 @@ def test_driver_goes_on_when_executors_took_the_first_batch(spark: Any, s3: Any,
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"max_files": 5}, "max_files cannot be used: the oldest files of all ranges would have to be known before"),
-        ({"max_bytes": 5}, "max_bytes cannot be used: the oldest files of all ranges would have to be known before"),
         ({"on_unreadable": "set_aside"}, "on_unreadable cannot be used: the list of what is set aside is one for all"),
         ({"mode": "windowed"}, "mode cannot be used: each range would need to know how much room the others leave"),
     ],
@@ -451,25 +460,27 @@ class SparkRuns:
     def __init__(self, watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> None:
         self.watermarks, self.spark, self.s3, self.bucket = watermarks, spark, s3, bucket
         self.source, self.ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+        self.has_more = False
 
     def run(self, meanwhile: Callable[[], None] = lambda: None, **options: Any) -> list[tuple[Any, ...]]:
         options = {"source": self.source, "ledger_uri": self.ledger, **options}
         with IncrementalJob(self.watermarks, "landing", spark=self.spark) as job:
             delta = job.new_files_on_spark(**options)
+            self.has_more = delta.has_more
             with typed_errors():
                 rows = rows_of(delta.files)
             job.freeze()
             meanwhile()
         return rows
 
-    def die(self) -> None:
+    def die(self, **options: Any) -> None:
         """Freeze a plan, and no more."""
 
         def killed() -> None:
             raise KilledError
 
         with pytest.raises(KilledError):
-            self.run(killed)
+            self.run(killed, **options)
 
     @property
     def version(self) -> int:
@@ -492,6 +503,31 @@ def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: Spa
     assert [row[0] for row in after] == ["c/1.csv"]
     assert {row[4] for row in replayed} == {1}
     assert (nothing, runs.version) == ([], 3)
+
+
+def test_every_file_is_taken_once_oldest_first_when_batches_are_limited_and_runs_die(
+    runs: SparkRuns,
+) -> None:
+    change(runs.s3, runs.bucket, [("_hidden", "delete"), *((f"{name}/2.csv", "put") for name in "gfedc")])
+    listed = runs.s3.list_objects_v2(Bucket=runs.bucket, Prefix="landing/", MaxKeys=1000)["Contents"]
+    oldest = sorted(listed, key=lambda found: (found["LastModified"], found["Key"]))
+    batches: list[tuple[list[str], bool]] = []
+
+    while not batches or batches[-1][1]:
+        runs.die(max_files=3)
+        rows = runs.run(max_files=3)
+        batches.append(([row[0] for row in rows], runs.has_more))
+
+    keys = [found["Key"].removeprefix("landing/") for found in oldest]
+    assert batches == [(sorted(keys[:3]), True), (sorted(keys[3:6]), True), (keys[6:], False)]
+    assert (runs.run(max_files=3), runs.version) == ([], 4)
+
+
+def test_rest_is_warned_of_when_a_limited_run_saves_nothing(runs: SparkRuns, caplog: pytest.LogCaptureFixture) -> None:
+    rows = runs.run(max_files=1, transformation_ctx=None)
+
+    assert len(rows) == 1
+    assert f"event=limited job=landing source={runs.source} files=1" in caplog.text
 
 
 def test_nothing_is_committed_when_a_planned_object_changes_before_the_commit(runs: SparkRuns) -> None:

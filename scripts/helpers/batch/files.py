@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.schemas import SchemaKeeping
-from scripts.helpers.batch.strategies import FileRequest, Reach
+from scripts.helpers.batch.strategies import FileRequest, Reach, warn_of_limit
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.protocol.run import Run
 
@@ -161,13 +161,16 @@ class FilePlanning:
         if settled is None:
             delta = bookmark.new_files()
             taken, state = bookmark.plan, bookmark.state_after
+            if reach.everything:
+                warn_of_limit(batch.run.job_id, delta)
         else:
             taken, state = None if settled == NOTHING else settled, None
             delta = bookmark.delta_of(taken)
             if on_changed is not None:
                 bookmark.check_unchanged(taken)
         check = partial(bookmark.check_unchanged, taken) if on_changed is not None else None
-        self.add(context, NOTHING if taken is None else taken, state, delta, "on_spark=True", check)
+        detail = f"has_more={delta.has_more} on_spark=True"
+        self.add(context, NOTHING if taken is None else taken, state, delta, detail, check)
         return delta
 
     def begin(self, source: str, context: str | None) -> tuple[Mapping[str, Any] | None, Reach]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
+    from scripts.helpers.files.spark import SparkFileDelta
     from scripts.helpers.rows.sources import RowSource
     from scripts.helpers.tables.sources import TableSource
 
@@ -372,13 +373,18 @@ class Disabled(Strategy):
     def new_files(self, request: FileRequest) -> FileDelta:
         """Return all files, by listing: events tell of a part only. Warn if a limit of the batch left files out."""
         delta = request.bookmark.new_files(request.listing)
-        if delta.has_more:
-            logger.warning(
-                "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and nothing is saved "
-                "that the next run could go on from. Leave max_files and max_bytes out to read everything",
-                self.run.job_id, delta.location, delta.count,
-            )  # fmt: skip
+        warn_of_limit(self.run.job_id, delta)
         return delta
+
+
+def warn_of_limit(job_id: str, delta: FileDelta | SparkFileDelta) -> None:
+    """Say that a limit left files out where no later run takes them."""
+    if delta.has_more:
+        logger.warning(
+            "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and nothing is saved "
+            "that the next run could go on from. Leave max_files and max_bytes out to read everything",
+            job_id, delta.location, delta.count,
+        )  # fmt: skip
 
 
 def begin(given: Beginning) -> Strategy:

@@ -461,7 +461,10 @@ class FileBookmark:
         return with_list(following, kept)
 
     def part(self, after: str | None, until: str | None, started: datetime) -> Choice:
-        """Choose among the keys above `after` and not above `until`: a task's share of a batch."""
+        """Choose among the keys above `after` and not above `until`: a task's share of a batch.
+
+        With limits these are candidates: what would be a batch by itself, and the first file that does not fit.
+        """
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
         intervals = self.lister.between(after, until)
@@ -475,7 +478,7 @@ class FileBookmark:
             there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
             return {key[: -len(marker)] for key in there.column("key").to_pylist()}
 
-        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None, markers=marked)
+        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None, markers=marked, is_part=True)
         return chooser.choose(intervals, started, self.ledger.known(after, until))
 
 

@@ -83,6 +83,8 @@ class BatchChooser:
     """What is taken goes after the commit: it does not count as gone then, and what is still there is told."""
     markers: Callable[[Collection[str]], set[str]] | None = None
     """Shows which of some folders are ready whose ready marker the intervals did not show: they end within a folder."""
+    is_part: bool = False
+    """The intervals are a part of the source. Limits leave its candidates for the batch then; see `limits`."""
 
     def choose(
         self,
@@ -142,7 +144,9 @@ class BatchChooser:
         admitted = self.memory.admitted(readable, started)
         waiting = 0
         if self.partitions is None:
-            taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes)
+            taken, has_more = oldest_first(
+                admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part
+            )
         else:
             taken, gone, has_more, waiting = self.partitions.chosen(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))

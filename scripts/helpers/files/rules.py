@@ -233,8 +233,13 @@ def folders_of(keys: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(keys, r"[^/]*$", "")
 
 
-def oldest_first(rows: pa.Table, max_files: int | None, max_bytes: int | None) -> tuple[pa.Table, bool]:
-    """Return the oldest objects within the limits, and whether any are left. One fits whatever its size."""
+def oldest_first(
+    rows: pa.Table, max_files: int | None, max_bytes: int | None, one_more: bool = False
+) -> tuple[pa.Table, bool]:
+    """Return the oldest objects within the limits, and whether any are left. One fits whatever its size.
+
+    With `one_more` the first one that does not fit is returned as well.
+    """
     import pyarrow.compute as pc
 
     if max_files is None and max_bytes is None:
@@ -250,9 +255,12 @@ def oldest_first(rows: pa.Table, max_files: int | None, max_bytes: int | None) -
         fitting = int(pc.sum(pc.less_equal(sums, max_bytes)).as_py())
         # One at least: a file larger than the limit would otherwise stop the job for good.
         count = min(count, max(1, fitting))
+    has_more = count < rows.num_rows
+    if one_more and has_more:
+        count += 1
     # Arrow filters chunk by chunk. To sort or take all rows it would put all keys into one array, which holds 2 GiB.
     first = pc.is_in(_numbers(rows.num_rows), value_set=oldest.slice(0, count))
-    return rows.filter(first).sort_by(order).combine_chunks(), count < rows.num_rows
+    return rows.filter(first).sort_by(order).combine_chunks(), has_more
 
 
 def _numbers(count: int) -> pa.Array:

@@ -23,8 +23,10 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
 from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
+from scripts.helpers.files.choice import Choice
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
+from scripts.helpers.files.limits import Block, Blocks, Limits, Place, Stretch, blocks_of, earlier, narrowed
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged, merges, to_bytes
@@ -55,12 +57,9 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
-_OLDEST = "the oldest files of all ranges would have to be known before any is taken"
 REFUSED = {
     "mode": "each range would need to know how much room the others leave in the band",
     "on_unreadable": "the list of what is set aside is one for all ranges",
-    "max_files": _OLDEST,
-    "max_bytes": _OLDEST,
 }
 """Options that executors cannot keep, each in a range of its own, and why."""
 LEAST_KEYS = 1_000
@@ -71,6 +70,8 @@ MERGED_FILE_ROWS = 100_000
 """Least rows of a file that executors merge, while there are as many: few files, each for a range of its own."""
 DRIVER_FILES = 1_000_000
 """Most files that `SparkFileDelta.read` names to Spark's readers, which keep about a kilobyte of each on the driver."""
+LIMIT_BLOCKS = 20_000
+"""Blocks of files that all ranges together show the driver to find where a batch with limits ends: a few megabytes."""
 NAMED_CHANGES = 1_000
 """Most keys of changed objects that a task names; more than a few tell nobody more."""
 
@@ -93,6 +94,8 @@ class SparkFileDelta:
         The files of the ledger that name the new files, in the order of their keys.
     request_payer : bool
         Requests to the source are paid for by whoever makes them.
+    has_more : bool
+        `max_files` or `max_bytes` left something for the next batch.
     """
 
     location: Location
@@ -103,6 +106,7 @@ class SparkFileDelta:
     ledger_uri: str
     ledger_files: tuple[Mapping[str, Any], ...] = ()
     request_payer: bool = False
+    has_more: bool = False
 
     def __repr__(self) -> str:
         return f"<SparkFileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes>"
@@ -126,7 +130,7 @@ class SparkFileDelta:
         ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri))
         rows = ledger.read({"count": self.count, "files": self.ledger_files})
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        return FileDelta(self.location, taken, gone=self.gone, request_payer=self.request_payer)
+        return FileDelta(self.location, taken, self.has_more, self.gone, self.request_payer)
 
     @property
     def paths(self) -> list[str]:
@@ -184,8 +188,11 @@ class SparkFileBookmark:
 
     The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
     in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. Options
-    that need all files at one place are refused: mode windowed, on_unreadable, max_files, max_bytes. Sources are S3
-    and local directories.
+    that need all files at one place are refused: mode windowed and on_unreadable. Sources are S3 and local directories.
+
+    With `max_files` or `max_bytes`, executors keep on their disks what they find, each at most as much as fits into
+    the batch, and show the driver blocks of it until the end of the batch is known (`limits`). Only what is
+    taken goes to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
 
     Parameters
     ----------
@@ -248,14 +255,15 @@ class SparkFileBookmark:
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
             parts.append(json.dumps(share | {"then": _between(then, after, until)}))
-        found = _executed(self._spark, task, parts)
+        found = self._limited(task, parts) if self._limits.is_any else _executed(self._spark, task, parts)
+        has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
         count = sum(share["count"] for share in found)
         size = sum(share["bytes"] for share in found)
         gone = sum(share["gone"] for share in found)
         left = sum(share["left"] for share in found)
         segment = segment_of(files) if files else None
-        self.plan = plan_of(self.location, segment, count, size, has_more=False, gone=gone)
+        self.plan = plan_of(self.location, segment, count, size, has_more, gone)
         if self._saves:
             segments = self._appended(segment) if segment else self._local.ledger.segments
             # With something left over, date folders are listed from the same time on again; see `FileBookmark`.
@@ -269,7 +277,7 @@ class SparkFileBookmark:
         count, size, gone = (int((plan or {}).get(name, 0)) for name in ("count", "bytes", "gone"))
         return SparkFileDelta(
             self.location, self._read(files), count, size, gone, str(self._ledger_location), tuple(files),
-            self._local.options.request_payer,
+            self._local.options.request_payer, has_more=bool((plan or {}).get("has_more")),
         )  # fmt: skip
 
     def check_unchanged(self, plan: Mapping[str, Any] | None) -> None:
@@ -305,6 +313,37 @@ class SparkFileBookmark:
     @property
     def _taken(self) -> _Taken:
         return _Taken(str(self._ledger_location))
+
+    @property
+    def _limits(self) -> Limits:
+        """Return the limits of the batch; what a range of runs took is taken again whole, as `FileBookmark` does."""
+        if self._until is not None:
+            return Limits()
+        return Limits(self._local.options.max_files, self._local.options.max_bytes)
+
+    def _limited(self, task: _Task, parts: Sequence[str]) -> list[dict[str, Any]]:
+        """Let executors find what is new in their ranges, and store the oldest of it all within the limits."""
+        from pyspark import StorageLevel
+
+        candidates = spread(self._spark, [part.encode() for part in parts]).mapInArrow(
+            _Candidates(task), "candidates string"
+        )
+        # On disk, as there may be many more than the batch takes. Not in the ledger, where jobs delete nothing.
+        candidates.persist(StorageLevel.DISK_ONLY)
+        try:
+            end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
+            store = _Store(str(self.location), str(self._ledger_location), end, task.few)
+            return _shares_of(candidates, store)
+        finally:
+            candidates.unpersist()
+
+    def _end(self, candidates: DataFrame, parts: int) -> Place | None:
+        """Return the oldest file that does not fit into the batch; None if all do."""
+        stretch = Stretch()
+        while not stretch.is_settled:
+            found = _shares_of(candidates, _Blocks(stretch, parts))
+            stretch = narrowed(stretch, [_blocks_in(share) for share in found], self._limits)
+        return stretch.until
 
     def _files_of(self, plan: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         if plan is None:
@@ -420,9 +459,21 @@ def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str
     """Give each part to a task of its own and return the shares of all."""
     if not parts:
         return []
+    return _shares_of(spread(spark, [part.encode() for part in parts]), task)
+
+
+def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
+    """Let executors do something with each part and return the shares of all, in the order of the parts."""
     with typed_errors():
-        shares = spread(spark, [part.encode() for part in parts]).mapInArrow(task, "share string").collect()
+        shares = parts.mapInArrow(task, "share string").collect()
     return [json.loads(row["share"]) for row in shares]
+
+
+def _blocks_in(share: Mapping[str, Any]) -> Blocks:
+    blocks: list[Block] = []
+    for first, last, files, size in share["blocks"]:
+        blocks.append(Block(Place(*first), Place(*last), files, size))
+    return Blocks(share["files"], share["bytes"], blocks)
 
 
 def _without_segments(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -511,27 +562,98 @@ class _Task:
             yield _as_batch(share)
 
     def _share(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        bookmark, choice = self.chosen(part)
+        return _stored_share(bookmark.ledger, choice.rows, self.few, choice.left.num_rows, has_more=False)
+
+    def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Choice]:
+        """List a range and choose among its objects, with the bookmark that did."""
         state = None if self.state is None else {**self.state, "segments": part["known"]}
         end = None if self.until is None else {**self.until, "segments": part["then"]}
         bookmark = FileBookmark(
             self.source, state=state, s3_client=_client(), taken_by=self.taken_by, until=end, **self.options
         )
-        choice = bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
-        rows = choice.rows
-        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        files, sent = [], None
-        if rows.num_rows > self.few:
-            files = files_of(bookmark.ledger.stored(rows))
-        elif rows.num_rows:
-            sent = b64encode(to_bytes(rows)).decode()
-        return {
-            "files": files,
-            "rows": sent,
-            "left": choice.left.num_rows,
-            "count": taken.num_rows,
-            "bytes": pc.sum(taken.column("size")).as_py() or 0,
-            "gone": pc.sum(pc.equal(rows.column("status"), GONE)).as_py() or 0,
-        }
+        return bookmark, bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
+
+
+def _stored_share(ledger: FileLedger, rows: pa.Table, few: int, left: int, has_more: bool) -> dict[str, Any]:
+    """Write what a task found to the ledger, unless it is little, and return what the driver needs of it."""
+    taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+    files, sent = [], None
+    if rows.num_rows > few:
+        files = files_of(ledger.stored(rows))
+    elif rows.num_rows:
+        sent = b64encode(to_bytes(rows)).decode()
+    return {
+        "files": files,
+        "rows": sent,
+        "left": left,
+        "has_more": has_more,
+        "count": taken.num_rows,
+        "bytes": pc.sum(taken.column("size")).as_py() or 0,
+        "gone": pc.sum(pc.equal(rows.column("status"), GONE)).as_py() or 0,
+    }
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """What an executor does with a range if the batch has limits: find what may be in it, and store nothing yet.
+
+    Of all new files of a range the batch can take those only that would be a batch by themselves. The first one that
+    does not fit is kept as well: the batch takes nothing younger, also where another range has room for it.
+    """
+
+    task: _Task
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in _parts(batches):
+            with _marked_errors():
+                _, choice = self.task.chosen(part)
+            left = choice.left.num_rows
+            for start in range(0, max(1, choice.rows.num_rows), FILE_ROWS):
+                rows = choice.rows.slice(start, FILE_ROWS)
+                yield _as_batch({"rows": b64encode(to_bytes(rows)).decode(), "left": left})
+                left = 0  # Told once.
+
+
+def _candidates(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, Any], pa.Table, pa.Table]]:
+    """Return what tasks kept: each with its rows that the batch may take, and with its other rows."""
+    for kept in _parts(batches):
+        rows = from_bytes(b64decode(kept["rows"]))
+        is_taken = pc.equal(rows.column("status"), TAKEN)
+        yield kept, rows.filter(is_taken), rows.filter(pc.invert(is_taken))
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """What an executor does with candidates to find the end of a batch: show blocks of those in a stretch."""
+
+    stretch: Stretch
+    parts: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, taken, _ in _candidates(batches):
+            yield _as_batch(blocks_of(taken, self.stretch, self.parts)._asdict())
+
+
+@dataclass(frozen=True)
+class _Store:
+    """What an executor does with candidates when the end of the batch is known: store those before it."""
+
+    source: str
+    ledger_uri: str
+    end: Place | None
+    few: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for kept, candidates, others in _candidates(batches):
+            taken = candidates if self.end is None else candidates.filter(earlier(candidates, self.end))
+            out = candidates.num_rows - taken.num_rows
+            # What is gone or ignored is remembered by the first batch that sees it, as on the driver.
+            rows = pa.concat_tables([taken, others]).sort_by("key")
+            with _marked_errors():
+                ledger = FileLedger(self.source, (), SegmentFiles(self.ledger_uri, _client()))
+                share = _stored_share(ledger, rows, self.few, kept["left"] + out, has_more=out > 0)
+            yield _as_batch(share)
 
 
 @dataclass(frozen=True)
