@@ -227,6 +227,18 @@ def test_archived_files_are_treated_as_asked_when_they_are_new_and_when_they_are
     assert taken == [first, [], restored]
 
 
+@pytest.mark.parametrize(("layout", "is_listed"), [(None, True), ("%Y/", False)])
+def test_nothing_waits_for_archived_files_when_they_are_skipped(layout: str | None, is_listed: bool) -> None:
+    job = Job(archive(), on_archived="skip", layout=layout)
+
+    bookmark = job.bookmark()
+    bookmark.new_files()
+
+    # Who gets one back writes it anew, which a message tells of. Only date folders would not show it any more.
+    assert bookmark.left == []
+    assert (bookmark.state_after["listed"] is not None) is is_listed
+
+
 def test_files_known_before_do_no_harm_when_they_were_archived_since() -> None:
     job = Job()
     job.bucket.put("a.csv")

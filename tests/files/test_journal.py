@@ -37,9 +37,12 @@ class World:
         self.tables = MetadataTables(folder / "tables", bucket)
         self._runs = 0
 
-    def put(self, *names: str, body: str = "id\n1\n", recorded: bool = True) -> None:
+    def put(self, *names: str, body: str = "id\n1\n", recorded: bool = True, storage_class: Any = "STANDARD") -> None:
         for name in names:
-            etag = self.s3.put_object(Bucket=self.bucket, Key=f"in/{name}", Body=body.encode())["ETag"].strip('"')
+            made = self.s3.put_object(
+                Bucket=self.bucket, Key=f"in/{name}", Body=body.encode(), StorageClass=storage_class
+            )
+            etag = made["ETag"].strip('"')
             if recorded:
                 self.tables.record(self.tables.row(f"in/{name}", e_tag=etag, size=len(body)))
 
@@ -149,6 +152,26 @@ def test_position_stays_when_a_limit_leaves_files(world: World) -> None:
 
     assert (first, between, second) == (["b.csv"], before, ["c.csv"])
     assert world.state["metadata"]["until"] == world.tables.now
+
+
+def test_position_moves_on_when_an_archived_file_is_skipped(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put("a.csv")
+    world.put("cold.csv", storage_class="GLACIER")
+    first, position = world.run(on_archived="skip"), world.state["metadata"]
+    world.tables.wait(days=3)
+    world.put("b.csv")
+    world.put("colder.csv", storage_class="DEEP_ARCHIVE")
+    caplog.clear()
+
+    second, later = world.run(on_archived="skip"), world.state["metadata"]
+    world.tables.wait(days=3)
+    world.put("cold.csv")
+    back = world.run(on_archived="skip")
+
+    assert (first, second, back) == (["a.csv"], ["b.csv"], ["cold.csv"])
+    assert later["until"] - position["until"] == timedelta(days=3)
+    assert "event=journal-not-enough" not in caplog.text
+    assert "ListObjectsV2" not in world.asked
 
 
 @pytest.mark.parametrize(

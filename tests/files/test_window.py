@@ -261,6 +261,16 @@ def test_state_does_not_grow_when_an_archived_object_stays(caplog: pytest.LogCap
     ]
 
 
+def test_restored_files_come_with_the_next_batch_when_a_limit_left_them() -> None:
+    job = windowed(on_archived="take", max_files=1)
+    job.bucket.put("a.csv", "b.csv", storage_class="GLACIER", at=BEFORE)
+
+    first = job.take()
+    job.bucket.wait(hours=1)
+
+    assert (first, job.take(), job.take()) == (["a.csv"], ["b.csv"], [])
+
+
 def test_files_left_by_a_full_band_are_told_of_and_taken_later(caplog: pytest.LogCaptureFixture) -> None:
     job = windowed(max_files_in_band=2)
     job.bucket.put("a.csv", "b.csv", "c.csv")

@@ -253,7 +253,7 @@ class FileBookmark:
 
     @property
     def left(self) -> list[str]:
-        """Keys that are new and were left for a later batch."""
+        """Keys that are new and were left for a later batch; not those of archived objects that are skipped."""
         return self._left
 
     @property
@@ -357,7 +357,8 @@ class FileBookmark:
         """Choose among the objects of intervals; `deleted` and `look` are those of `BatchChooser.choose`."""
         choice = self._chooser.choose(intervals, started, self._memory.known(), deleted, look)
         rows, left = choice.rows, choice.left
-        self._left, self.waiting = left.column("key").to_pylist(), choice.waiting
+        later = self.options.waiting(left)
+        self._left, self.waiting = later.column("key").to_pylist(), choice.waiting
         self.gone = rows.filter(pc.equal(rows.column("status"), GONE))
         rest = self._rest_of_partitions(rows, choice.archived)
         self._unreadable, self.still_there = choice.unreadable, choice.still_there
@@ -369,9 +370,9 @@ class FileBookmark:
             memory = self._memory.after(rows, self._batch, left, started if complete else None)
             # Date folders are listed from this time on. With something left over, or after events, which name some
             # objects only, it stays where it was: a later one would leave the folders of the rest unlisted.
-            listed = started if complete and not left.num_rows else None
+            listed = started if complete and not self.holding(left).num_rows else None
             following = self.following(listed, **memory)
-            if self._next_position is not None and not left.num_rows:
+            if self._next_position is not None and not later.num_rows:
                 # With something left over the journal is read again from where it was: its records of the rest would
                 # be too old later on.
                 following["metadata"] = dict(self._next_position)
@@ -445,6 +446,14 @@ class FileBookmark:
                 "written again count as the same object. Turn versioning on, or leave the option out.",
                 self.location, count, taken.num_rows,
             )  # fmt: skip
+
+    def holding(self, left: pa.Table) -> pa.Table:
+        """Return which of the objects that a batch left keep the time of the last listing where it was.
+
+        An archived one that is skipped lies in a folder of its date. Who gets it back writes it anew there, and only a
+        listing from its date on shows that.
+        """
+        return left if self.options.layout is not None else self.options.waiting(left)
 
     def following(self, listed: datetime | None, **memory: Any) -> dict[str, Any]:
         """Return the state that follows, given what is remembered and when the source was listed."""

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.ledger import FileLedger
-from scripts.helpers.files.rules import ARCHIVES, FileOptions, oldest_first
+from scripts.helpers.files.rules import FileOptions, oldest_first
 from scripts.helpers.listing.objects import GONE, LISTED, TAKEN, Interval
 
 logger = logging.getLogger(__name__)
 
-_ARCHIVES = pa.array(ARCHIVES, pa.string())
 TICK = timedelta(microseconds=1)
 """The smallest step of a LastModified: a floor this much below an object leaves the object above it."""
 START = datetime(1, 1, 1, tzinfo=timezone.utc)
@@ -127,7 +126,7 @@ class WindowMemory:
         floor = self._floor or START
         if listed is not None:
             floor = max(floor, listed - self._options.max_band)
-        waiting = left.filter(pc.invert(pc.fill_null(pc.is_in(left.column("storage_class"), _ARCHIVES), False)))
+        waiting = self._options.waiting(left)
         if waiting.num_rows:
             # Below the oldest that was left, or it would be taken for known. But a floor never falls: between the
             # old one and a lower one nothing is remembered, and files that were taken would be taken again.

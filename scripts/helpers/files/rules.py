@@ -177,6 +177,19 @@ class FileOptions:
         # As bytes, the order of listings: Arrow compares texts by their UTF-8 bytes.
         return pc.less_equal(new.column("key"), self.start_from)
 
+    def waiting(self, left: pa.Table) -> pa.Table:
+        """Return which of the new objects that a batch left are for a later batch as they are.
+
+        Archived ones that are skipped are not: who gets one back writes it anew, which S3 tells of as of any object.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.on_archived != "skip":
+            return left
+        is_archived = pc.is_in(left.column("storage_class"), value_set=pa.array(ARCHIVES, pa.string()))
+        return left.filter(pc.invert(is_archived))
+
     def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
         """Return the folders among the rows that hold the ready marker, each with its slash."""
         import pyarrow.compute as pc

@@ -563,7 +563,9 @@ class _Task:
 
     def _share(self, part: Mapping[str, Any]) -> dict[str, Any]:
         bookmark, choice = self.chosen(part)
-        return _stored_share(bookmark.ledger, choice.rows, self.few, choice.left.num_rows, has_more=False)
+        return _stored_share(
+            bookmark.ledger, choice.rows, self.few, bookmark.holding(choice.left).num_rows, has_more=False
+        )
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Choice]:
         """List a range and choose among its objects, with the bookmark that did."""
@@ -607,8 +609,8 @@ class _Candidates:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in _parts(batches):
             with _marked_errors():
-                _, choice = self.task.chosen(part)
-            left = choice.left.num_rows
+                bookmark, choice = self.task.chosen(part)
+            left = bookmark.holding(choice.left).num_rows
             for start in range(0, max(1, choice.rows.num_rows), FILE_ROWS):
                 rows = choice.rows.slice(start, FILE_ROWS)
                 yield _as_batch({"rows": b64encode(to_bytes(rows)).decode(), "left": left})
