@@ -1,7 +1,8 @@
 """Load the new files of a prefix into a Parquet table: csv, json, parquet, orc or text, or a mix of them.
 
 With a limit for a batch, the job commits batches until no file is left. With --events-queue, it takes only files that
-S3 events name. Events can be lost: --relist-hours lists the source from time to time as well.
+S3 events name, and with --metadata-journal only what S3 Metadata records. Events can be lost, and records can be late:
+--relist-hours lists the source from time to time as well.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from scripts.helpers.listing.events import S3EventQueue
+    from scripts.helpers.listing.metadata_tables import S3MetadataInventory, S3MetadataJournal
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
@@ -75,7 +77,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--relist-hours",
         type=session.positive,
         metavar="N",
-        help="with a queue: also list the source if the last listing is older than this, as events can be lost",
+        help="with a queue or a journal: also list the source if the last listing is older than this, as events and "
+        "records can be missed",
+    )
+    choice.add_argument(
+        "--metadata-journal",
+        type=_of_catalog,
+        metavar="CATALOG.NAMESPACE",
+        help="take files from the journal table of S3 Metadata; CATALOG is one of pyiceberg's configuration, NAMESPACE "
+        "that of the bucket's tables, such as b_landing",
+    )
+    choice.add_argument(
+        "--metadata-inventory",
+        type=_of_catalog,
+        metavar="CATALOG.NAMESPACE",
+        help="read the live inventory table of S3 Metadata where the source would be listed",
     )
     later = parser.add_argument_group("after the commit")
     later.add_argument(
@@ -95,8 +111,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(
             "--max-bytes cannot go with --events-queue: what is left over would stay hidden. Give --max-files."
         )
-    if arguments.relist_hours and arguments.events_queue in (None, LIST):
-        parser.error("--relist-hours goes with the URL of --events-queue only: without it each run lists.")
+    if arguments.events_queue not in (None, LIST) and arguments.metadata_journal:
+        parser.error("--events-queue and --metadata-journal both name changed files. Give one of the two.")
+    if arguments.relist_hours and arguments.events_queue in (None, LIST) and not arguments.metadata_journal:
+        parser.error(
+            "--relist-hours goes with the URL of --events-queue or with --metadata-journal only: without them each run "
+            "lists."
+        )
     return session.run_job(ingest, arguments)
 
 
@@ -110,7 +131,14 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     if arguments.after_commit or arguments.archive_to or arguments.min_age_hours:
         options["after_commit"], options["archive_to"] = arguments.after_commit, arguments.archive_to
         options["min_age"] = timedelta(hours=arguments.min_age_hours or 0)
-    landed = job.new_files(arguments.source, events=events_of(arguments), relist=relist, **options)
+    landed = job.new_files(
+        arguments.source,
+        listing=inventory_of(arguments),
+        events=events_of(arguments),
+        metadata=journal_of(arguments),
+        relist=relist,
+        **options,
+    )
     if not landed.count:
         # Messages may have told only of files that were taken before, and the queue may hold more of them.
         return landed.has_more
@@ -142,6 +170,39 @@ def events_of(arguments: argparse.Namespace) -> S3EventQueue | None:
 
     most = min(MOST_MESSAGES, arguments.max_files or MOST_MESSAGES)
     return S3EventQueue(arguments.events_queue, max_messages=most)
+
+
+def journal_of(arguments: argparse.Namespace) -> S3MetadataJournal | None:
+    """Return the journal table that was named. MissingConnectorError, InvalidValueError, SourceError: no catalog."""
+    if arguments.metadata_journal is None:
+        return None
+    from scripts.helpers.listing.metadata_tables import S3MetadataJournal
+    from scripts.helpers.sinks.connectors import arrow_catalog
+
+    catalog = arrow_catalog(arguments.metadata_journal, SourceError, "S3MetadataJournal")
+    return S3MetadataJournal(catalog, _namespace(arguments.metadata_journal))
+
+
+def inventory_of(arguments: argparse.Namespace) -> S3MetadataInventory | None:
+    """Return the live inventory table that was named; errors are those of `journal_of`."""
+    if arguments.metadata_inventory is None:
+        return None
+    from scripts.helpers.listing.metadata_tables import S3MetadataInventory
+    from scripts.helpers.sinks.connectors import arrow_catalog
+
+    catalog = arrow_catalog(arguments.metadata_inventory, SourceError, "S3MetadataInventory")
+    return S3MetadataInventory(catalog, _namespace(arguments.metadata_inventory))
+
+
+def _of_catalog(text: str) -> str:
+    catalog, _, namespace = text.partition(".")
+    if not catalog or not namespace:
+        raise argparse.ArgumentTypeError(f"{text!r} is not CATALOG.NAMESPACE, such as s3tables.b_landing")
+    return text
+
+
+def _namespace(text: str) -> str:
+    return text.partition(".")[2]
 
 
 if __name__ == "__main__":

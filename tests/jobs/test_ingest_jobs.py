@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
+from pyiceberg.utils.config import Config
 
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.errors import FencedError
@@ -24,6 +25,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import exit_codes, ingest_files, ingest_table
 from tests.support.components import missing_component
 from tests.support.job_runs import Parked
+from tests.support.metadata_tables import NAMESPACE, MetadataTables
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.table_items import all_items
@@ -273,7 +275,7 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
         (["--source", "s3a://bucket/no-slash"], exit_codes.BAD_DATA, "ends with a slash"),
         (["--lease-seconds", "0"], 2, "whole number above 0"),
         (["--take-over", "jr_1"], exit_codes.FAILED, "holds nothing for job 'parking'"),
-        (["--take-over", "jr_1", "--job-bookmark-option", "job-bookmark-pause"], 2, "leave out --take-over, or"),
+        (["--take-over", "jr_1", "--job-bookmark-option", "job-bookmark-pause"], 2, "omit --take-over or"),
         (["--reader-options", "header"], 2, "not a JSON map"),
         (["--formt", "csv"], 2, "--formt"),
         (["--job-bookmark-option", "bogus"], 2, "invalid choice: 'bogus'"),
@@ -285,7 +287,11 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
         ),
         (["--BOOKMARK_CONTEXT", "a*"], exit_codes.BAD_DATA, "Job name 'a*'"),
         (["--events-queue", "q", "--max-bytes", "1"], 2, "--max-bytes cannot go with --events-queue"),
-        (["--relist-hours", "24"], 2, "--relist-hours goes with the URL of --events-queue only"),
+        (["--relist-hours", "24"], 2, "--relist-hours goes with the URL of --events-queue or with --metadata-journal"),
+        (["--metadata-journal", "b_landing"], 2, "'b_landing' is not CATALOG.NAMESPACE"),
+        (["--events-queue", "q", "--metadata-journal", "s3.b"], 2, "both name changed files. Give one of the two"),
+        (["--metadata-journal", "nowhere.b"], exit_codes.BAD_DATA, "pyiceberg has no catalog of that name"),
+        (["--metadata-inventory", "nowhere.b"], exit_codes.BAD_DATA, "pyiceberg has no catalog of that name"),
         (["--events-queue", "q", "--source", "/tmp/landing/"], exit_codes.BAD_DATA, "a local directory has no events"),
     ],
 )
@@ -422,6 +428,36 @@ def test_batches_go_on_until_nothing_is_left_when_a_batch_is_limited(
     assert [batch["files_read"] for batch in batches] == [2, 2, 1]
     assert [batch["version"] for batch in batches] == [1, 2, 3]
     assert live.latest("parking").version == 3
+
+
+def test_only_recorded_files_are_read_when_there_are_metadata_tables(
+    run_here: Callable[..., list[dict[str, Any]]],
+    s3: Any,
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tables = MetadataTables(tmp_path, bucket)
+    monkeypatch.setenv("PYICEBERG_CATALOG__S3__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    of_tables = ("--metadata-journal", f"s3.{NAMESPACE}", "--metadata-inventory", f"s3.{NAMESPACE}")
+    read = []
+
+    for number, others in enumerate(((), ("--relist-hours", "24"), ("--relist-hours", "24"))):
+        names = [f"{number}.json", f"{number} of nobody.json"]
+        for name in names:
+            land(s3, bucket, name, {"id": number, "name": "x"})
+        found = s3.head_object(Bucket=bucket, Key=f"landing/{names[0]}")
+        row = tables.row(f"landing/{names[0]}", e_tag=found["ETag"], size=found["ContentLength"])
+        tables.record(row)
+        tables.list(row)
+        (report,) = run_here(ingest_files.main, "--schema", SCHEMA, *of_tables, *others)
+        read.append(report["files_read"])
+
+    assert read == [1, 1, 1]
+    # Only the first run looks at everything, and the live inventory shows that to it.
+    assert caplog.text.count("event=journal-not-enough") == 1
 
 
 def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
