@@ -150,3 +150,47 @@ def test_csv_is_read_as_the_table_says_when_it_is_in_the_catalogue(
 def test_table_is_refused_when_it_has_more_than_one_line_of_header() -> None:
     with pytest.raises(GlueOptionError, match=r"'skip\.header\.line\.count' is '2' in the catalogue"):
         _csv_options("", {"skip.header.line.count": "2"}, {})
+
+
+def test_all_tables_are_named_when_a_database_has_more_than_a_page(glue_context: GlueContext, catalog: Any) -> None:
+    catalog.create_database(DatabaseInput={"Name": "named"})
+    names = [f"table_{number:03}" for number in range(101)]
+    for name in names:
+        catalog.create_table(DatabaseName="named", TableInput={"Name": name})
+
+    assert sorted(glue_context.tableNames(dbName="named")) == names
+    with pytest.raises(SourceError, match="get_tables of the Glue catalogue says EntityNotFoundException"):
+        glue_context.tableNames()
+
+
+@pytest.mark.parametrize(
+    ("url", "vendor", "server"),
+    [
+        ("jdbc:postgresql://db:5432/shop?ssl=true", "postgresql", "jdbc:postgresql://db:5432"),
+        ("jdbc:mysql://db/shop", "mysql", "jdbc:mysql://db"),
+        ("jdbc:sqlserver://db:1433;databaseName=shop", "sqlserver", "jdbc:sqlserver://db:1433"),
+        ("jdbc:oracle:thin://@db:1521/shop", "oracle", "jdbc:oracle:thin://@db:1521"),
+    ],
+)
+def test_connection_names_vendor_and_server_when_a_script_takes_it_apart(
+    url: str, vendor: str, server: str, glue_context: GlueContext, catalog: Any
+) -> None:
+    login = {"JDBC_CONNECTION_URL": url, "USERNAME": "ann", "PASSWORD": "not-a-secret"}
+    catalog.create_connection(
+        ConnectionInput={"Name": f"of {vendor}", "ConnectionType": "JDBC", "ConnectionProperties": login}
+    )
+
+    assert glue_context.extract_jdbc_conf(f"of {vendor}") == {
+        "user": "ann", "password": "not-a-secret", "vendor": vendor, "url": server, "fullUrl": url,
+    }  # fmt: skip
+
+
+def test_connection_is_refused_when_its_url_names_no_server(glue_context: GlueContext, catalog: Any) -> None:
+    catalog.create_connection(
+        ConnectionInput={
+            "Name": "serverless", "ConnectionType": "JDBC", "ConnectionProperties": {"JDBC_CONNECTION_URL": "jdbc:x"},
+        }
+    )  # fmt: skip
+
+    with pytest.raises(GlueOptionError, match="'serverless', whose JDBC URL names no server"):
+        glue_context.extract_jdbc_conf("serverless")

@@ -117,19 +117,20 @@ def test_nonsense_is_refused_when_choices_are_resolved(settle: Any, text: str, p
         prices.resolveChoice(**settle)
 
 
+@pytest.mark.parametrize("choice", ["match_catalog", "MATCH_CATALOG"])
 def test_choice_has_the_type_of_the_catalogue_when_that_is_matched(
-    prices: DynamicFrame, catalog: Any, landing: str
+    choice: str, prices: DynamicFrame, catalog: Any, landing: str
 ) -> None:
     columns = [{"Name": "price", "Type": "double"}, {"Name": "id", "Type": "int"}]
     storage = {"Location": landing, "Columns": columns, "SerdeInfo": {}}
-    catalog.create_database(DatabaseInput={"Name": "matched"})
+    catalog.create_database(DatabaseInput={"Name": f"with_{choice}"})
     catalog.create_table(
-        DatabaseName="matched",
+        DatabaseName=f"with_{choice}",
         TableInput={"Name": "prices", "StorageDescriptor": storage, "Parameters": {"classification": "json"}},
     )
     flat = prices.drop_fields(["bay"])
 
-    found = flat.resolveChoice(choice="match_catalog", database="matched", table_name="prices")
+    found = flat.resolveChoice(choice=choice, database=f"with_{choice}", table_name="prices")
 
     assert found.toDF().dtypes == [("id", "bigint"), ("price", "double")]
     assert [row["price"] for row in rows(found)] == [7.0, 8.0, 9.5, None, None]

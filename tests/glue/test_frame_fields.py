@@ -98,15 +98,43 @@ def test_transforms_do_as_the_dataframe_when_they_are_a_few_lines(glue_context: 
 
 def test_pairs_come_with_all_columns_when_frames_are_joined(glue_context: GlueContext, spark: Any) -> None:
     persons = DynamicFrame.fromDF(spark.sql("SELECT 7 AS id, 'Ada' AS name"), glue_context, "persons")
-    members = DynamicFrame.fromDF(spark.sql("SELECT 7 AS person_id, 'x' AS Name"), glue_context, "members")
+    members = DynamicFrame.fromDF(spark.sql("SELECT 7 AS person_id, 'x' AS name"), glue_context, "members")
     none = DynamicFrame.fromDF(spark.createDataFrame([], "struct<>"), glue_context, "none")
 
     joined = Join.apply(persons, members, "id", ["person_id"])
 
-    assert joined.toDF().columns == ["id", "name", "person_id", ".Name"]
+    assert joined.toDF().columns == ["id", "name", "person_id", ".name"]
     assert [tuple(row) for row in joined.toDF().collect()] == [(7, "Ada", 7, "x")]
-    assert joined.drop_fields(["person_id", ".Name"]).toDF().columns == ["id", "name"]
+    assert joined.drop_fields(["person_id", ".name"]).toDF().columns == ["id", "name"]
     assert [Join.apply(*pair, "id", "id").toDF().columns for pair in ((persons, none), (none, persons))] == [[], []]
+
+
+def test_one_of_two_names_goes_when_joined_rows_have_names_that_differ_by_case(
+    glue_context: GlueContext, spark: Any
+) -> None:
+    landed = DynamicFrame.fromDF(spark.sql("SELECT 's1' AS serialNumber, 3 AS distance"), glue_context, "landed")
+    curated = DynamicFrame.fromDF(spark.sql("SELECT 's1' AS serialnumber, 'Ada' AS name"), glue_context, "curated")
+
+    joined = Join.apply(landed, curated, "serialNumber", "serialnumber")
+    dropped = joined.drop_fields(["serialnumber", "name"])
+    renamed = joined.rename_field("serialnumber", "serial")
+
+    assert joined.toDF().columns == ["serialNumber", "distance", "serialnumber", "name"]
+    assert [row.asDict() for row in dropped.toDF().collect()] == [{"serialNumber": "s1", "distance": 3}]
+    assert renamed.toDF().columns == ["serialNumber", "distance", "serial", "name"]
+
+
+def test_structs_have_the_chosen_fields_when_paths_lead_into_them(glue_context: GlueContext, spark: Any) -> None:
+    df = spark.sql("SELECT 1 AS id, named_struct('p', 2, 'q', named_struct('r', 3, 's', 4)) AS a, array(a) AS b")
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+
+    nested = frame.select_fields(["a.q.s", "id", "a.p"])
+    whole = frame.select_fields(["a", "a.p"])
+
+    assert nested.schema().simpleString() == "struct<a:struct<q:struct<s:int>,p:int>,id:int>"
+    assert whole.schema().simpleString() == "struct<a:struct<p:int,q:struct<r:int,s:int>>>"
+    with pytest.raises(NotOffGlueError, match=r"To select 'b\.p', a field inside a list or a map"):
+        frame.select_fields(["b.p"])
 
 
 def test_sample_joins_and_relationalizes_when_written_as_by_aws(glue_context: GlueContext, spark: Any) -> None:

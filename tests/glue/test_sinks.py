@@ -141,6 +141,18 @@ def test_each_frame_is_written_when_a_sink_gets_a_collection(
         glue_context.getSink("kinesis")
 
 
+def test_each_frame_is_written_when_a_writer_gets_a_collection(
+    glue_context: GlueContext, frame: Make, raw: str, spark: Any
+) -> None:
+    collection = DynamicFrameCollection({"a": frame("SELECT 1 AS id"), "b": frame("SELECT 2 AS id")}, glue_context)
+
+    glue_context.write_dynamic_frame.from_options(
+        frame=collection, connection_type="file", connection_options={"path": raw}, format="parquet"
+    )
+
+    assert sorted(row["id"] for row in spark.read.parquet(raw).collect()) == [1, 2]
+
+
 def test_rows_come_once_when_a_run_died_before_its_commit_and_its_sink_writes_per_batch(
     begin: Begin, glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
 ) -> None:

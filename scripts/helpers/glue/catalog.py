@@ -101,6 +101,17 @@ class Catalog:
             connection=parameters.get("connectionName"),
         )
 
+    def table_names(self, database: str) -> list[str]:
+        """Return the names of a database's tables. SourceError if it is not there."""
+        names: list[str] = []
+        token: dict[str, str] = {}
+        while True:
+            page = self._call(database, "get_tables", DatabaseName=database, **token)
+            names += [table["Name"] for table in page["TableList"]]
+            if not page.get("NextToken"):
+                return names
+            token = {"NextToken": page["NextToken"]}
+
     def check_database(self, name: str) -> None:
         """Raise SourceError if a database is not there, or cannot be looked at."""
         self._call(name, "get_database", Name=name)

@@ -187,8 +187,10 @@ def _unmarked(field: Field) -> Field:
 
 
 def _parsed(option: str, action: Any) -> tuple[str, str]:
-    """Return the verb of an action, and the type that it names."""
+    """Return the verb of an action, in lower case, and the type that it names."""
     verb, _, kind = str(action).partition(":")
+    # Glue's console writes MATCH_CATALOG, its guide match_catalog.
+    verb = verb.lower()
     takes_type = verb in ("cast", "project")
     if verb not in ACTIONS or takes_type != bool(kind):
         raise GlueOptionError(

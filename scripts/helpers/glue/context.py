@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
 
+_SERVER = re.compile(r"jdbc:(?P<vendor>\w+):[^?;]*?//[^/?;]+")
+"""A JDBC URL up to its server and port: it says next which database."""
 INSTEAD = "Read with glue_context.spark_session, and give the DataFrame to IncrementalJob.rows_since or Job's own run."
 
 
@@ -108,9 +111,7 @@ class GlueContext:
         return self.write_dynamic_frame.from_jdbc_conf(*args, **options)
 
     def write_from_options(self, frame_or_dfc: Any, *args: Any, **options: Any) -> Any:
-        """Do what ``write_dynamic_frame.from_options`` does, for a frame or each of a collection."""
-        if isinstance(frame_or_dfc, DynamicFrameCollection):
-            return [self.write_dynamic_frame.from_options(each, *args, **options) for each in frame_or_dfc.values()]
+        """Do what ``write_dynamic_frame.from_options`` does."""
         return self.write_dynamic_frame.from_options(frame_or_dfc, *args, **options)
 
     def getSink(  # noqa: N802
@@ -129,8 +130,24 @@ class GlueContext:
         purge(self.spark_session, s3_path, options)
 
     def extract_jdbc_conf(self, connection_name: str, catalog_id: str | None = None) -> dict[str, str]:
-        """Return url, user and password of a connection of the catalogue."""
-        return Catalog(catalog_id).connection(connection_name)
+        """Return what a connection of the catalogue holds.
+
+        Returns
+        -------
+        dict
+            ``vendor`` such as ``postgresql``, ``user``, ``password``, ``fullUrl`` as the connection has it, and
+            ``url``, which ends with the server: scripts put the name of a database behind it.
+        """
+        known = Catalog(catalog_id).connection(connection_name)
+        url = known.get("url", "")
+        server = _SERVER.match(url)
+        if server is None:
+            raise GlueOptionError("connection_name", f"is {connection_name!r}, whose JDBC URL names no server.")
+        return {**known, "vendor": server["vendor"], "url": server[0], "fullUrl": url}
+
+    def tableNames(self, dbName: str | None = None) -> list[str]:  # noqa: N802
+        """Return the names of the tables that a database of the catalogue has; by default the database ``default``."""
+        return Catalog().table_names(dbName or "default")
 
     def currentTimeMillis(self) -> int:  # noqa: N802
         """Return the time in milliseconds since 1970, UTC."""
@@ -255,7 +272,7 @@ class Reader(Generic[Frame]):
 
 
 class Writer:
-    """``write_dynamic_frame`` and ``write_data_frame``."""
+    """``write_dynamic_frame`` and ``write_data_frame``. Each call takes a frame, or a collection to write each of."""
 
     def from_options(
         self,
@@ -274,14 +291,16 @@ class Writer:
         _passed_over("write_dynamic_frame.from_options", further)
         kind, given = connection_type.lower(), connection_options or {}
         if kind in DATABASES:
-            write_table(as_dataframe(frame), _with_login(given), Job.running())
+            for df in _dataframes(frame):
+                write_table(df, _with_login(given), Job.running())
             return frame
         if kind not in FILES:
             raise NotOffGlueError(
                 f"To write to {connection_type!r}", "Use toDF().write, with Spark's writer for that store."
             )
         named = format or (kind if kind in ("parquet", "orc") else None)
-        write_files(as_dataframe(frame), given, named, format_options or {}, Job.running())
+        for df in _dataframes(frame):
+            write_files(df, given, named, format_options or {}, Job.running())
         return frame
 
     def from_catalog(
@@ -299,7 +318,8 @@ class Writer:
         database = database or further.pop("name_space", None)
         _passed_over("write_dynamic_frame.from_catalog", further)
         _check_named(database, table_name)
-        write_catalog_table(as_dataframe(frame), str(database), str(table_name), additional_options or {}, catalog_id)
+        for df in _dataframes(frame):
+            write_catalog_table(df, str(database), str(table_name), additional_options or {}, catalog_id)
         return frame
 
     def from_jdbc_conf(
@@ -319,7 +339,8 @@ class Writer:
             ``dbtable``, ``database`` where it is another than the connection's, and of ours ``perBatch``.
         """
         login = Catalog(catalog_id).connection(catalog_connection)
-        write_table(as_dataframe(frame), {**login, **(connection_options or {})}, Job.running())
+        for df in _dataframes(frame):
+            write_table(df, {**login, **(connection_options or {})}, Job.running())
         return frame
 
     def __getattr__(self, name: str) -> Any:
@@ -336,6 +357,13 @@ def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
     if isinstance(spark, SparkSession):
         return spark
     return glue_session(spark) if on_glue() else SparkSession.builder.getOrCreate()
+
+
+def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> list[DataFrame]:
+    """Return the rows to write: those of one frame, or of each of a collection."""
+    if isinstance(frame, DynamicFrameCollection):
+        return [each.toDF() for each in frame.values()]
+    return [as_dataframe(frame)]
 
 
 def _of_partitions(

@@ -127,6 +127,11 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
         What becomes of the field.
     """
     fields = [top_field(each) for each in df.schema.fields]
+    if len({name.lower() for name in df.columns}) < len(df.columns):
+        # After a join two names may differ by their case alone, and Spark calls either of them ambiguous.
+        df = df.toDF(*(f"place{place}" for place in range(len(fields))))
+        by_place = [top_field(each) for each in df.schema.fields]
+        fields = [replace(value, name=field.name) for field, value in zip(fields, by_place, strict=True)]
     return df.select([_named_column(field) for field in _replaced(fields, steps, change)])
 
 

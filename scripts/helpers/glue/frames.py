@@ -133,15 +133,23 @@ class DynamicFrame:
     # --- columns ---------------------------------------------------------------------------------
 
     def select_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep columns; ones that are not there are left out, as by Glue. See `fields.steps_to` for paths."""
+        """Keep columns, and fields of structs within these; see `fields.steps_to` for paths.
+
+        Paths that are not there are left out, as by Glue.
+        """
         from pyspark.sql import functions
 
-        columns = []
+        wanted: dict[tuple[str, ...], Any] = {}
         for path in _listed(paths):
             steps = self._steps(path)
+            # A field of a list of structs has no struct of its own to stand in.
+            if steps and field_at(self._df.schema, steps) is None:
+                raise NotOffGlueError(f"To select {path!r}, a field inside a list or a map,", INSTEAD)
             if steps:
-                columns.append(functions.col(expression(steps)))
-        return self._with(self._df.select(columns))
+                wanted[steps] = functions.col(expression(steps))
+        # A struct that is wanted as a whole has its fields already.
+        whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
+        return self._with(self._df.select(_as_structs(whole)))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
         """Leave columns out, and fields of structs. A struct without fields is left out, too."""
@@ -230,7 +238,7 @@ class DynamicFrame:
             raise GlueOptionError("specs", "and choice go one without the other. Give one of them.")
         pairs = [specs] if isinstance(specs, tuple) else list(specs or ())
         types = None
-        if choice == "match_catalog":
+        if choice.lower() == "match_catalog":
             if not database or not table_name:
                 raise GlueOptionError("choice", "is 'match_catalog'. Name the database and the table_name.")
             from scripts.helpers.glue.catalog import Catalog
@@ -343,8 +351,9 @@ class DynamicFrame:
     ) -> DynamicFrame:
         """Return the pairs of rows whose keys are equal, with all columns of both.
 
-        A column of `frame2` whose name is there already gets a dot in front of it. With a frame that
-        has no columns, as where nothing is new, there are no pairs, and no columns.
+        A column of `frame2` whose name is there already gets a dot in front of it; names that differ by their case are
+        two names, as in Glue, of which one has to be dropped or renamed before Spark reads or writes the rows. With a
+        frame that has no columns, as where nothing is new, there are no pairs, and no columns.
 
         Raises
         ------
@@ -357,10 +366,9 @@ class DynamicFrame:
         keys1, keys2 = self._places(paths1), frame2._places(paths2)
         if len(keys1) != len(keys2) or not keys1:
             raise GlueOptionError("paths2", f"has {len(keys2)} keys and paths1 has {len(keys1)}. Give pairs of them.")
-        taken = {name.lower() for name in one.columns}
         names = list(one.columns)
         for name in two.columns:
-            names.append(f".{name}" if name.lower() in taken else name)
+            names.append(f".{name}" if name in one.columns else name)
         # Joined by places: names may be in both frames, or have dots in them, and Spark would take these for structs.
         left = one.toDF(*(f"l{place}" for place in range(len(one.columns))))
         right = two.toDF(*(f"r{place}" for place in range(len(two.columns))))
@@ -593,6 +601,11 @@ def _spark_of(frames: DynamicFrameCollection) -> Any:
 
 def _listed(paths: str | Sequence[str]) -> list[str]:
     return [paths] if isinstance(paths, str) else list(paths)
+
+
+def _is_within(steps: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
+    """Tell whether a field lies in a struct that is named as well."""
+    return any(len(other) < len(steps) and steps[: len(other)] == other for other in others)
 
 
 def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
