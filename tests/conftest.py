@@ -29,6 +29,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support import maven_jars, table_formats
 from tests.support.clock import Clock
 from tests.support.components import find_jdbc_jars, missing_component
+from tests.support.glue_scripts import NOT_FETCHED
 from tests.support.moto_server import MotoServer, OneAtATime, call_servers_of_this_process
 from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY, TEST_ENDPOINT, TEST_TABLE
@@ -50,7 +51,7 @@ LEFT_OUT = [
     ("pandas", (3,), "[-9223372036854775808-csv", {"number"}, "pandas 2 reads -2**63 in CSV as missing"),
 ]
 """What an older package cannot do: the version that can, part of the tests' names, a fixture they use, and why."""
-ALLOWED_SKIPS = (maven_jars.UNREACHABLE, *(why for *_, why in LEFT_OUT))
+ALLOWED_SKIPS = (maven_jars.UNREACHABLE, NOT_FETCHED, *(why for *_, why in LEFT_OUT))
 """How the reason of a skip must start for CI and the matrix to take it."""
 
 

@@ -60,6 +60,7 @@ SHELL = {
     r"pip install '\..*": "docs/test_fences.py::test_install_has_what_the_page_shows_next",
     r"moto_server .*": "docs/test_start_page.py::test_first_five_minutes_go_as_told",
     r"export AWS_.*": "docs/test_start_page.py::test_first_five_minutes_go_as_told",
+    r"python -m tests\.support\.fetch_.*": "glue/test_public_scripts.py::test_files_are_those_of_the_commit",
     r"python -m build --wheel": "jobs/test_ingest_jobs.py::test_ingest_files_runs_under_spark_submit",
     r"spark-submit .*": "docs/test_run_on_page.py::test_arguments_are_the_jobs",
     r"sed -i .*": "glue/test_glue_page.py::test_sed_of_the_page_leads_to_names_that_are_there",
@@ -71,6 +72,7 @@ SHELL = {
 """Which test runs commands of this kind."""
 SHELL_NOT_RUN = {
     r"sudo (dnf|python3\.11 -m pip) install .*": "it installs into EMR's own Linux, on a machine that is EMR's",
+    r"GLUE_SCRIPTS_DIR=.* python -m pytest .*": "the scripts of others are on GitHub; those in their manner are run",
     r"terraform (state rm|import) .*": "it is for a table that AWS has made from a backup",
 }
 NEEDED = {
