@@ -665,8 +665,8 @@ class SourceBehindError(SourceError):
                 "the watermark would never be read. If a lagging replica answered, read from the primary. If the "
                 f"table was truncated or restored, read it again with `watermarks reset {named} --why TEXT`, or go "
                 f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others "
-                f"and is gone, go on past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows are "
-                "deleted there every day, give behind='warn'.",
+                f"and is gone, continue past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows "
+                "are deleted there every day, give behind='warn'.",
             )
             return
         if what in ("rows below", "last row taken"):
@@ -682,8 +682,8 @@ class SourceBehindError(SourceError):
                 f"restored, read it again with `watermarks reset {named} --why TEXT`, or go back with `watermarks "
                 f"rewind {named} --to-version N --why TEXT`. If one row was far above the others, or a transaction "
                 f"committed late, set the watermark back and merge what comes twice: `watermarks set {named} "
-                f"value=VALUE --why TEXT`. To go on without these rows, run `watermarks set {named} edge:null= --why "
-                "TEXT`.",
+                f"value=VALUE --why TEXT`. To continue without these rows, run `watermarks set {named} edge:null= "
+                "--why TEXT`.",
             )
             return
         super().__init__(
@@ -743,7 +743,7 @@ class SourceRolledBackError(SourceError):
         named = f"{quote(job_id)} --context {quote(context)}"
         go_on = (
             "" if common is None else
-            f" To go on from the last commit that both have, delete from the target what came after it, then run "
+            f" To continue from the last commit that both have, delete from the target what came after it, then run "
             f"`watermarks set {named} value:int={common} --why TEXT`."
         )  # fmt: skip
         super().__init__(
@@ -803,7 +803,7 @@ class SchemaChangedError(SourceError):
         super().__init__(
             source,
             f"its columns are not those that context {context!r} keeps: {told}{more}. Nothing was read. {refused}"
-            "To go on with the columns as they are now, run once with on_schema_change='accept': the next runs keep "
+            "To continue with the columns as they are now, run once with on_schema_change='accept': the next runs keep "
             "those.",
         )
 
@@ -814,7 +814,9 @@ class MisfitError(SourceError):
     def __init__(self, source: str, column: str | None, type_name: str) -> None:
         self.column, self.type_name = column, type_name
         what = (
-            "a record cannot be parsed" if column is None else f"column {column!r} has a value that is no {type_name}"
+            "a record cannot be parsed"
+            if column is None
+            else f"column {column!r} has a value that is not of type {type_name}"
         )
         super().__init__(
             source,

@@ -6,10 +6,17 @@ uses them.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Iterator
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from scripts.cli.main import cli
+from scripts.helpers import errors
 from tests.docs.pages import FENCE, PAGES, text_of
 
 INSTEAD = {
@@ -32,6 +39,18 @@ INSTEAD = {
     r"\b-\d+ files\b|\b1 rows have\b": "a plural that agrees with its number",
     r"\bis told of\b|\bare told of\b": "is logged, is reported",
     r"\bwhat comes late\b": "late rows",
+    r"\b(tells?|told)\b": "shows, reports, describes",
+    r"\banew\b": "again, new",
+    r"\bgo(es)? on\b": "continues",
+    r"\bpass(es|ed)? over\b": "skips, ignores",
+    r"\bfor good\b|\bmade good\b|\bin vain\b": "permanently; fixed; without effect",
+    r"\bwhoever\b|(^|[.;:] )who \w+s\b": "anybody who, users who, roles that",
+    r"\b(lies?|lying) (above|below|between|in|within)\b|\bwould lie\b": "is",
+    r"(?<!there )\bis no (?!(longer|more)\b)": "is not a",
+    r"\bbeside (a read|boto3|dlt|listing|one (query|worker)|other tools|s5cmd|spark)\b": "compared with",
+    r"\b(can|may) commit no more\b": "can no longer commit",
+    r"\bis there already\b|\b(is|are) not there yet\b": "exists already, does not exist yet",
+    r"\b(in|at) no place\b|\bnothing (says|tells) which\b": "say what is missing or unknown",
 }
 """What pages do not say, and what they say in its place."""
 SENTENCES_THAT_WERE_BAD = [
@@ -44,6 +63,18 @@ SENTENCES_THAT_WERE_BAD = [
     "it shows its values, asks, and can do without `--why`",
     "Checkov finds nothing that is not explained beside the resource.",
     "-1 files · 1 rows have NULL",
+    "Exports leave runs out, and a process that dies in it tells nobody the id",
+    "make what is lost anew, from the rest and a listing of the source",
+    "A context that goes on with a renamed column",
+    "files that Spark passed over",
+    "they were counted over the whole history, and jobs looked failed for good",
+    "Who changes a text changes the pages that show it.",
+    "two sources whose ledgers lie in one folder",
+    "value is no number",
+    "listing 1,000,000 keys, beside boto3's paginator",
+    "If the run is alive after all, it can commit no more.",
+    "Table elsewhere is there already; nothing was done.",
+    "the script is in no place that this engine runs scripts from",
 ]
 
 
@@ -60,9 +91,34 @@ def unfit(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES)
+def help_texts(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the help of a command, and of each command below it, as a wide terminal shows it."""
+    shown = CliRunner().invoke(cli, [*words, "--help"], max_content_width=500).output
+    yield " ".join(words), shown
+    for name, below in getattr(command, "commands", {}).items():
+        yield from help_texts(below, (*words, name))
+
+
+@pytest.mark.parametrize("page", [*PAGES, "model/README.md"])
 def test_page_has_no_phrase_that_nobody_uses_when_it_is_read(page: str) -> None:
     assert unfit(prose_of(page)) == []
+
+
+def test_help_has_no_phrase_that_nobody_uses_when_a_command_is_asked_for_it() -> None:
+    found = {name: unfit(text) for name, text in help_texts(cli, ())}
+
+    assert len(found) > 20
+    assert {name: phrases for name, phrases in found.items() if phrases} == {}
+
+
+def test_error_has_no_phrase_that_nobody_uses_when_its_class_writes_it() -> None:
+    nodes = list(ast.walk(ast.parse(inspect.getsource(errors))))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    texts = [node.value for node in constants if isinstance(node.value, str)]
+
+    assert len(texts) > 100
+    assert [phrase for text in texts for phrase in unfit(text)] == []
 
 
 @pytest.mark.parametrize("sentence", SENTENCES_THAT_WERE_BAD)

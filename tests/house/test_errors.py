@@ -40,7 +40,10 @@ BUILT = [
         errors.SchemaChangedError("bays", "files", [("id", "'id' was int and is string")], "add"),
         ["'bays'", "'files'", "'id' was int and is string", "'add' keeps types", "on_schema_change='accept'"],
     ),
-    (errors.MisfitError("bays", "id", "int"), ["'bays'", "'id'", "no int", "rescue=True", "mode='PERMISSIVE'"]),
+    (
+        errors.MisfitError("bays", "id", "int"),
+        ["'bays'", "'id'", "not of type int", "rescue=True", "mode='PERMISSIVE'"],
+    ),
     (errors.TargetTakenError("s3://raw/repairs", "a.csv"), ["'s3://raw/repairs'", "'a.csv'", "beside_others=True"]),
     (errors.TargetLayoutError("s3://raw/repairs", "is flat."), ["'s3://raw/repairs'", "is flat."]),
     (

@@ -336,7 +336,7 @@ def test_file_with_a_value_that_does_not_fit_is_set_aside_when_bad_files_are(nig
     nights.put("2.csv", "id", "x")
     nights.options = {"on_unreadable": "set_aside"}
 
-    with pytest.raises(UnreadableFilesError, match="column 'id' has a value that is no int"):
+    with pytest.raises(UnreadableFilesError, match="column 'id' has a value that is not of type int"):
         nights.write("csv", schema="id int", header=True)
     nights.write("csv", schema="id int", header=True)
 
@@ -519,7 +519,7 @@ def test_small_file_is_set_aside_when_a_value_does_not_fit(small: Nights) -> Non
     small.put("2.json", {"id": "x"})
     small.options = {"on_unreadable": "set_aside"}
 
-    with pytest.raises(UnreadableFilesError, match="column 'id' has a value that is no int"):
+    with pytest.raises(UnreadableFilesError, match="column 'id' has a value that is not of type int"):
         small.write("json", schema="id int")
     small.write("json", schema="id int")
 

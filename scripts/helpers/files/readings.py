@@ -229,7 +229,7 @@ def _cause(error: Exception, format: str) -> str:
     if isinstance(error, (ChangedObjectError, ArchivedObjectError, UnreadableObjectError)):
         return why(error)
     if isinstance(error, MisfitError) and error.column is not None:
-        return f"column {error.column!r} has a value that is no {error.type_name}"
+        return f"column {error.column!r} has a value that is not of type {error.type_name}"
     if isinstance(error, SourceError):
         return f"it cannot be read as {format}"
     return f"it cannot be read as {format} ({_root(error)})"
