@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from moto.s3.models import S3Backend
 
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
@@ -35,6 +38,7 @@ STRANGE_NAMES = [
 DECOYS = ["sx.json", "z.json", "k.json", "qq.json", "h", "100%.json", "x y.json"]
 """What a glob or an escape in one of the strange names would read instead."""
 
+SCHEMA = "id BIGINT, name STRING"
 CONTENTS = {
     "csv": "id,name\n1,one\n2,two\n",
     "json": '{"id": 1, "name": "one"}\n{"id": 2, "name": "two"}\n',
@@ -323,3 +327,30 @@ def test_delta_reads_what_spark_reads_when_a_tree_has_hidden_files(spark: Any, t
 
     assert sorted(found) == sorted(row.value for row in expected)
     assert not [value for value in found if re.search(r"_SUCCESS|_temporary|_tmp|hive", value)]
+
+
+@pytest.mark.parametrize(
+    ("format", "schema", "times"),
+    [("json", None, 3), ("csv", None, 3), ("json", SCHEMA, 1), ("csv", SCHEMA, 1)],
+    ids=["json", "csv", "json by schema", "csv by schema"],
+)
+def test_spark_lists_each_file_again_when_it_has_to_infer_types(
+    s3: Any, bucket: str, spark: Any, monkeypatch: pytest.MonkeyPatch, format: str, schema: str | None, times: int
+) -> None:
+    """Spark lists for the columns, once more for the lines that it infers types from, and for the rows."""
+    landing, listed = Bucket(s3, bucket, "s3a"), Counter[str]()
+    for number in range(2):
+        landing.put(f"{number}.{format}", CONTENTS[format].replace("id,name\n", ""))
+    delta = FileBookmark(landing.source, s3_client=s3).new_files()
+    list_objects: Callable[..., Any] = S3Backend.list_objects_v2
+
+    def counted(self: Any, *given: Any, prefix: str, **more: Any) -> Any:
+        listed[prefix.removeprefix("landing/")] += 1
+        return list_objects(self, *given, prefix=prefix, **more)
+
+    monkeypatch.setattr(S3Backend, "list_objects_v2", counted)
+
+    frame = delta.read(spark, format, schema=schema)
+
+    assert frame.count() == 4
+    assert (listed[f"0.{format}/"], listed[f"1.{format}/"]) == (times, times)
