@@ -15,10 +15,12 @@ import pytest
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import run
 from scripts.helpers.protocol.heartbeat import Heartbeat
+from scripts.helpers.protocol.items import HEAD_KEY
+from scripts.helpers.protocol.recent import MOST
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.docs.pages import run_page, text_of
-from tests.protocol.capacity import Meter
+from tests.protocol.capacity import Item, Meter, item_bytes, write_units
 from tests.support.clock import Clock
 from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
@@ -39,16 +41,26 @@ class Costs:
             self.watermarks.create_table()
         self._runs = 0
 
-    def run(self, job: str, plan: Callable[[IncrementalJob], Any]) -> tuple[int, int]:
+    def run(self, job: str, plan: Callable[[IncrementalJob], Any], run_id: str = "") -> tuple[int, int]:
         """Run a job once; return the units it read and wrote."""
         self._runs += 1
+        run_id = run_id or f"jr_{self._runs}"
         self.clock.move(minutes=1)
         self.meter.clear()
-        with IncrementalJob(self.watermarks, job, f"jr_{self._runs}", clock=self.clock) as started:
+        with IncrementalJob(self.watermarks, job, run_id, clock=self.clock) as started:
             plan(started)
             started.freeze()
             started.run.check()
         return self.meter.reads, self.meter.writes
+
+    def daily(self, job: str, number: int, plan: Callable[[IncrementalJob], Any]) -> None:
+        """Run a job whose ids are as long as those of Glue, and which writes rows."""
+
+        def work(started: IncrementalJob) -> None:
+            plan(started)
+            started.metrics["rows_written"] = 48_000 + 371 * number % 5_000
+
+        self.run(job, work, f"jr_{number:064x}")
 
     def land(self, first: int, last: int) -> None:
         for number in range(first, last):
@@ -65,6 +77,34 @@ class Costs:
         source = ListedRows((COLUMN,), [(datetime(2026, 1, 1, tzinfo=timezone.utc),)], self.clock())
         for name in ("repairs", "permits", "fines"):
             job.rows_since(source, "last_modified", transformation_ctx=name)
+
+
+class HeadWrites:
+    """The heads that a client writes, in order, and what they cost by DynamoDB's rules."""
+
+    def __init__(self, client: Any = None) -> None:
+        self.written: list[Item] = []
+        if client is not None:
+            client.meta.events.register("provide-client-params.dynamodb.PutItem", self._see)
+
+    def units(self) -> int:
+        """Return the units of all writes; each replaces the one before, and the larger of the two counts."""
+        before = [self.written[0], *self.written[:-1]]
+        return sum(write_units(one, after) for one, after in zip(before, self.written, strict=True))
+
+    def without_kept(self) -> HeadWrites:
+        """Return them as they would be if heads kept no commits."""
+        bare = HeadWrites()
+        bare.written = [{name: value for name, value in head.items() if name != "recent"} for head in self.written]
+        return bare
+
+    def kept_bytes(self) -> list[int]:
+        """Return the size of the commits that each head keeps, with their name."""
+        return [item_bytes({"recent": head["recent"]}) for head in self.written]
+
+    def _see(self, params: dict[str, Any], **_: Any) -> None:
+        if params["Item"]["runId"]["S"] == HEAD_KEY:
+            self.written.append(params["Item"])
 
 
 def near(units: tuple[int, int]) -> tuple[Any, Any]:
@@ -92,6 +132,43 @@ def test_units_and_dollars_are_those_of_the_page_when_jobs_run(
     for name, reads, writes, listing, dollars, year in rows:
         cost = names["cost_of_a_run"](int(reads), int(writes), *map(int, re.findall(r"\d+", listing)))
         assert (dollars, year) == (f"{cost:.6f}", f"{cost * HOURS_A_YEAR:.2f}"), name
+
+
+def test_kept_commits_cost_what_the_page_says_when_a_daily_job_of_rows_has_28(
+    endpoint: str, clock: Clock, tmp_path: Path
+) -> None:
+    costs = Costs(endpoint, clock, tmp_path)
+    heads = HeadWrites(costs.watermarks.store.client)
+    told = re.search(r"take (\d+) bytes.*?(\d+) units instead of (\d+)", text_of("cost.md"), re.DOTALL)
+
+    for number in range(MOST + 1):
+        clock.move(days=1)
+        heads.written.clear()
+        costs.daily("council-tax-arrears", number, costs.rows)
+
+    assert told is not None
+    kept, units, without = map(int, told.groups())
+    assert heads.kept_bytes() == [kept] * 3
+    assert (heads.units(), heads.without_kept().units()) == (units, without)
+
+
+def test_kept_commits_cost_what_the_page_says_when_a_daily_job_of_files_has_28(
+    endpoint: str, clock: Clock, tmp_path: Path
+) -> None:
+    costs, more = Costs(endpoint, clock, tmp_path), list[int]()
+    heads = HeadWrites(costs.watermarks.store.client)
+    told = re.search(r"(\d+) bytes for a job of files, whose head .*? 0 to (\d) units", text_of("cost.md"), re.DOTALL)
+
+    for number in range(MOST + 8):
+        clock.move(days=1)
+        costs.land(25 * number, 25 * (number + 1))
+        heads.written.clear()
+        costs.daily("planning-scans", number, costs.files)
+        more.append(heads.units() - heads.without_kept().units())
+
+    assert told is not None
+    assert heads.kept_bytes() == [int(told[1])] * 3
+    assert set(more) <= set(range(int(told[2]) + 1))
 
 
 def test_requests_are_as_many_as_the_page_says_when_rows_are_loaded(

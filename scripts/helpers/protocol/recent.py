@@ -17,8 +17,8 @@ FILES = ("files_read", "files")
 BYTES = ("bytes_read", "bytes_written", "bytes")
 """Under which names a run counts what it took; the first that is there counts."""
 MOST = 28
-"""Commits that a head keeps: four weeks of a daily job, so that each weekday comes four times. They take about 250
-bytes, and each KB of the head is a write unit of every step of a run."""
+"""Commits that a head keeps: four weeks of a daily job, so that each weekday comes four times. They take 300 to 400
+bytes, and each KB of the head is a write unit of every step of a run: docs/cost.md says what that comes to."""
 MOST_OF_ONE = 10**15
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MINUTE = timedelta(minutes=1)
