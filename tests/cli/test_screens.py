@@ -6,7 +6,9 @@ own has one of each kind: a screen, a question and its answer, an error, colours
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -256,6 +258,26 @@ def test_page_is_served_until_interrupted_when_asked_for(world: Watermarks, endp
     assert "parking-permits" in page
     assert child.exitstatus in (0, 1)
     assert "Traceback" not in child.before
+
+
+def test_url_is_one_line_of_json_when_the_page_is_served_to_a_program(world: Watermarks, endpoint: str) -> None:
+    served = subprocess.Popen(
+        [sys.executable, "-m", "scripts.cli", "--table", world.table_name, "--output", "json", "serve", "--port", "0"],
+        cwd=REPOSITORY, env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert served.stdout is not None
+        told = json.loads(served.stdout.readline())
+        with build_opener(HTTPCookieProcessor()).open(told["url"]) as answer:
+            page = answer.read().decode()
+    finally:
+        served.terminate()
+        rest, _ = served.communicate()
+
+    assert told == {"url": told["url"], "table": world.table_name}
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", told["url"])
+    assert "parking-permits" in page
+    assert rest == ""
 
 
 def test_no_progress_is_shown_when_it_is_quick(world: Watermarks, endpoint: str) -> None:

@@ -119,9 +119,7 @@
 
   async function load(row) {
     if (isLive) {
-      const answer = await fetch(`job?name=${encodeURIComponent(row.dataset.name)}`);
-      if (!answer.ok) throw new Error(await answer.text());
-      return answer.text();
+      return ask(`job?name=${encodeURIComponent(row.dataset.name)}`);
     }
     const packed = by(`details-${row.dataset.rank}`).textContent;
     const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
@@ -160,7 +158,7 @@
       const found = await load(row);
       if (last === name) put(found);
     } catch (error) {
-      if (last === name) details.textContent = `The details cannot be shown: ${error.message}`;
+      if (last === name) details.textContent = `The details cannot be shown: ${error.message}.`;
     }
   }
 
@@ -231,10 +229,21 @@
 
   // --- the live page reads again ---
 
+  async function ask(path) {
+    let answer;
+    try {
+      answer = await fetch(path);
+    } catch {
+      // The browser's own words, such as "Failed to fetch", name neither what is gone nor what to do.
+      throw new Error("the server does not answer. Start watermarks serve again, and open the URL that it prints");
+    }
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(text.trim().replace(/\.$/, ""));
+    return text;
+  }
+
   async function refresh() {
-    const answer = await fetch("./");
-    if (!answer.ok) throw new Error((await answer.text()).trim());
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = new DOMParser().parseFromString(await ask("./"), "text/html");
     const focused = document.activeElement && overview.contains(document.activeElement) ? document.activeElement : null;
     const name = focused && focused.closest("tr") ? focused.closest("tr").dataset.name : null;
     for (const id of ["table", "unwell", "only"]) by(id).replaceWith(fresh.getElementById(id));
@@ -250,20 +259,30 @@
     }
   }
 
+  function tell(text, isBad) {
+    by("live").textContent = text;
+    by("live").classList.toggle("bad", isBad);
+  }
+
   async function again(seconds) {
     const clock = () => `${new Date().toISOString().slice(11, 19)} UTC`;
+    const shown = () => {
+      const since = by("live").dataset.read;
+      return since ? `What you see was read at ${since}.` : "What you see was read when the page was opened.";
+    };
     // Nobody looks at a page that is hidden, and each reading costs requests.
     if (!document.hidden) {
+      const asked = clock();
+      // A large table takes its time, and a server that hangs never answers: it is waited for, and that is told.
+      const slow = setTimeout(() => tell(`No answer since ${asked}. ${shown()}`, true), seconds * 1000);
       try {
         await refresh();
         by("live").dataset.read = clock();
-        by("live").textContent = `Read at ${clock()}, and again every ${Math.round(seconds)} s.`;
-        by("live").classList.remove("bad");
+        tell(`Read at ${clock()}, and again every ${Math.round(seconds)} s.`, false);
       } catch (error) {
-        const since = by("live").dataset.read;
-        by("live").textContent = `Could not read the table at ${clock()}: ${error.message}. ` +
-          (since ? `What you see was read at ${since}.` : "What you see was read when the page was opened.");
-        by("live").classList.add("bad");
+        tell(`Could not read the table at ${clock()}: ${error.message}. ${shown()}`, true);
+      } finally {
+        clearTimeout(slow);
       }
     }
     setTimeout(again, seconds * 1000, seconds);
