@@ -140,7 +140,7 @@ def render(
     all_facts = [entry.facts for entry in ordered]
     return _environment().get_template("page.html").render(
         entries=ordered, table_name=table_name, now=now, since=since, live=live, refresh=refresh_seconds,
-        has=_columns(all_facts), unwell=sum(facts.needs_somebody for facts in all_facts),
+        has=_columns(ordered), unwell=sum(facts.needs_somebody for facts in all_facts),
         ranges=RANGES, live_versions=LIVE_VERSIONS, css=asset("page.css"), js=asset("page.js"), policy=policy(live),
         late=sum(facts.condition.word in LATE for facts in all_facts),
         waiting=sum(facts.state in ("waiting", "abandoned") for facts in all_facts),
@@ -154,9 +154,11 @@ def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
     """Return the details of one job as HTML."""
     shown = facts.entries[:most_rows]
     since = {name: time_text(facts.now - span) for name, span in RANGES.items() if span is not None}
+    failures = [entry for entry in facts.entries if entry.failed]
+    has = _source_columns(facts, values) | _history_columns(shown) | _failure_columns(facts, failures)
     return _environment().get_template("job.html").render(
-        facts=facts, entries=shown, has=_history_columns(shown), values=values,
-        over_time=_over_time(facts), since=since, failures=[entry for entry in facts.entries if entry.failed],
+        facts=facts, entries=shown, has=has, values=values,
+        over_time=_over_time(facts), since=since, failures=failures,
     )  # fmt: skip
 
 
@@ -182,9 +184,33 @@ def _history_columns(entries: Sequence[LogEntry]) -> dict[str, bool]:
     }
 
 
-def _columns(all_facts: Sequence[JobFacts]) -> dict[str, bool]:
-    """Tell which columns of the overview have anything in them; the others are left out."""
+def _source_columns(facts: JobFacts, values: bool) -> dict[str, bool]:
+    """Tell which columns of the sources have anything in them."""
     return {
+        "cursor": any(context.columns for context in facts.contexts),
+        "lag": any(context.lag is not None for context in facts.contexts),
+        # None is a count that could not be read, which is told; only rows have gaps that could be counted.
+        "gaps": any(context.gaps is None or context.kind == "rows" for context in facts.contexts),
+        "value": values and any(context.value for context in facts.contexts),
+    }
+
+
+def _failure_columns(facts: JobFacts, failures: Sequence[LogEntry]) -> dict[str, bool]:
+    """Tell which columns of failures, and of job runs without success, have anything in them."""
+    return {
+        "maker": any(entry.change.run_id for entry in failures),
+        "ended": any(run.completed_on for run in facts.unsuccessful),
+        "why": any(run.error or run.detail for run in facts.unsuccessful),
+    }
+
+
+def _columns(entries: Sequence[Entry]) -> dict[str, bool]:
+    """Tell which columns of the overview have anything in them; the others are left out."""
+    all_facts = [entry.facts for entry in entries]
+    return {
+        "trend": any(entry.spark for entry in entries),
+        # The age is the time since the last version, so both are there or neither is.
+        "age": any(facts.age is not None for facts in all_facts),
         "lag": any(facts.lag is not None for facts in all_facts),
         "plan": any(facts.plan_age is not None for facts in all_facts),
         "owner": any(facts.owner is not None for facts in all_facts),

@@ -148,7 +148,7 @@ def test_sources_have_no_gap_when_none_were_read_for_them() -> None:
 
     counts = {row["Context"]: row["Gaps"] for row in Details(render_job(facts, 2)).tables["The sources of the job"]}
 
-    assert source["Gaps"] == ""
+    assert source == {"Context": "scans", "Kind": "files"}
     assert counts == {"ids": "0", "letters": "0", "scans": "", "tickets": "0"}
 
 
@@ -323,6 +323,27 @@ def test_longest_times_without_a_version_are_named_when_there_are_many() -> None
         "No version from 2026-03-15 19:00:00 to 2026-03-16 00:00:00, from 2026-03-16 01:00:00 to 2026-03-16 05:00:00, "
         "from 2026-03-16 06:00:00 to 2026-03-16 09:00:00, in 3 shorter times."
     )
+
+
+def test_tables_of_failures_have_no_column_when_nothing_is_in_it() -> None:
+    made = replace(ENTRIES_OF_JOB[1], change=replace(ENTRIES_OF_JOB[1].change, run_id=None))
+    lost = replace(RUN, completed_on=None, error="")
+
+    tables = Details(render_job(replace(FACTS, entries=[made], unsuccessful=[lost]), 2)).tables
+
+    (failure,) = tables["Versions before which runs failed, newest first"]
+    (run,) = tables["Job runs that ended without success, newest first"]
+    assert set(failure) == {"Before version", "Failed runs", "Made good", "Its attempt"}
+    assert set(run) == {"Run", "State", "Started"}
+
+
+def test_page_says_how_many_gaps_there_are_when_it_shows_the_first_ones() -> None:
+    gaps = [(number, number + 1) for number in range(0, 240, 2)]
+
+    shown = Details(render_job(replace(FACTS, gaps={"ids": gaps}), 2))
+
+    assert len(shown.tables["Ranges that were never read"]) == 50
+    assert "ids: the first 50 of 120." in shown.notes
 
 
 # --- a time range -------------------------------------------------------------------------------
@@ -565,6 +586,15 @@ def test_column_is_left_out_when_no_job_has_anything_in_it() -> None:
     assert set(overview.jobs["fine"]) == {"State", "Age", "Last version"}
     assert "Nothing needs attention." in text_of(overview.root)
     assert "Versions of the job, newest first" not in history
+
+
+def test_overview_has_no_age_and_no_line_when_nothing_was_ever_committed() -> None:
+    overview = Overview(render([make_entry(job("never", last=None), 20)], "council", NOW))
+
+    assert overview.jobs["never"] == {"State": "Failing", "Failed runs": "1"}
+    headings = [text_of(heading) for heading in overview.root.iterfind(".//thead/tr/th/button")]
+    assert headings == ["Job", "State", "Failed runs"]
+    assert "Over time" not in [text_of(heading) for heading in overview.root.iterfind(".//thead/tr/th")]
 
 
 def test_nothing_is_called_none_when_fields_are_empty(overview: Overview) -> None:
