@@ -47,6 +47,7 @@ LEFT_OUT = [
     ("pyspark", (3, 4), "timestamp_ntz", {"spark", "jdbc"}, "Spark 3.3 has no timestamps without zone"),
     ("pyspark", (3, 4), "datetime(6)-Europe/London", {"jdbc"}, "Spark 3.3 has no timestamps without zone"),
     ("pyspark", (3, 4), "timestamp-Europe/London", {"jdbc"}, "Spark 3.3 has no timestamps without zone"),
+    ("pyspark", (3, 5), "", {"connect"}, "Spark 3.3 has no Spark Connect"),
     ("pyspark", (3, 4), "url_names_either_driver", {"jdbc"}, "Spark 3.3 has no timestamps without zone"),
     ("pandas", (3,), "[-9223372036854775808-csv", {"number"}, "pandas 2 reads -2**63 in CSV as missing"),
 ]

@@ -213,12 +213,13 @@ def _rows(around: Surroundings, name: str, state: Mapping[str, Any], source: dic
 def _asked(around: Surroundings, name: str, state: Mapping[str, Any], source: dict[str, Any]) -> tuple[Any, Any, int]:
     """Plan a window as a job does and count its rows, through Spark."""
     from scripts.helpers.rows.plan import plan_window
+    from scripts.helpers.spark.jvm import quiet
     from scripts.jobs import session
     from scripts.jobs.ingest_table import source_of
 
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"} | _json(source, "spark_conf")
     spark = session.make_session("watermarks plan", settings)
-    spark.sparkContext.setLogLevel("ERROR")
+    quiet(spark)
     asked = argparse.Namespace(
         source=source["source"], format=source["format_"], jdbc_table=source["jdbc_table"], snapshot=False,
         jdbc_user_from=source["jdbc_user_from"], jdbc_password_from=source["jdbc_password_from"],

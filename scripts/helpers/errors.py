@@ -536,6 +536,14 @@ class MissingConnectorError(ConfigurationError):
         super().__init__(f"The connector for format={format!r} is not installed. {remedy}")
 
 
+class NoJvmError(ConfigurationError):
+    """A session of Spark Connect, where something needs Spark's JVM in this process."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what, self.remedy = what, remedy
+        super().__init__(f"{what} needs a Spark session with a JVM, and this one is of Spark Connect. {remedy}")
+
+
 class UnpublishedError(WatermarkError):
     """A batch is committed, and readers of its target do not see all of it yet. Nothing is lost."""
 

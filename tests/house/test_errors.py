@@ -63,6 +63,7 @@ BUILT = [
         ["'s3://raw/repairs'", "'a.csv'", "not a Delta table", "Name an empty folder"],
     ),
     (errors.MissingConnectorError("delta", "pip install deltalake."), ["format='delta'", "pip install deltalake"]),
+    (errors.NoJvmError("GlueContext", "Use IncrementalJob."), ["GlueContext needs", "Connect. Use IncrementalJob."]),
     (
         errors.RetractionError("parking", 2, 5, "s3://raw/repairs"),
         ["'parking'", "versions 2 to 5", "'s3://raw/repairs'", "each run tries again"],
@@ -234,7 +235,7 @@ FAMILIES = [
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
-            "TargetSchemaError", "NotATableError", "MissingConnectorError",
+            "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError",
             "StagedFilesLostError", "LogFolderError",
         ],
     ),

@@ -17,6 +17,7 @@ import pytest
 from tests.support.imports import (
     DYNAMODB_CALLS,
     S3_CALLS,
+    attributes_of,
     calls_of,
     clients_of,
     files_below,
@@ -35,12 +36,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "display": {"errors"},
     "glue_api": {"errors"},
+    "spark": {"errors"},
     "protocol": {"display"},
-    "rows": {"protocol.values", "protocol.names"},
+    "rows": {"spark", "protocol.values", "protocol.names"},
     "databases": {"rows"},
     "listing": {"display"},
     "schemas": {"errors"},
-    "reading": {"listing", "schemas"},
+    "reading": {"listing", "schemas", "spark"},
     "files": {"reading", "protocol.chunks", "protocol.names"},
     "sinks": {"listing", "databases", "protocol.names"},
     "tables": {"rows", "sinks.connectors", "sinks.java_errors", "sinks.places", "protocol.names"},
@@ -70,6 +72,10 @@ S3_CALLERS = {
     "listing/clearing.py", "files/segment_files.py",
     "sinks/places.py",
 }  # fmt: skip
+OF_THE_JVM = {
+    "sparkContext", "_sc", "_jvm", "_jsc", "_jconf", "_jdf", "_jo", "_jsparkSession", "_jwrite", "_jreader", "rdd",
+}  # fmt: skip
+"""Attributes of sessions and DataFrames that need Spark's JVM in this process."""
 NAMESAKES = {
     "listing/metadata_tables.py": {"scan"},
     "sinks/iceberg_merge.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
@@ -226,6 +232,13 @@ def test_pyspark_is_imported_where_a_dataframe_is_made_only_when_helpers_are_rea
     assert shown(HELPER_FILES, lambda path: packages_of(path, "module") & {"pyspark"}) == []
 
 
+def test_jvm_is_reached_through_the_room_spark_only_when_scripts_are_read() -> None:
+    """A session of Spark Connect has none of these, and raises a bare error of PySpark for each."""
+    files = [path for path in HELPER_FILES + JOB_FILES + files_below(SCRIPTS / "cli") if room_of(path) != "spark"]
+
+    assert shown(files, lambda path: attributes_of(parse(path)) & OF_THE_JVM) == []
+
+
 def test_awsglue_is_imported_in_one_file_at_most_when_scripts_are_read() -> None:
     assert len(shown(files_below(SCRIPTS), lambda path: packages_of(path) & {"awsglue"})) <= 1
 
@@ -264,6 +277,11 @@ def test_import_is_found_with_its_place_when_nested(source: str, found: list[tup
 @pytest.mark.parametrize("source", ["client.put_item()", "getattr(client, 'put_item')()", "f = a.b.put_item"])
 def test_aws_call_is_found_when_written_as_method_or_text(source: str) -> None:
     assert calls_of(ast.parse(source), DYNAMODB_CALLS) == {"put_item"}
+
+
+@pytest.mark.parametrize("source", ["spark._jvm.java", "getattr(df, '_jvm', None)", "hasattr(spark, '_jvm')"])
+def test_attribute_is_found_when_read_or_asked_for_by_its_name(source: str) -> None:
+    assert attributes_of(ast.parse(source)) & OF_THE_JVM == {"_jvm"}
 
 
 @pytest.mark.parametrize("source", ["boto3.client('s3')", "session.resource('s3', config=c)"])

@@ -37,7 +37,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_errors
-from scripts.helpers.reading.spark import spread
+from scripts.helpers.spark.tasks import spread
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
 from tests.support.patience import PATIENCE

@@ -219,10 +219,10 @@ def test_sink_is_refused_when_its_paths_make_no_sense(target: str, options: Any,
 
 def test_connector_is_named_when_spark_was_started_without(arrow: Table) -> None:
     conf: dict[str, str] = {}
-    session: Any = SimpleNamespace(conf=conf, _jvm=None)  # Extensions of a session in use cannot be taken away.
+    session: Any = SimpleNamespace(conf=conf)  # Extensions of a session in use cannot be taken away.
 
     with pytest.raises(MissingConnectorError, match="delta-spark_2"):
-        DeltaSink(arrow.path, spark=session).check(SimpleNamespace(sparkSession=session, columns=["id"]))
+        DeltaSink(f"file://{arrow.path}", spark=session).check(SimpleNamespace(sparkSession=session, columns=["id"]))
 
 
 def test_package_is_named_when_it_is_not_installed(arrow: Table) -> None:

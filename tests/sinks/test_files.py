@@ -139,6 +139,18 @@ def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make:
         sink.publish(output)
 
 
+def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_here_sees_them(
+    make: Callable[..., FileSink],
+) -> None:
+    """As by a server of Spark Connect on its own disk: the batch would be committed without them."""
+    sink = make()
+
+    with pytest.raises(TargetError, match=r"2 rows have been written to .*raw.*, and this process finds no file there"):
+        sink.stage_files(BATCH, 7, lambda place, folder: 2)
+
+    assert sink.staging.place.files() == {}
+
+
 def test_losers_up_to_the_batch_are_swept_when_it_is_published(make: Callable[..., FileSink]) -> None:
     sink = make()
     versions = {version: sink.stage_files(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3, 4)}

@@ -58,9 +58,14 @@ def packages_of(path: Path, *places: str) -> set[str]:
 
 def calls_of(tree: ast.AST, operations: set[str]) -> set[str]:
     """Return the AWS operations that a file names, as a method of something or as a text."""
-    methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return operations & attributes_of(tree)
+
+
+def attributes_of(tree: ast.AST) -> set[str]:
+    """Return the attributes that a file reads, and all of its texts: `getattr` takes one."""
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return operations & (methods | texts)
+    return read | texts
 
 
 def clients_of(tree: ast.AST) -> set[str]:

@@ -1,4 +1,4 @@
-"""Spark's packages for Avro, XML, Delta Lake and Iceberg, copied by Maven once and kept with the Python environment.
+"""Spark's packages, copied by Maven once and kept with the Python environment: Avro, XML, tables, Spark Connect.
 
 `python -m tests.support.maven_jars` copies them ahead of the tests.
 """
@@ -26,6 +26,8 @@ SECONDS = 120
 FORGET_SECONDS = 600
 """So long one failure stands for all processes of a run: each would wait as long for nothing."""
 SPARK_XML = "com.databricks:spark-xml_2.12:0.18.0"
+CONNECT = {"3.5": ["org.apache.spark:spark-connect_2.12:3.5.7"]}
+"""The server of Spark Connect, the last one that was published for a version; Spark 4 has its own."""
 TABLES = {
     "3.3": ["io.delta:delta-core_2.12:2.3.0", "org.apache.iceberg:iceberg-spark-runtime-3.3_2.12:1.8.1"],
     "3.4": ["io.delta:delta-core_2.12:2.4.0", "org.apache.iceberg:iceberg-spark-runtime-3.4_2.12:1.10.0"],
@@ -59,7 +61,8 @@ class Jars:
 
 def packages(spark: str) -> list[str]:
     """Return Maven's coordinates for a version of Spark; Spark 4 reads XML by itself."""
-    tables = TABLES.get(".".join(spark.split(".")[:2]), [])
+    minor = ".".join(spark.split(".")[:2])
+    tables = [*TABLES.get(minor, []), *CONNECT.get(minor, [])]
     if int(spark.split(".")[0]) >= 4:
         return [f"org.apache.spark:spark-avro_2.13:{spark}", *tables]
     return [f"org.apache.spark:spark-avro_2.12:{spark}", SPARK_XML, *tables]

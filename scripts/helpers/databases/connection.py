@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import SourceError, SourceUnavailableError
+from scripts.helpers.spark.jvm import is_connect, java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +30,13 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
     options
         Those of Spark's reader, with ``url`` and ``driver``. A ``sessionInitStatement`` is run.
     """
-    from py4j.protocol import Py4JError
-
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
+    if is_connect(spark):
         yield None
         return
+    # Here, as a client of Spark Connect does without Py4J.
+    from py4j.protocol import Py4JError
+
+    jvm = java_of(spark)
     parameters = jvm.PythonUtils.toScalaMap({"dbtable": "unused", **options})
     found = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(parameters)
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])

@@ -37,6 +37,8 @@ from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
 from scripts.helpers.rows.sources import Facts, SeenRow, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
+from scripts.helpers.spark.jvm import check_jvm
+from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,6 +139,9 @@ class JdbcTable:
         else:
             if table:
                 raise SourceError(f"{self._database.name} query", "a table is named as well. Give one of the two.")
+            check_jvm(
+                spark, "query=, whose columns only a driver can tell,", "Make a view of the query, and read that."
+            )
             text = QueryText(query, self._database.orders_within, f"{self._database.name} query")
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
@@ -281,7 +286,8 @@ class JdbcTable:
             else:
                 options = dict(self._options)
                 found = self._spark.read.jdbc(options.pop("url"), relation, predicates=ranges, properties=options)
-        self._check_names(found)
+            # Within, as over Spark Connect this is what asks the database.
+            self._check_names(found)
         return found.selectExpr(*shown(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def typed_errors(self) -> AbstractContextManager[None]:
@@ -323,7 +329,7 @@ class JdbcTable:
         with self.typed_errors():
             columns = columns_of_query(self._spark, self._options, query.text)
         if columns is None:
-            raise SourceError(self.name, "nobody can tell its columns, as on Spark Connect. Make a view and read that.")
+            raise SourceError(self.name, "its driver cannot tell its columns. Make a view and read that.")
         catalogue: dict[str, TableColumn] = {}
         for column in columns:
             # Whatever the case of letters, as Spark compares names without it.
@@ -412,7 +418,7 @@ class JdbcTable:
     def _ranges(self, window: RowWindow) -> list[str]:
         """Cut a large window by its first column, into ranges of which the outer ones are open."""
         first = window.columns[0]
-        most = self._partitions or min(MAX_PARTITIONS, PER_CORE * self._spark.sparkContext.defaultParallelism)
+        most = self._partitions or min(MAX_PARTITIONS, PER_CORE * slots_of(self._spark))
         holds_rows = window.high is not None or window.whole
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.partitions import PartitionColumns
 from scripts.helpers.listing.folders import KINDS, folder_values
+from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +44,16 @@ def located(
     """
     if not is_table(source):
         return source, PartitionColumns.of(columns, types)
-    if spark is None or not hasattr(spark, "_jsparkSession"):
+    if spark is None:
         raise SourceError(
             source,
             "a name without a slash is a table of Spark's catalogue, and the job has no Spark session that could be "
             "asked. Give the job spark=, or the path of the folder.",
         )
+    check_jvm(
+        spark, f"The table {source!r} of Spark's catalogue", "Give the path of its folder instead, with its partition "
+        "columns and their types.",
+    )  # fmt: skip
     table, partitions = _look_up(spark, source)
     known = {field["name"].lower(): field["type"] for field in table["fields"]}
     wanted = PartitionColumns.of(columns, types)
@@ -70,7 +75,7 @@ def _look_up(spark: SparkSession, name: str) -> tuple[dict[str, Any], list[tuple
     from pyspark.sql.types import StructType
     from pyspark.sql.utils import AnalysisException, ParseException  # type: ignore[attr-defined]
 
-    session = spark._jsparkSession.sessionState()
+    session = java_session(spark).sessionState()
     try:
         identifier = session.sqlParser().parseTableIdentifier(name)
         table = session.catalog().getTableMetadata(identifier)
@@ -85,7 +90,7 @@ def _look_up(spark: SparkSession, name: str) -> tuple[dict[str, Any], list[tuple
         raise SourceError(name, f"it is {what}, so it has no folder whose files are its rows. Read it as a table.")
     fields = StructType.fromJson(json.loads(table.partitionSchema().json())).fields
     shown = [{"name": field.name, "type": field.dataType.simpleString()} for field in fields]
-    jvm: Any = spark._jvm
+    jvm = java_of(spark)
     path = jvm.org.apache.hadoop.fs.Path
     partitions = []
     if fields:

@@ -47,7 +47,8 @@ from scripts.helpers.reading.small_files import (
     read_shares,
     typed_errors,
 )
-from scripts.helpers.reading.spark import check_layouts, layouts_of, spread
+from scripts.helpers.reading.spark import check_layouts, layouts_of
+from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -412,7 +413,7 @@ class SparkFileBookmark:
         if self._is_one_range:
             return [(None, None)], datetime.now().astimezone()
         bounds = sorted(map(bounds_of, self._local.folders()), key=lambda ends: byte_order(ends[0] or ""))
-        wanted = TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism
+        wanted = TASKS_PER_CORE * slots_of(self._spark)
         options = self._local.options
         pages = BucketPages(
             str(self.location), make_client(AT_ONCE), self.location.bucket, self.location.prefix,

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import DATABASES, Catalog, Partitions
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest, file_request, table_request
-from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
+from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, write_catalog_table, write_files, write_table
 from scripts.helpers.glue.sources import read_files, read_table
 from scripts.helpers.glue_api.runs import on_glue
+from scripts.helpers.spark.jvm import check_jvm, is_session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -49,6 +50,11 @@ class GlueContext:
     spark_session : SparkSession
         On Glue that of Glue's own context.
 
+    Raises
+    ------
+    NoJvmError
+        The session is one of Spark Connect.
+
     Examples
     --------
     >>> glue_context = GlueContext(SparkContext.getOrCreate())
@@ -61,6 +67,7 @@ class GlueContext:
     def __init__(self, sparkContext: SparkContext | SparkSession | None = None, **options: Any) -> None:
         _passed_over("GlueContext", options)
         self.spark_session = session_of(sparkContext)
+        check_jvm(self.spark_session, "GlueContext", WITHOUT_GLUE)
         self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic, finds_choices=True)
         self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df, finds_choices=False)
         self.write_dynamic_frame = Writer()
@@ -354,9 +361,12 @@ def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
     """Return the session of what a script has at hand: a context, a session or nothing."""
     from pyspark.sql import SparkSession
 
-    if isinstance(spark, SparkSession):
-        return spark
-    return glue_session(spark) if on_glue() else SparkSession.builder.getOrCreate()
+    # Not by its class: a session of Spark Connect has another, and would be left for one that runs beside it.
+    given: Any = spark
+    if is_session(given):
+        session: SparkSession = given
+        return session
+    return glue_session(given) if on_glue() else SparkSession.builder.getOrCreate()
 
 
 def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> list[DataFrame]:

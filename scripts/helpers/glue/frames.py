@@ -16,6 +16,7 @@ from scripts.helpers.glue.inference import boxed_type
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.records import Record, kept, mapped
 from scripts.helpers.relational.relations import untracked
+from scripts.helpers.spark.jvm import check_jvm, rdd_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +30,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
 }  # fmt: skip
+WITHOUT_GLUE = "Use IncrementalJob: its new_files, rows_since and write work over Spark Connect as well."
+"""Choices are found by RDDs, and types are parsed by the JVM."""
 INSTEAD = "Call toDF(), work on the DataFrame, and come back with DynamicFrame.fromDF(df, glue_context, name)."
 
 
@@ -56,6 +59,11 @@ class DynamicFrame:
     name
         Of the frame.
 
+    Raises
+    ------
+    NoJvmError
+        The rows are those of Spark Connect.
+
     Examples
     --------
     >>> df = glue_context.spark_session.createDataFrame([(1, "north"), (2, "south")], "id INT, bay STRING")
@@ -65,6 +73,7 @@ class DynamicFrame:
     """
 
     def __init__(self, df: DataFrame, glue_ctx: Any, name: str = "") -> None:
+        check_jvm(df, "DynamicFrame", WITHOUT_GLUE)
         self._df, self.glue_ctx, self.name = df, glue_ctx, name
 
     @classmethod
@@ -113,7 +122,7 @@ class DynamicFrame:
 
     def getNumPartitions(self) -> int:  # noqa: N802
         """Return the number of partitions."""
-        return int(self._df.rdd.getNumPartitions())
+        return int(rdd_of(self._df).getNumPartitions())
 
     def errorsCount(self) -> int:  # noqa: N802
         """Return 0: rows that Spark cannot read, and errors of functions, are errors of the job."""

@@ -15,6 +15,7 @@ from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.choices import MARK, choices_of, glue_name
 from scripts.helpers.glue.fields import expression
 from scripts.helpers.glue.records import Record, frame_of, shape_of
+from scripts.helpers.spark.jvm import rdd_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def json_with_choices(read: Read, options: Mapping[str, str]) -> DataFrame:
     is_whole = options.get("multiLine") == "true"
     of_text = {name: value for name, value in options.items() if name != "multiLine"}
     texts = read("text", **of_text, **({"wholetext": "true"} if is_whole else {}))
-    records = texts.rdd.flatMap(partial(_records, texts.columns))
+    records = rdd_of(texts).flatMap(partial(_records, texts.columns))
     if not choices_of(shape_of(records).schema(df.schema)):
         return df
     return frame_of(df.sparkSession, records, df.schema)
@@ -85,7 +86,7 @@ def boxed_type(df: DataFrame, name: str) -> DataType | None:
     GlueOptionError
         A text is no JSON, when the rows are looked at.
     """
-    texts = df.select(expression([name])).rdd
+    texts = rdd_of(df.select(expression([name])))
     records = texts.flatMap(lambda row: [] if row[0] is None else [{"value": _unboxed(name, row[0])}])
     schema = shape_of(records).schema()
     if choices_of(schema):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.choices import MARK, glue_name, is_choice
+from scripts.helpers.spark.jvm import rdd_of
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -65,7 +66,7 @@ def mapped(df: DataFrame, f: Callable[[Record], Record]) -> DataFrame:
         When the rows are read: it returned something else than a record, or a value of a type that Spark does not have.
     """
     schema = df.schema
-    records = df.rdd.map(lambda row: _checked(f(record_of(row, schema))))
+    records = rdd_of(df).map(lambda row: _checked(f(record_of(row, schema))))
     return frame_of(df.sparkSession, records, schema)
 
 

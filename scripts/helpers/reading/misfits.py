@@ -111,7 +111,8 @@ class Misfits:
         record = functions.col(RECORD)
         options = {key: _option(value) for key, value in self.options.items() if key.lower() not in _OF_FILES}
         if self.format == "json":
-            return functions.from_json(record, "map<string,string>", options)
+            # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
+            return functions.from_json(record, "map<string,string>", options or None)
         names = [f"c{index} string" for index in range(len(self.columns))]
         options |= {"columnNameOfCorruptRecord": _BAD}
         return functions.from_csv(record, ", ".join([*names, f"{_BAD} string"]), options)

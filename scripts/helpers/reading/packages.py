@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import MissingConnectorError, SourceError
 from scripts.helpers.listing.folders import folder_values
+from scripts.helpers.spark.jvm import has_jvm, java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -39,8 +40,11 @@ def named_packages(spark: SparkSession, format: str) -> Iterator[None]:
 
 def package_of(spark: SparkSession, format: str) -> str | None:
     """Return Maven's coordinate of the package with a format's reader, for this Spark; None if there is none."""
-    java: Any = spark._jvm
-    scala = ".".join(java.scala.util.Properties.versionNumberString().split(".")[:2])
+    if has_jvm(spark):
+        scala = ".".join(java_of(spark).scala.util.Properties.versionNumberString().split(".")[:2])
+    else:
+        # The server does not tell. This is what Spark's own distributions are built with.
+        scala = "2.12" if int(spark.version.partition(".")[0]) < 4 else "2.13"
     if format.lower() == "avro":
         # A vendor's build is called 3.5.2-amzn-1, and is no version of the package.
         return f"org.apache.spark:spark-avro_{scala}:{spark.version.partition('-')[0]}"

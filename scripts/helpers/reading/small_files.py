@@ -25,7 +25,10 @@ from scripts.helpers.reading.fetched_lines import (
     unmarked,
     unpacked,
 )
-from scripts.helpers.reading.spark import check_folders, check_new_column, spread
+from scripts.helpers.reading.spark import check_folders, check_new_column
+from scripts.helpers.spark.inferred import inferred_schema
+from scripts.helpers.spark.jvm import check_jvm
+from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -136,23 +139,19 @@ class SmallFiles:
         )  # fmt: skip
 
     def _inferred(self, table: pa.Table, options: Mapping[str, Any]) -> StructType:
-        from pyspark.sql import DataFrame
-
         check_small_files(self.location, self.format, "inferred", self.on_changed, options)
+        what = f"read_small of {self.format} without a schema, or with on_schema_change,"
+        check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
         asked = _asked(options)
         # With the headers of CSV: Spark leaves out all lines that are like the first one.
         rules = replace(_rules(self.format, asked), header=False)
         fetching = Fetching(self.location, rules, 0, self.on_changed == "skip", (), self.request_payer, unpacked)
         fetched = _packed(self.spark, table, table.num_rows).mapInArrow(fetching, "record binary, path string")
-        jvm: Any = self.spark.sparkContext._jvm
-        texts: Any = fetched.select(fetched["record"].cast("string"))._jdf
-        lines = getattr(texts, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
+        texts = fetched.select(fetched["record"].cast("string"))
         of_records = {name: value for name, value in asked.items() if name == "header" or name not in _OF_FILES}
-        reader: Any = self.spark.read.options(**of_records)._jreader
         # Inferred at once, from records that are fetched for it.
         with typed_errors():
-            found = reader.json(lines) if self.format == "json" else reader.csv(lines)
-        schema = DataFrame(found, self.spark).schema
+            schema = inferred_schema(texts, self.format, of_records)
         for name in check_folders(self.location, table.column("key").to_pylist()):
             schema = schema.add(name, "string")
         return schema
@@ -302,7 +301,7 @@ def _packed(spark: SparkSession, table: pa.Table, count: int) -> DataFrame:
 
 def files_per_task(spark: SparkSession, count: int, total: int) -> int:
     """Return how many of so many objects, with so many bytes in all, one task fetches."""
-    tasks = max(_TASKS_PER_SLOT * spark.sparkContext.defaultParallelism, math.ceil(total / _TASK_BYTES))
+    tasks = max(_TASKS_PER_SLOT * slots_of(spark), math.ceil(total / _TASK_BYTES))
     # At least 1: an empty plan would make it 0, which no loop can go on by.
     return max(1, math.ceil(count / tasks))
 
@@ -317,7 +316,8 @@ def _parsed(fetched: DataFrame, format: str, fields: StructType, asked: Mapping[
     from pyspark.sql.types import ArrayType
 
     record = fetched["record"].cast("string")
-    options = {name: value for name, value in asked.items() if name not in _OF_FILES}
+    # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
+    options = {name: value for name, value in asked.items() if name not in _OF_FILES} or None
     if format == "text":
         rows = functions.array(functions.struct(record.alias(fields.names[0])))
     elif not fields.names:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.packages import is_xml_of_spark_3, named_packages, read_xml
+from scripts.helpers.spark.jvm import is_connect
+from scripts.helpers.spark.tasks import slots_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +88,12 @@ def read_files(
             if is_xml_of_spark_3(spark, format):
                 frame = read_xml(spark, location, paths, columns, schema, options or {})
             else:
-                frame = reader.options(**(options or {})).load(list(paths.values()))
+                reader = reader.options(**(options or {}))
+                frame = reader.load(list(paths.values()))
+                if is_connect(spark):
+                    # Connect looks at the files anew for each action, with the settings of then: of a session whose
+                    # settings are given back here, folders called 007 would be the number 7.
+                    frame = reader.schema(frame.schema).load(list(paths.values()))
     if path_column is None:
         return frame
     return _with_path(frame, location, path_column, encoded=not is_xml_of_spark_3(spark, format))
@@ -103,27 +110,6 @@ def check_all_is_read(spark: SparkSession, options: Mapping[str, Any]) -> None:
                     f"{where} is true: Spark would leave out the rows of files that it cannot read, and they would "
                     "count as taken. Set it to false, and leave such files out by exclude."
                 )
-
-
-def spread(spark: SparkSession, parts: Sequence[bytes]) -> DataFrame:
-    """Return a DataFrame of one binary column, with each part in a partition of its own.
-
-    The JVM holds the parts: `createDataFrame` and `SparkContext.parallelize` of Python objects would run a
-    Python worker in every task to hand them on. That worker is done, and back in Spark's pool, while the
-    task's second one (of `mapInArrow`) still works. If Spark kills the task, since another task failed, it
-    kills after some seconds both workers that the task ever had. By then the first may serve the next job,
-    which fails with ``java.net.SocketException: Socket is closed`` (PythonRunner.MonitorThread, Spark 3.3 to 3.5).
-    """
-    from pyspark.sql import DataFrame
-
-    jvm: Any = spark.sparkContext._jvm
-    of_java = jvm.java.util.ArrayList()
-    for part in parts:
-        of_java.add(part)
-    # Spark takes no RDD of 0 partitions here; without parts its single one is empty.
-    rdd = spark.sparkContext._jsc.parallelize(of_java, max(1, len(parts))).rdd()
-    dataset = spark._jsparkSession.createDataset(rdd, jvm.org.apache.spark.sql.Encoders.BINARY())
-    return DataFrame(dataset.toDF(), spark)
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
@@ -195,7 +181,7 @@ def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
     `load` lists at once, so the setting is needed for the call only. A smaller one of the user stays.
     """
     before = spark.conf.get(LISTING_TASKS, None)
-    wanted = TASKS_PER_SLOT * spark.sparkContext.defaultParallelism
+    wanted = TASKS_PER_SLOT * slots_of(spark)
     if before is not None and int(before) <= wanted:
         yield
         return

@@ -11,14 +11,13 @@ from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.window import RowWindow
+from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 
-MAX_WAIT_MS = 2_000
-"""Spark tells of a finished action a moment later; longest wait for that."""
 MAX_TEXT = 128
 """Longer cursors of text are not kept."""
 
@@ -34,7 +33,7 @@ class RowCounts:
     """
 
     def __init__(self) -> None:
-        self._watched: dict[str, tuple[CursorColumn | None, SparkSession, Observation] | None] = {}
+        self._watched: dict[str, tuple[CursorColumn | None, Observed] | None] = {}
         self._empty: set[str] = set()
         self._counted: dict[str, dict[str, Any]] = {}
 
@@ -62,35 +61,31 @@ class RowCounts:
             return _uncounted(rows, context, error)
 
     def _observed(self, context: str, rows: DataFrame, column: CursorColumn | None) -> DataFrame:
-        from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        observation = Observation()
-        if column is None:
-            observed = rows.observe(observation, F.expr("count(1) AS rows"))
-            self._watched[context] = (None, rows.sparkSession, observation)
-            return observed
-        name = SPARK.quote(column.name)
-        smallest, largest = f"min({name})", f"max({name})"
-        # As text, an instant would be written in the zone of the session.
-        if column.type == "timestamp":
-            smallest, largest = f"unix_micros({smallest})", f"unix_micros({largest})"
-        observed = rows.observe(
-            observation,
-            F.expr("count(1) AS rows"),
-            F.expr(f"CAST({smallest} AS STRING) AS minimum"),
-            F.expr(f"CAST({largest} AS STRING) AS maximum"),
-        )
-        self._watched[context] = (column, rows.sparkSession, observation)
-        return observed
+        aggregates = [F.expr("count(1) AS rows")]
+        if column is not None:
+            name = SPARK.quote(column.name)
+            smallest, largest = f"min({name})", f"max({name})"
+            # As text, an instant would be written in the zone of the session.
+            if column.type == "timestamp":
+                smallest, largest = f"unix_micros({smallest})", f"unix_micros({largest})"
+            aggregates.append(F.expr(f"CAST({smallest} AS STRING) AS minimum"))
+            aggregates.append(F.expr(f"CAST({largest} AS STRING) AS maximum"))
+        watched, observed = observe(rows, aggregates)
+        if observed is None:
+            logger.warning("event=rows_not_counted context=%s: %s", context, CANNOT_OBSERVE)
+        else:
+            self._watched[context] = (column, observed)
+        return watched
 
     def metrics(self) -> dict[str, Any]:
         """Return ``rows_collected``, and what is known of each context; the sum only if each was counted."""
         contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty} | self._counted
         for context, watched in self._watched.items():
             if watched is not None:
-                column, spark, observation = watched
-                found = _finished(spark, observation)
+                column, observed = watched
+                found = _found(context, observed)
                 if found:
                     contexts[context] = {"rows": int(found["rows"])} | _ends(column, found)
         if not contexts:
@@ -103,7 +98,10 @@ class RowCounts:
 
 
 def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
-    logger.debug("event=rows_uncounted context=%s error=%s", context, type(error).__name__)
+    logger.warning(
+        "event=rows_not_counted context=%s error=%s: the rows are read, and nobody counts them", context,
+        type(error).__name__,
+    )  # fmt: skip
     return rows
 
 
@@ -121,22 +119,13 @@ def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
     return ends
 
 
-def _finished(spark: SparkSession, observation: Any) -> dict[str, Any] | None:
-    """Return what an observation has found; None if no action on it has finished. `get` would wait for one for ever."""
+def _found(context: str, observed: Observed) -> dict[str, Any] | None:
+    """Return what was counted; None if no action on the rows has finished."""
     try:
-        if not _is_ready(observation._jo):
-            spark._jsparkSession.sparkContext().listenerBus().waitUntilEmpty(MAX_WAIT_MS)
-        return dict(observation.get) if _is_ready(observation._jo) else None
+        return observed.found()
     except Exception as error:
-        logger.debug("event=rows_uncounted error=%s", type(error).__name__)
+        logger.warning(
+            "event=rows_not_counted context=%s error=%s: Spark does not say what it counted", context,
+            type(error).__name__,
+        )  # fmt: skip
         return None
-
-
-def _is_ready(observation: Any) -> bool:
-    """Tell whether `get` returns at once: by the future that Spark has from 3.5 on, or the field it had before."""
-    methods = {method.getName() for method in observation.getClass().getMethods()}
-    if "future" in methods:
-        return bool(observation.future().isCompleted())
-    field = observation.getClass().getDeclaredField("metrics")
-    field.setAccessible(True)
-    return bool(field.get(observation).isDefined())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.spark.jvm import analysed_plan
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -15,10 +17,9 @@ def is_of_folders(df: DataFrame, name: str) -> bool:
     False where a plan does not say it: of Spark Connect, of RDDs (as Glue's DynamicFrames are), and of a union whose
     first part has no such column.
     """
-    frame = getattr(df, "_jdf", None)
-    if frame is None:
+    plan = analysed_plan(df)
+    if plan is None:
         return False
-    plan = frame.queryExecution().analyzed()
     of_folders = {number for leaf in _each(plan.collectLeaves()) for number in _partitions_of(leaf)}
     if not of_folders:
         return False

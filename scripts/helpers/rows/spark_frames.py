@@ -15,6 +15,7 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.folder_columns import is_of_folders
 from scripts.helpers.rows.sources import Facts, RowSource, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
+from scripts.helpers.spark.jvm import analysed_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,8 +119,8 @@ class DataFrameRows:
 
     def _reads_a_database(self) -> bool:
         # A DataFrame of Spark Connect has no plan here, and what comes from an RDD does not say where that read.
-        frame = getattr(self.df, "_jdf", None)
-        return frame is not None and JDBC_READER in frame.queryExecution().analyzed().toString()
+        plan = analysed_plan(self.df)
+        return plan is not None and JDBC_READER in plan.toString()
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, TargetError
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.table_merge import quote
+from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,15 @@ ICEBERG_ON_SPARK = (
     "Iceberg's releases for others); on Glue with --datalake-formats iceberg."
 )
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+CLASSIC_OR_NONE = (
+    "Run the job with a classic session, or without Spark: deltalake and pyiceberg read and write these tables as well."
+)
 ICEBERG_ON_ARROW = "Install it: pip install pyiceberg pyarrow; or work with Spark."
+
+
+def check_classic(spark: SparkSession | None, what: str) -> None:
+    """Raise NoJvmError for a session of Spark Connect: the connectors are asked through the JVM."""
+    check_jvm(spark, what, CLASSIC_OR_NONE)
 
 
 def check_delta_on_spark(spark: SparkSession) -> None:
@@ -65,22 +74,20 @@ def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
             f"spark.sql.catalog.{catalog}=org.apache.iceberg.spark.SparkCatalog with its type and warehouse."
         )
     try:
-        java: Any = spark._jvm
+        java = java_of(spark)
         loader = java.java.lang.Thread.currentThread().getContextClassLoader()
         java.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, loader)
     except Exception as error:
         if is_of_java(error, "ClassNotFoundException"):
             raise MissingConnectorError("iceberg", ICEBERG_ON_SPARK) from error
-        raise MissingConnectorError(
-            "iceberg", f"It needs a Spark session with a JVM, not Spark Connect ({reason_of(error)})"
-        ) from error
+        raise MissingConnectorError("iceberg", f"It cannot be loaded: {reason_of(error)}") from error
 
 
 def spark_table(name: str, spark: SparkSession) -> Any:
     """Return a table of Iceberg's Java API as it is now: Spark's catalog keeps what it has read for half a minute."""
-    java: Any = spark._jvm
+    java = java_of(spark)
     # A catalog is looked up in the settings of the thread's own session.
-    session = spark._jsparkSession
+    session = java_session(spark)
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted(name))
     table.refresh()

@@ -21,6 +21,7 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
 from scripts.helpers.sinks.merging import DELETED
+from scripts.helpers.spark.jvm import check_jvm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +119,10 @@ class JdbcAccess:
     def __init__(
         self, spark: SparkSession, url: str, properties: Mapping[str, str] | None = None, name: str | None = None
     ) -> None:
+        check_jvm(
+            spark, "A database sink over JDBC", "Give the sink connect= and write df.toPandas(), or run the job with a "
+            "classic session.",
+        )  # fmt: skip
         redact_logs()  # Before py4j is given the password.
         database = database_of(url)
         self.sql = writing_of(database)
@@ -149,11 +154,6 @@ class JdbcAccess:
     def session(self) -> Iterator[JdbcSession]:
         """Open a connection."""
         with jdbc_connection(self._spark, self._options) as connection:
-            if connection is None:
-                raise InvalidValueError(
-                    "Spark Connect has no JVM here that could open a connection. Give the sink connect= and write "
-                    "df.toPandas(), or run the job with a classic session."
-                )
             session = JdbcSession(connection)
             for statement in self.sql.session:
                 session.run(statement)

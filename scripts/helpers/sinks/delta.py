@@ -30,7 +30,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks.connectors import check_delta_on_arrow, check_delta_on_spark
+from scripts.helpers.sinks.connectors import check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.delta_merge import DeltaMerge
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
@@ -54,6 +54,7 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staging
+from scripts.helpers.spark.jvm import java_of, java_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,6 +101,8 @@ class DeltaSink:
     ------
     InvalidValueError
         The target is no path, or the paths do not go together.
+    NoJvmError
+        The session is one of Spark Connect.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class DeltaSink:
             )
         if isinstance(partition_by, str):
             raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        check_classic(spark, "A Delta table")
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
         if not chosen:
@@ -489,8 +493,8 @@ class _SparkEngine:
         return self.recorded(output) >= output.version
 
     def recorded(self, of: Output | Retraction) -> int:
-        jvm: Any = self._spark._jvm
-        found = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self._spark._jsparkSession, self._uri)
+        log = java_of(self._spark).org.apache.spark.sql.delta.DeltaLog
+        found = log.forTableWithSnapshot(java_session(self._spark), self._uri)
         done = found._2().transactions().get(_app(of))
         return int(done.get()) if done.isDefined() else 0
 

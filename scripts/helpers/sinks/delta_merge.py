@@ -30,6 +30,7 @@ from scripts.helpers.sinks.table_merge import (
     rows_of,
     values_of,
 )
+from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +151,7 @@ class _SparkTables:
         self._spark = spark
 
     def version(self, uri: str) -> int | None:
-        session, java = self._spark._jsparkSession, self._java()
+        session, java = java_session(self._spark), java_of(self._spark)
         if not java.io.delta.tables.DeltaTable.isDeltaTable(session, uri):
             return None
         log = java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
@@ -177,20 +178,17 @@ class _SparkTables:
 
     def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
         # A session of its own: the settings that name the transaction would be those of other threads, too.
-        session = self._spark._jsparkSession.cloneSession()
+        session = java_session(self._spark).cloneSession()
         if record is not None:
             session.conf().set("spark.databricks.delta.write.txnAppId", record[0])
             session.conf().set("spark.databricks.delta.write.txnVersion", str(record[1]))
-        target = self._java().io.delta.tables.DeltaTable.forPath(session, uri).alias("t")
-        merging = target.merge(source.alias("s")._jdf, step.on)
+        target = java_of(self._spark).io.delta.tables.DeltaTable.forPath(session, uri).alias("t")
+        merging = target.merge(java_frame(source.alias("s")), step.on)
         if step.delete_when is not None:
             merging = merging.whenMatched(step.delete_when).delete()
         if step.update_when is not None:
             merging = merging.whenMatched(step.update_when).updateExpr(dict(step.sets))
         merging.whenNotMatched(step.insert_when).insertExpr(dict(step.inserts)).execute()
-
-    def _java(self) -> Any:
-        return self._spark._jvm
 
 
 # --- deltalake --------------------------------------------------------------------------------------

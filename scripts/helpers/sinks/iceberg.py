@@ -36,6 +36,7 @@ from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
     arrow_catalog,
+    check_classic,
     check_iceberg_on_spark,
     check_name,
     quoted,
@@ -63,6 +64,7 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staged, Staging
+from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -118,6 +120,8 @@ class IcebergSink:
     ------
     InvalidValueError
         The name is not one of a table in a catalog.
+    NoJvmError
+        The session is one of Spark Connect.
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class IcebergSink:
         check_name(target, catalog)
         if isinstance(partition_by, str):
             raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        check_classic(spark, "An Iceberg table")
         self.name = target
         self._partition_by, self._batch_column = list(partition_by), batch_column
         self.rules = merge
@@ -685,12 +690,12 @@ class _SparkEngine:
 
     def _imagined(self, df: DataFrame) -> Any:
         """Return the table that would be made, from a transaction that is never committed."""
-        java: Any = self._spark._jvm
-        iceberg, session = java.org.apache.iceberg, self._spark._jsparkSession
+        iceberg, session = java_of(self._spark).org.apache.iceberg, java_session(self._spark)
         catalog, _, name = self._target.partition(".")
         identifier = iceberg.catalog.TableIdentifier.parse(name)
+        of_texts = self._spark.createDataFrame([], "name string")
         # Of no type but text: what types of these rows the table cannot have is told where it is made.
-        schema = iceberg.spark.SparkSchemaUtil.convert(self._spark.createDataFrame([], "name string")._jdf.schema())
+        schema = iceberg.spark.SparkSchemaUtil.convert(java_frame(of_texts).schema())
         loaded = iceberg.spark.Spark3Util.loadIcebergCatalog(session, catalog)
         return loaded.buildTable(identifier, schema).createTransaction().table()
 

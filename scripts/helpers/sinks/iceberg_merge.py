@@ -38,6 +38,7 @@ from scripts.helpers.sinks.table_merge import (
     rows_of,
     values_of,
 )
+from scripts.helpers.spark.jvm import java_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +144,7 @@ class SparkMerge:
         now = base.currentSnapshot()
         if (now and now.snapshotId()) != (looked and looked.snapshotId()) or is_done(table) or head is None:
             raise MovedError(f"{self._target} is not what it was.")
-        java: Any = self._spark._jvm
+        java = java_of(self._spark)
         references = java.org.apache.iceberg.SnapshotRef
         main = base.ref("main")
         made = references.builderFrom(main, head) if main is not None else references.branchBuilder(head)

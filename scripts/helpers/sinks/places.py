@@ -21,6 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+from scripts.helpers.spark.jvm import check_jvm, hadoop_settings, has_jvm, java_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -292,10 +293,8 @@ class HadoopPlace:
 
     def __init__(self, root: str, spark: SparkSession) -> None:
         self.root = root.rstrip("/")
-        jvm = spark._jvm
-        assert jvm is not None
-        self._java: Any = jvm
-        self._system: Any = self._path("").getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._java: Any = java_of(spark)
+        self._system: Any = self._path("").getFileSystem(hadoop_settings(spark))
         self._start = len(self._system.makeQualified(self._path("")).toUri().getPath().rstrip("/")) + 1
 
     def uri(self, name: str) -> str:
@@ -402,9 +401,9 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
     if scheme in S3_SCHEMES:
         _check_segments(path)
         return S3Place(path, s3_client or make_client(CONNECTIONS, **_s3_of(spark)))
-    if _jvm_of(spark) is None:
+    if spark is None:
         raise InvalidValueError(f"{path!r} needs a Spark session with a JVM. Write s3://… or a directory without one.")
-    assert spark is not None
+    check_jvm(spark, f"The path {path!r}", "Write s3://…, or run the job with a classic session.")
     return HadoopPlace(path, spark)
 
 
@@ -438,23 +437,27 @@ def _check_segments(path: str) -> None:
 
 def _qualified(path: str, spark: SparkSession | None) -> str:
     """Return a path with its scheme: one without is where Spark would write it, which on EMR is HDFS."""
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or _jvm_of(spark) is None:
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or spark is None:
         return path
-    assert spark is not None
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    # Its server may mean HDFS by it, and would write there what is looked for here.
+    remedy = "Write s3://… or, where Spark's server runs on this machine, file:///…."
+    check_jvm(spark, f"The path {path!r}, which has no scheme,", remedy)
+    conf = hadoop_settings(spark)
     default = str(conf.get("fs.defaultFS", "file:///"))
     if default.startswith("file:"):
         return path
-    named: Any = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+    named = java_of(spark).org.apache.hadoop.fs.Path(path)
     return str(named.getFileSystem(conf).makeQualified(named).toString())
 
 
 def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
-    """Return the server and keys that Spark's own settings name: it writes there, so files are moved there as well."""
-    if _jvm_of(spark) is None:
+    """Return the server and keys that Spark's own settings name: it writes there, so files are moved there as well.
+
+    Of Spark Connect they are not to be had: then AWS's own environment says where, as without Spark.
+    """
+    if spark is None or not has_jvm(spark):
         return {}
-    assert spark is not None
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    conf = hadoop_settings(spark)
     options: dict[str, Any] = {}
     endpoint = str(conf.get("fs.s3a.endpoint", "") or "")
     # Those of AWS are boto3's to choose, by the region.
@@ -470,14 +473,6 @@ def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
         token = conf.get("fs.s3a.session.token", None)
         options["aws_session_token"] = str(token) if token else None
     return options
-
-
-def _jvm_of(spark: SparkSession | None) -> Any:
-    # Spark Connect has no JVM here, and says so by an error.
-    try:
-        return spark._jvm if spark is not None else None
-    except Exception:
-        return None
 
 
 @contextmanager

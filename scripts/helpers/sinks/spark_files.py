@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from scripts.helpers.spark.observed import observe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +20,8 @@ def write_spark(
 ) -> int:
     """Write rows to a folder that is not there yet, and return how many.
 
-    Rows are counted while they are written (Spark's Observation), without a second pass.
+    Rows are counted while they are written (Spark's Observation), without a second pass; where Spark Connect has no
+    such thing, by reading what was written.
 
     Parameters
     ----------
@@ -26,16 +30,32 @@ def write_spark(
     options
         Of Spark's writer.
     """
-    from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    written = Observation()
-    counted = df.observe(written, F.count(F.lit(1)).alias("rows"))
+    counted, observed = observe(df, [F.count(F.lit(1)).alias("rows")])
     with timestamps_with_statistics(df, format):
         # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
-        writer = counted.write.format(format).options(**options).mode("errorifexists")
+        writer = counted.write.format(format).options(**options).mode("error")
         (writer.partitionBy(*partition_by) if partition_by else writer).save(folder)
-    return int(written.get["rows"])
+    found = None if observed is None else observed.after_action()
+    if found is not None:
+        return int(found["rows"])
+    return _counted_again(df, folder, format, options)
+
+
+def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:
+    """Count the rows of files that were just written."""
+    reader = df.sparkSession.read.format(format).schema(df.schema).options(**options)
+    # A value of CSV may hold the end of a line, and then ends no row.
+    if format.lower() == "csv":
+        reader = reader.option("multiLine", True)
+    # Over Spark Connect it is a number of numpy.
+    return int(reader.load(_literal(folder)).count())
+
+
+def _literal(path: str) -> str:
+    """Escape what Spark's reader globs, and its writer does not."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from scripts.helpers.errors import TargetError, rows_have
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, version_of
@@ -49,6 +50,15 @@ class Staging:
         # What Spark hides from readers it keeps for itself: markers, checksums, tasks that have not ended.
         names = sorted(name for name in staged if not is_hidden(name.removeprefix(f"{folder}/")))
         sizes = {name.removeprefix(f"{folder}/"): staged[name] for name in names}
+        # Spark wrote where nobody here sees it: on the disk of another machine, or in a store of another address. As an
+        # empty batch it would be published, and its rows lost.
+        if isinstance(rows, int) and rows > 0 and not sizes:
+            raise TargetError(
+                self.place.uri(""),
+                f"{rows_have(rows)} been written to {self.place.uri(folder)}, and this process finds no file there. "
+                "Name a folder that Spark and this process reach in the same place, such as s3://…, and give "
+                "s3_client= if the store is none of AWS.",
+            )
         # Last: an attempt without a manifest has not ended its write. And it counts, not the folder: a task of a
         # driver that is dead may still add a file, whose rows are in another one already.
         self.place.write(f"{folder}/{MANIFEST}", json.dumps(sizes).encode())

@@ -21,9 +21,10 @@ from scripts.helpers.errors import (
     TargetError,
     WatermarkError,
 )
-from scripts.helpers.sinks.connectors import DELTA_ON_SPARK, check_delta_on_arrow, check_delta_on_spark
+from scripts.helpers.sinks.connectors import DELTA_ON_SPARK, check_classic, check_delta_on_arrow, check_delta_on_spark
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.places import Place, S3Place, place_of
+from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, java_session
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
 from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
 from scripts.helpers.tables.losses import expired_where, source_errors
@@ -65,6 +66,8 @@ class DeltaTable:
         The path is none.
     SourceOptionError
         `returns` is unknown, or given beside Spark.
+    NoJvmError
+        The session is one of Spark Connect.
     """
 
     format: Literal["delta"] = "delta"
@@ -81,6 +84,7 @@ class DeltaTable:
             raise InvalidValueError(
                 f"{path!r} is no path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
             )
+        check_classic(spark, "A Delta table")
         check_returns(returns, with_spark=spark is not None)
         place = place_of(path.rstrip("/"), spark, s3_client)
         self.name, self._returns = place.uri(""), returns or "pandas"
@@ -239,8 +243,6 @@ class _SparkEngine:
 
     def check(self) -> None:
         check_delta_on_spark(self._spark)
-        if getattr(self._spark, "_jvm", None) is None:
-            raise MissingConnectorError("delta", "It needs a Spark session with a JVM, not Spark Connect.")
 
     def newest(self) -> tuple[int, str]:
         snapshot = self._log()._2()
@@ -266,7 +268,7 @@ class _SparkEngine:
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         log = self._log()._1()
-        folder, settings, java = log.dataPath(), log.newDeltaHadoopConf(), self._java()
+        folder, settings, java = log.dataPath(), log.newDeltaHadoopConf(), java_of(self._spark)
         found = []
         for path in paths:
             # As Delta does: the text is a URI, relative to the table's folder or absolute.
@@ -284,9 +286,7 @@ class _SparkEngine:
         return with_feed_literals(found, span, self._uri) if span.is_feed else found
 
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> DataFrame:
-        from pyspark.sql import DataFrame
-
-        java, found = self._java(), self._log()
+        java, found = java_of(self._spark), self._log()
         log, snapshot = found._1(), found._2()
         files = java.java.util.ArrayList()
         for action in taken:
@@ -294,7 +294,7 @@ class _SparkEngine:
         sequence = java.scala.collection.JavaConverters.asScalaBufferConverter(files).asScala().toSeq()
         # What Delta's own stream reads its files by: with partition values, deletion vectors and mapped columns.
         frame = log.createDataFrame(snapshot, sequence, False, java.scala.Option.apply(None))
-        return DataFrame(frame, self._spark)
+        return frame_of_java(frame, self._spark)
 
     def feed(self, span: TableSpan) -> DataFrame:
         assert span.after is not None
@@ -307,8 +307,7 @@ class _SparkEngine:
 
     def check_feed(self, span: TableSpan) -> None:
         # Delta looks whether each version has its changes when the query is planned, and runs no job for it.
-        frame: Any = self.feed(span)._jdf
-        frame.queryExecution().executedPlan()
+        java_frame(self.feed(span)).queryExecution().executedPlan()
 
     def returned(self, rows: DataFrame, returns: Returns) -> DataFrame:
         return rows
@@ -325,15 +324,12 @@ class _SparkEngine:
         # What the sink cannot find while it stages is none of the table's files.
         return is_of_java(error, *GONE_IN_SPARK) and is_of_java(error, self._uri.partition("://")[2])
 
-    def _java(self) -> Any:
-        return self._spark._jvm
-
     def _path(self, folder: Any, name: str) -> Any:
-        return self._java().org.apache.hadoop.fs.Path(folder, name)
+        return java_of(self._spark).org.apache.hadoop.fs.Path(folder, name)
 
     def _log(self) -> Any:
         """Return the log and its last snapshot, looked up anew."""
-        java, session = self._java(), self._spark._jsparkSession
+        java, session = java_of(self._spark), java_session(self._spark)
         # Delta looks into the settings of the thread's own session.
         java.org.apache.spark.sql.SparkSession.setActiveSession(session)
         try:

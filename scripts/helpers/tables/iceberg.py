@@ -21,12 +21,14 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
     arrow_catalog,
+    check_classic,
     check_iceberg_on_spark,
     check_name,
     quoted,
     spark_table,
 )
 from scripts.helpers.sinks.java_errors import is_of_java
+from scripts.helpers.spark.jvm import java_of
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow
 from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
 from scripts.helpers.tables.losses import expired_where, source_errors
@@ -63,6 +65,8 @@ class IcebergTable:
         The name is not one of a table in a catalog.
     SourceOptionError
         `returns` is unknown, or it or `catalog` is given beside Spark.
+    NoJvmError
+        The session is one of Spark Connect.
     """
 
     format: Literal["iceberg"] = "iceberg"
@@ -71,6 +75,7 @@ class IcebergTable:
         self, name: str, *, spark: SparkSession | None = None, catalog: Any = None, returns: Returns | None = None
     ) -> None:
         check_name(name, catalog)
+        check_classic(spark, "An Iceberg table")
         check_returns(returns, with_spark=spark is not None)
         if spark is not None and catalog is not None:
             raise SourceOptionError("catalog", "it is one of pyiceberg, and Spark has its own. Give one of the two.")
@@ -219,9 +224,9 @@ class _SparkEngine:
             raise MissingConnectorError("iceberg", f"To read changes, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
 
     def metadata(self) -> Metadata:
-        java: Any = self._spark._jvm
         # As one text: asked through Py4J, ten thousand snapshots would take half a minute.
-        return read_metadata(java.org.apache.iceberg.TableMetadataParser.toJson(self._table().operations().current()))
+        parser = java_of(self._spark).org.apache.iceberg.TableMetadataParser
+        return read_metadata(parser.toJson(self._table().operations().current()))
 
     def location(self) -> str:
         return str(self._table().location())
