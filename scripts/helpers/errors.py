@@ -379,6 +379,14 @@ class ConfigurationError(WatermarkError):
     """The surroundings are not as they must be."""
 
 
+class UnsupportedVersionError(ConfigurationError):
+    """Python or Spark is older than the oldest version that this package runs on."""
+
+    def __init__(self, what: str, found: str, oldest: str, remedy: str) -> None:
+        self.what, self.found, self.oldest = what, found, oldest
+        super().__init__(f"This is {what} {found}, and glue-watermarks needs {what} {oldest} or newer. {remedy}")
+
+
 class NotOffGlueError(ConfigurationError, AttributeError):
     """Something of Glue's library that is not here."""
 

@@ -25,6 +25,7 @@ from scripts.helpers.protocol.names import BatchId, name_in_table, new_run_id, s
 from scripts.helpers.sinks.choice import Layout
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import Merge, Versions
+from scripts.helpers.spark.versions import check_version
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class IncrementalJob:
         What Glue's ``get_job_runs`` returns: places runs of a range that never committed. Those that `JobRuns`
         started are in the table, and in a Glue job Glue itself is asked.
     spark
-        Needed by `write` only through its DataFrames; may be None without Spark.
+        Needed by `write` only through its DataFrames; may be None without Spark. An UnsupportedVersionError for one
+        older than Spark 3.3.
     lease
         How long other runs stay away, one day at most; renewed until the run ends.
     clock
@@ -135,6 +137,7 @@ class IncrementalJob:
         clock: Callable[[], datetime] = utc_now,
         reporters: Sequence[Reporter] = (),
     ) -> None:
+        check_version(spark)
         self.run_id = run_id or new_run_id()
         self.job_id = name_in_table(job_id, namespace) if job_id else ""
         self.mode = Mode(mode, from_run, to_run)

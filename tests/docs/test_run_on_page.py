@@ -13,7 +13,7 @@ import pytest
 
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import ingest_files, ingest_table, session
-from tests.docs.pages import PAGES, fences, metadata, run_page, shell_commands, text_of
+from tests.docs.pages import PAGES, fences, is_test, metadata, run_page, shell_commands, text_of
 from tests.support.places import REPOSITORY
 
 JOBS = {"scripts/jobs/ingest_files.py": ingest_files, "scripts/jobs/ingest_table.py": ingest_table}
@@ -42,6 +42,41 @@ def test_wheel_is_called_as_the_pages_say() -> None:
     named = {name for page in PAGES for name in re.findall(r"glue_watermarks-[\w.]+-py3-none-any", text_of(page))}
 
     assert named == {f"glue_watermarks-{metadata()['metadata']['version']}-py3-none-any"}
+
+
+VERSIONS = ("constraints.txt", "constraints-spark-3.3.txt", "matrix")
+"""Files of .ci that each name the Spark of one line of the page, in its order."""
+
+
+def tried() -> list[list[str]]:
+    """Return platform, what ran and by what of each row of the page's table."""
+    section = text_of("run-on.md").partition("\n## What was tried where\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows[1:]]
+
+
+@pytest.mark.parametrize("row", tried(), ids=lambda row: row[0])
+def test_platform_was_tried_by_a_test_that_is_there_or_not_at_all(row: list[str]) -> None:
+    _, ran, by = row
+    named = re.findall(r"`([^`]+)`", by)
+
+    targets = [name.removeprefix("make ") for name in named if name.startswith("make ")]
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert [target for target in targets if f"\n{target}: " not in makefile] == []
+    assert [name for name in named if not name.startswith("make ") and not is_test(name)] == []
+    # What was tried has a test; what was not says so, and claims nothing.
+    assert bool(named) == bool(ran)
+    assert named or by == "not at all"
+
+
+def test_versions_of_the_matrix_are_those_that_it_installs() -> None:
+    text = "".join((REPOSITORY / ".ci" / name).read_text() for name in VERSIONS)
+    installed = re.findall(r"\bpyspark==(\d+\.\d+\.\d+)", text)
+
+    told = [row[0] for row in tried() if row[2] in ("`make test`", "`make test-matrix`")]
+
+    assert len(told) == len(installed) == 3
+    assert [re.findall(r"Spark (\d+\.\d+\.\d+)", platform) for platform in told] == [[each] for each in installed]
 
 
 @pytest.mark.parametrize("command", SUBMITTED, ids=range(len(SUBMITTED)))

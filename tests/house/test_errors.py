@@ -63,6 +63,10 @@ BUILT = [
         ["'s3://raw/repairs'", "'a.csv'", "not a Delta table", "Name an empty folder"],
     ),
     (errors.MissingConnectorError("delta", "pip install deltalake."), ["format='delta'", "pip install deltalake"]),
+    (
+        errors.UnsupportedVersionError("Spark", "3.2.4", "3.3", "Use Glue 4.0."),
+        ["Spark 3.2.4", "needs Spark 3.3 or newer", "Use Glue 4.0."],
+    ),
     (errors.NoJvmError("GlueContext", "Use IncrementalJob."), ["GlueContext needs", "Connect. Use IncrementalJob."]),
     (
         errors.RetractionError("parking", 2, 5, "s3://raw/repairs"),
@@ -235,7 +239,7 @@ FAMILIES = [
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
-            "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError",
+            "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError", "UnsupportedVersionError",
             "StagedFilesLostError", "LogFolderError",
         ],
     ),

@@ -122,7 +122,7 @@ def helpers_imported(path: Path) -> list[str]:
 def not_allowed(path: Path) -> set[str]:
     """Return the rooms that a file imports though the table does not allow it."""
     room = room_of(path)
-    allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"_moved"})
+    allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"_moved", "errors"})
     used = {module: module.partition(".")[0] for module in helpers_imported(path)}
     return {of for module, of in used.items() if not {module, of} & allowed}
 

@@ -18,6 +18,7 @@ from scripts.helpers.glue.sinks import FILES, DataSink, write_catalog_table, wri
 from scripts.helpers.glue.sources import read_files, read_table
 from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.spark.jvm import check_jvm, is_session
+from scripts.helpers.spark.versions import check_version
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -54,6 +55,8 @@ class GlueContext:
     ------
     NoJvmError
         The session is one of Spark Connect.
+    UnsupportedVersionError
+        Spark is older than 3.3.
 
     Examples
     --------
@@ -68,6 +71,7 @@ class GlueContext:
         _passed_over("GlueContext", options)
         self.spark_session = session_of(sparkContext)
         check_jvm(self.spark_session, "GlueContext", WITHOUT_GLUE)
+        check_version(self.spark_session)
         self.create_dynamic_frame: Reader[DynamicFrame] = Reader(self, self._as_dynamic, finds_choices=True)
         self.create_data_frame: Reader[DataFrame] = Reader(self, lambda df, _: df, finds_choices=False)
         self.write_dynamic_frame = Writer()

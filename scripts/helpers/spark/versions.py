@@ -1,0 +1,36 @@
+"""Which versions of Spark a job runs on."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from scripts.helpers.errors import UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST = (3, 3)
+"""The first that counts rows while they are read (Observation), and that Glue has with Python 3.10."""
+
+
+def check_version(spark: SparkSession | None) -> None:
+    """Refuse a session of an older Spark.
+
+    Parameters
+    ----------
+    spark
+        The session, classic or of Spark Connect; None, for a job without Spark, passes.
+
+    Raises
+    ------
+    UnsupportedVersionError
+        Spark is older than `OLDEST`.
+    """
+    if spark is None:
+        return
+    # A vendor's build is called 3.5.2-amzn-1.
+    found = re.match(r"(\d+)\.(\d+)", spark.version)
+    # What does not begin with two numbers is nobody's release, and may be newer than all of them.
+    if found is not None and (int(found[1]), int(found[2])) < OLDEST:
+        raise UnsupportedVersionError("Spark", spark.version, "3.3", "Use Glue 4.0, EMR 6.9, or a newer release.")
