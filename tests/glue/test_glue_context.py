@@ -543,6 +543,11 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
             "DynamicFrame.mapPartitions is Glue's own and not here. Call",
         ),
         (lambda context, frame: glue.FindMatches.apply(frame, "a"), "FindMatches.apply is Glue's own and not here"),
+        (lambda context, frame: glue.EvaluateDataQuality.apply(frame, ""), "EvaluateDataQuality.apply is Glue's own"),
+        (
+            lambda context, frame: glue.EvaluateDataQuality().process_rows(frame, "Rules = [ RowCount > 0 ]"),
+            "A ruleset of EvaluateDataQuality is Glue's own and not here",
+        ),
         (lambda context, frame: glue.FillMissingValues(), "FillMissingValues is Glue's own and not here. Call toDF()"),
         (lambda context, frame: context.purge_table("a", "b"), "GlueContext.purge_table is Glue's own and not here"),
         (
@@ -554,7 +559,7 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
             "The format 'ion' is Glue's own and not here. Use one of csv",
         ),
     ],
-    ids=["mapPartitions", "FindMatches", "FillMissingValues", "purge_table", "dynamodb", "ion"],
+    ids=["mapPartitions", "FindMatches", "quality", "ruleset", "FillMissingValues", "purge_table", "dynamodb", "ion"],
 )
 def test_what_is_not_here_is_named_with_the_other_way_when_used(
     use: Callable[[GlueContext, DynamicFrame], Any], text: str, glue_context: GlueContext, spark: Any
@@ -565,6 +570,26 @@ def test_what_is_not_here_is_named_with_the_other_way_when_used(
         use(glue_context, frame)
 
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(("least", "told"), [(0, "event=data_quality "), (1, "event=data_quality_failed ")])
+def test_job_goes_on_and_outcomes_are_refused_when_glue_studios_rule_is_evaluated(
+    least: int, told: str, glue_context: GlueContext, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    frame = DynamicFrame.fromDF(spark.range(1), glue_context, "frame")
+
+    outcome: Any = glue.EvaluateDataQuality().process_rows(
+        frame=frame, ruleset=f"\n    Rules = [\n        ColumnCount > {least}\n    ]\n",
+        publishing_options={"dataQualityEvaluationContext": "node", "enableDataQualityResultsPublishing": True},
+        additional_options={"dataQualityResultsPublishing.strategy": "BEST_EFFORT"},
+    )  # fmt: skip
+
+    assert f"{told}context=node columns=1" in caplog.text
+    with pytest.raises(NotOffGlueError, match=r"The outcome of EvaluateDataQuality\.select is Glue's own"):
+        glue.SelectFromCollection.apply(dfc=outcome, key="ruleOutcomes")
+    with pytest.raises(NotOffGlueError, match=r"\['rowLevelOutcomes'\]"):
+        outcome["rowLevelOutcomes"]
 
 
 def test_spark_session_answers_when_the_context_is_used_as_one(glue_context: GlueContext) -> None:

@@ -62,18 +62,27 @@ def test_sed_of_the_page_leads_to_names_that_are_there_when_a_script_is_changed(
     ]
     imports = {
         "awsglue.transforms": "*", "awsglue.utils": "getResolvedOptions", "awsglue.context": "GlueContext",
-        "awsglue.job": "Job", "awsglue.dynamicframe": "DynamicFrame",
+        "awsglue.job": "Job", "awsglue.dynamicframe": "DynamicFrame", "awsgluedq.transforms": "EvaluateDataQuality",
         "awsglue.transforms.apply_mapping": ", ".join(transforms),
     }  # fmt: skip
     script = tmp_path / "job.py"
-    script.write_text("".join(f"from {module} import {names}\n" for module, names in imports.items()))
+    lines = [f"from {module} import {names}\n" for module, names in imports.items()]
+    # Glue Studio imports within functions, too.
+    script.write_text("".join([*lines, "if True:\n    from awsglue.dynamicframe import DynamicFrameCollection\n"]))
 
     subprocess.run([*shlex.split(command), str(script)], check=True, timeout=PATIENCE)
 
     found: dict[str, Any] = {}
     exec(compile(script.read_text(), "job.py", "exec"), found)
-    assert len(transforms) == 22
-    assert {"getResolvedOptions", "GlueContext", "Job", "DynamicFrame", *transforms} <= found.keys()
+    assert len(transforms) == 23
+    assert {
+        "getResolvedOptions",
+        "GlueContext",
+        "Job",
+        "DynamicFrame",
+        "DynamicFrameCollection",
+        *transforms,
+    } <= found.keys()
     assert found["Join"] is glue.Join
 
 

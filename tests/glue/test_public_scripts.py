@@ -108,7 +108,8 @@ def test_script_changes_by_its_imports_only_when_moved() -> None:
     text = "import sys\nfrom awsglue.transforms import *\n  from awsglue.job import Job\nprint('from awsglue')\n"
 
     assert moved(text).splitlines() == [
-        "import sys", "from scripts.helpers.glue import *", "  from awsglue.job import Job", "print('from awsglue')",
+        "import sys", "from scripts.helpers.glue import *", "  from scripts.helpers.glue import Job",
+        "print('from awsglue')",
     ]  # fmt: skip
 
 

@@ -157,7 +157,7 @@ class Script:
 
 def moved(text: str) -> str:
     """Return a script with its imports changed, as docs/glue.md says, and nothing else."""
-    return re.sub(r"^from awsglue[._a-z]* import", "from scripts.helpers.glue import", text, flags=re.M)
+    return re.sub(r"^( *from) awsglue[._a-z]* import", r"\1 scripts.helpers.glue import", text, flags=re.M)
 
 
 def pairs(columns: str) -> list[tuple[str, str]]:

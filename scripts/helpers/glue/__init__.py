@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, ResolveOption
     from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
     from scripts.helpers.glue.job import Job
+    from scripts.helpers.glue.quality import EvaluateDataQuality
     from scripts.helpers.glue.runtime import getResolvedOptions
     from scripts.helpers.glue.transforms import (
         ApplyMapping,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     )
     from scripts.helpers.glue_api.errors import GlueArgumentError, VersionMismatchException
 
-NOT_HERE = ("EvaluateDataQuality", "FillMissingValues", "FindIncrementalMatches", "FindMatches")
+NOT_HERE = ("FillMissingValues", "FindIncrementalMatches", "FindMatches")
 """What Glue's library has besides: it may be imported, so that its use can say what to do instead."""
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "DynamicFrame",
     "DynamicFrameCollection",
     "ErrorsAsDynamicFrame",
+    "EvaluateDataQuality",
     "FilesAt",
     "Filter",
     "FlatMap",
@@ -93,6 +95,7 @@ _found, __dir__ = lazy(
         "frames": ["DynamicFrame", "DynamicFrameCollection", "ResolveOption"],
         "importing": ["FilesAt", "ImportReport", "RowsBy", "import_bookmark"],
         "job": ["Job"],
+        "quality": ["EvaluateDataQuality"],
         "runtime": ["getResolvedOptions"],
         "transforms": [
             "ApplyMapping",

@@ -229,3 +229,7 @@ class NotHere:
         if name.startswith("_"):
             raise AttributeError(name)
         raise NotOffGlueError(f"{self._name}.{name}", INSTEAD)
+
+    def __getitem__(self, key: str) -> NoReturn:
+        """Name what is not here."""
+        raise NotOffGlueError(f"{self._name}[{key!r}]", INSTEAD)
