@@ -776,7 +776,7 @@ SCRIPTS = [
         *TRANSFORMER,
         "csvtojson.py",
         [Files(ITEMS, THREE_RUNS, "csv", "s3://dppzee-source/")],
-        [Holds("s3://dppzee-destination", "id name", [("1", "belt"), ("2", "lamp"), ("3", "bolt")], "json")],
+        [Holds("s3://dppzee-destination/", "id name", [("1", "belt"), ("2", "lamp"), ("3", "bolt")], "json")],
     ),
     Script(
         *LINEAGE,

@@ -153,6 +153,14 @@ def test_each_frame_is_written_when_a_writer_gets_a_collection(
     assert sorted(row["id"] for row in spark.read.parquet(raw).collect()) == [1, 2]
 
 
+def test_rows_are_in_a_bucket_when_the_target_names_no_folder(
+    glue_context: GlueContext, frame: Make, bucket: str, spark: Any
+) -> None:
+    glue_context.write_dynamic_frame.from_options(frame("SELECT 1 AS id"), "s3", {"path": f"s3://{bucket}"}, "json")
+
+    assert [row["id"] for row in spark.read.json(f"s3://{bucket}/").collect()] == [1]
+
+
 def test_rows_come_once_when_a_run_died_before_its_commit_and_its_sink_writes_per_batch(
     begin: Begin, glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
 ) -> None:

@@ -65,6 +65,8 @@ class FileTarget:
         path, keys = left.pop("path", None), left.pop("partitionKeys", None) or []
         if not isinstance(path, str) or not path:
             raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
+        if re.fullmatch("s3[an]?://[^/]+", path):
+            path += "/"  # Without the slash Hadoop's S3A refuses a whole bucket, which Glue's own file system takes.
         if isinstance(keys, str):
             raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
         per_batch = _is_true(left.pop(PER_BATCH, False))
