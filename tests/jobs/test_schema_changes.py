@@ -36,12 +36,12 @@ class Nights:
         self.folder, self.watermarks, self.spark = folder / "landing", watermarks, spark
         self.target = folder / "raw"
         self.options: dict[str, Any] = {}
-        self.way = "read"
+        self.source, self.way = "new_files", "read"
         self.folder.mkdir()
 
     def put(self, name: str, *rows: Any) -> None:
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
     def put_parquet(self, name: str, query: str) -> None:
@@ -51,16 +51,24 @@ class Nights:
         file.rename(self.folder / name)
 
     def run(self, format: str, **options: Any) -> list[dict[str, Any]]:
-        with IncrementalJob(self.watermarks, "parking") as job:
-            delta = job.new_files(f"file://{self.folder}/", transformation_ctx="files")
+        with IncrementalJob(self.watermarks, "parking", spark=self.spark) as job:
+            delta = self.delta(job)
             frame = getattr(delta, self.way)(self.spark, format, **options)
             job.freeze()
             return [row.asDict() for row in frame.collect()]
 
     def write(self, format: str, **options: Any) -> None:
-        with IncrementalJob(self.watermarks, "parking") as job:
-            delta = job.new_files(f"file://{self.folder}/", transformation_ctx="files", **self.options)
+        with IncrementalJob(self.watermarks, "parking", spark=self.spark) as job:
+            delta = self.delta(job)
             job.write(getattr(delta, self.way)(self.spark, format, **options), str(self.target))
+
+    def delta(self, job: IncrementalJob) -> Any:
+        options: dict[str, Any] = {"transformation_ctx": "files", **self.options}
+        if self.source == "new_partitions":
+            options["columns"] = "day"
+        if self.source == "new_files_on_spark":
+            options["ledger_uri"] = f"file://{self.folder.parent}/ledger/"
+        return getattr(job, self.source)(f"file://{self.folder}/", **options)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -545,6 +553,87 @@ def test_small_file_that_was_overwritten_is_left_out_when_its_header_is_asked_fo
         rows = [tuple(row) for row in frame.collect()]
 
     assert rows == [(1,)]
+
+
+# --- partitions, and files that executors find ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["new_partitions", "new_files_on_spark"])
+def test_schema_is_kept_and_compared_when_files_come_by_other_ways(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(nights.spark.sparkContext, "pythonExec", sys.executable)
+    nights.source = source
+    nights.put("day=a/1.json", {"id": 1, "bay": "A"})
+    first = nights.run("json")
+    nights.put("day=07/2.json", {"id": 2, "bay": 7, "colour": "red"}, {"id": "x7"})
+
+    with pytest.raises(SchemaChangedError, match="'colour' is new"):
+        nights.run("json", on_schema_change="refuse")
+    with pytest.raises(MisfitError, match="column 'id' has a value that is not of type bigint"):
+        nights.write("json", on_schema_change="report")
+    second = by(nights.run("json", on_schema_change="report", rescue=True))
+    nothing = nights.run("json")
+
+    assert first == [{"bay": "A", "id": 1, "day": "a"}]
+    assert second == [
+        {"bay": "7", "id": 2, "day": "07", "_rescued": '{"colour":"red"}'},
+        {"bay": None, "id": None, "day": "07", "_rescued": '{"id":"x7"}'},
+    ]
+    assert nothing == []
+    assert nights.kept == {"json": {"bay": "string", "id": "bigint", "day": "string"}}
+
+
+def test_folders_are_columns_of_partitions_when_a_schema_without_them_is_given(nights: Nights) -> None:
+    nights.source, nights.options = "new_partitions", {"types": {"day": "int"}}
+    nights.put("day=1/area=E8/1.csv", "bay,id", "A,1")
+
+    rows = nights.run("csv", schema="id int, bay string, AREA string", header=True)
+
+    assert rows == [{"id": 1, "bay": "A", "day": 1, "area": "E8"}]
+    assert list(nights.kept["csv"]) == ["id", "bay", "day", "area"]
+
+
+def test_values_stop_the_run_when_small_files_that_executors_found_do_not_fit(small: Nights) -> None:
+    small.source = "new_files_on_spark"
+    (small.folder / "0.csv").touch()
+    small.put("1.csv", "bay,id", "A,1")
+    small.put("2.csv", "bay,id", "B,x")
+
+    with pytest.raises(MisfitError, match="column 'id' has a value that is not of type int"):
+        small.write("csv", schema="id int, bay string", header=True)
+    rows = by(small.run("csv", schema="id int, bay string", header=True, rescue=True), "bay")
+
+    assert rows == [
+        {"id": 1, "bay": "A", "_rescued": None},
+        {"id": None, "bay": "B", "_rescued": '{"id":"x"}'},
+    ]
+    assert small.kept == {"csv": {"id": "int", "bay": "string"}}
+
+
+def test_small_files_that_executors_found_are_refused_when_their_headers_differ(small: Nights) -> None:
+    small.source = "new_files_on_spark"
+    small.put("1.csv", "bay,id", "A,1")
+    small.put("2.csv", "id,bay", "2,B")
+
+    with pytest.raises(SourceError, match=r"key '2.csv' has another header than the first file"):
+        small.write("csv", schema="id int, bay string", header=True)
+    with pytest.raises(InvalidValueError, match=r"on_schema_change is 'add', and nothing looks for new columns"):
+        small.run("csv", schema="id int, bay string", header=True, on_schema_change="add")
+
+
+def test_schema_is_not_kept_with_a_warning_when_files_are_read_after_the_job(
+    nights: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    nights.put("1.json", {"id": 1})
+    with IncrementalJob(nights.watermarks, "parking") as job:
+        delta = nights.delta(job)
+
+    frame = delta.read(nights.spark, "json")
+
+    assert frame.columns == ["id"]
+    assert "event=schema_not_kept job=parking context=files of=json: the run has ended" in caplog.text
+    assert nights.kept == {}
 
 
 # --- what is remembered ----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from scripts.helpers.files.bookmark import FileBookmark
     from scripts.helpers.files.delta import FileDelta
+    from scripts.helpers.files.kept_schemas import KeptSchemas
     from scripts.helpers.files.partitions import PartitionRule
     from scripts.helpers.files.sources import EventSource, JournalSource, ListingSource
     from scripts.helpers.files.spark import SparkFileDelta
@@ -115,7 +116,7 @@ class FilePlanning:
             check_same_call(settled, None, batch.run.job_id, context)
             delta = bookmark.from_plan(settled, context or "files")
             planned, state = settled, None
-        delta = self._with_schemas(context, delta)
+        delta = self.with_schemas(context, delta)
         if delta.readings is not None:
             batch.watch(delta.readings, context)
             delta.readings.on_bad = partial(self._set_aside, context, delta, base)
@@ -168,6 +169,7 @@ class FilePlanning:
             delta = bookmark.delta_of(taken)
             if on_changed is not None:
                 bookmark.check_unchanged(taken)
+        delta = replace(delta, schemas=self._kept_schemas(context, delta), s3_client=self._client(delta.location))
         check = partial(bookmark.check_unchanged, taken) if on_changed is not None else None
         detail = f"has_more={delta.has_more} on_spark=True"
         self.add(context, NOTHING if taken is None else taken, state, delta, detail, check)
@@ -223,6 +225,10 @@ class FilePlanning:
         """Return how the objects of a bookmark are seen where nothing but a listing shows them."""
         return FileRequest(bookmark, None, None, None, self._clock, self._batch.end)
 
+    def with_schemas(self, context: str | None, delta: FileDelta) -> FileDelta:
+        """Return a delta that knows the columns of earlier batches, and has those that it is read with kept."""
+        return replace(delta, schemas=self._kept_schemas(context, delta))
+
     def add(
         self,
         context: str | None,
@@ -267,13 +273,11 @@ class FilePlanning:
         clearing.check_rights()
         return clearing
 
-    def _with_schemas(self, context: str | None, delta: FileDelta) -> FileDelta:
-        """Return a delta that knows the columns of earlier batches, and has those that it is read with kept."""
+    def _kept_schemas(self, context: str | None, delta: FileDelta | SparkFileDelta) -> KeptSchemas:
         from scripts.helpers.files.kept_schemas import KeptSchemas
 
         on_kept = partial(self._schemas.keep, context, str(delta.location))
-        kept = KeptSchemas(context, self._schemas.known(context), on_kept)
-        return replace(delta, schemas=kept)
+        return KeptSchemas(context, self._schemas.known(context), on_kept)
 
     def _unchanged(
         self,

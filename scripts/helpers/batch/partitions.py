@@ -111,6 +111,7 @@ class PartitionPlanning:
                 logger.info("event=partitions_waiting source=%s partitions=%d", uri, bookmark.waiting)
         else:
             delta, planned, state = self._replayed(asked, bookmark, rule, settled), settled, None
+        delta = self._with_schemas(asked, delta)
         emptied = delta.emptied
         if emptied:
             logger.warning(
@@ -137,6 +138,7 @@ class PartitionPlanning:
         bookmark = self._bookmark(asked, uri, rule, asked.options, replace(reach, state=None))
         if settled is not None:
             delta = self._replayed(asked, bookmark, rule, settled)
+            delta = self._with_schemas(asked, delta)
             self._add(asked, delta, settled, None, "latest=True")
             return delta
         strategy, job_id = self._batch.strategy_for(asked.context), self._batch.run.job_id
@@ -155,8 +157,9 @@ class PartitionPlanning:
         if not found.delta.count:
             planned["files"] = None
         state = found.state if strategy.saves else None
-        self._add(asked, found.delta, planned, state, f"latest=True same={found.is_same}")
-        return found.delta
+        delta = self._with_schemas(asked, found.delta)
+        self._add(asked, delta, planned, state, f"latest=True same={found.is_same}")
+        return delta
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -202,6 +205,9 @@ class PartitionPlanning:
         if asked.on_changed is not None:
             files = files.unchanged(asked.on_changed, self._files.s3_client)
         return bookmark.delta_of_partitions(files)
+
+    def _with_schemas(self, asked: PartitionRequest, delta: PartitionDelta) -> PartitionDelta:
+        return replace(delta, files=self._files.with_schemas(asked.context, delta.files))
 
     def _add(
         self,

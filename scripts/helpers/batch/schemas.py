@@ -51,6 +51,12 @@ class SchemaKeeping:
         following = batch.following(context)
         if following is None or not batch.strategy.saves:
             return
+        if batch.run.closed:
+            logger.warning(
+                "event=schema_not_kept job=%s context=%s of=%s: the run has ended. Read inside the job's with block",
+                batch.run.job_id, context, name,
+            )  # fmt: skip
+            return
         known = schemas_of(following)
         if name not in known and len(known) >= MAX_SCHEMAS:
             logger.warning(

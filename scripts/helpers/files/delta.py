@@ -21,7 +21,8 @@ from scripts.helpers.reading.by_schema import Asked, ReadFiles, SchemaReader
 from scripts.helpers.reading.pandas_files import read_pandas
 from scripts.helpers.reading.small_files import OnChanged, SmallFiles, check_small_files, try_small_files
 from scripts.helpers.reading.spark import read_files
-from scripts.helpers.schemas.policy import Decision, OnSchemaChange
+from scripts.helpers.schemas.frames import columns_of_rows, fitted_rows
+from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,7 +215,7 @@ class FileDelta:
                 spark, self.location, table, format, schema=schema, path_column=path_column, options=options
             )  # fmt: skip
 
-        return self._read_by_schema(self._schema_reader(spark, asked, read), lambda table: None)
+        return self.read_with(spark, asked, read)
 
     def read_small(
         self,
@@ -245,38 +246,38 @@ class FileDelta:
         # Before anything is fetched to infer a schema.
         check_small_files(self.location, format, schema or "inferred", on_changed, options)
         small = SmallFiles(spark, self.location, format, path_column, on_changed, self.request_payer)
-        reader = replace(self._schema_reader(spark, asked, small), skip_changed=on_changed == "skip")
 
         def fetch(table: pa.Table) -> None:
             # Here first: a task that fails takes its Python worker with it, and seconds.
             try_small_files(self.location, table, request_payer=self.request_payer)
 
-        return self._read_by_schema(reader, fetch)
+        return self.read_with(spark, asked, small, look=fetch, skip_changed=on_changed == "skip")
 
-    def read_pandas(
-        self, format: str, *, path_column: str | None = None, s3_client: S3Client | None = None, **options: Any
-    ) -> pd.DataFrame:
-        """Read exactly these files into a DataFrame of pandas, without Spark; see `pandas_files.read_pandas`."""
+    def read_with(
+        self,
+        spark: SparkSession,
+        asked: Asked,
+        read_files: ReadFiles,
+        *,
+        look: Callable[[pa.Table], None] | None = None,
+        skip_changed: bool = False,
+    ) -> DataFrame:
+        """Read the files in the columns that are decided on, and keep those: what `read` and its likes have in common.
 
-        def read(table: pa.Table) -> pd.DataFrame:
-            return read_pandas(
-                self.location, table, format,
-                path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
-            )  # fmt: skip
-
-        # All of it is read by then.
-        return self._watched(format, read, lambda frame, table: None)
-
-    def _schema_reader(self, spark: SparkSession, asked: Asked, read: ReadFiles) -> SchemaReader:
-        kept = self.schemas
-        columns = kept.of(schema_name(asked.format, self.part)) if kept else None
-        return SchemaReader(
-            spark, self.location, asked, read, columns, kept.context if kept else None, self.s3_client,
-            self.request_payer,
+        Parameters
+        ----------
+        read_files
+            Reads rows of some of the files.
+        look
+            Raises what is wrong with a file of some, without Spark.
+        skip_changed
+            `read_files` leaves files out that were overwritten or deleted.
+        """
+        kept, name = self.schemas, schema_name(asked.format, self.part)
+        reader = SchemaReader(
+            spark, self.location, asked, read_files, kept.of(name) if kept else None, kept.context if kept else None,
+            self.s3_client, self.request_payer, skip_changed,
         )  # fmt: skip
-
-    def _read_by_schema(self, reader: SchemaReader, look: Callable[[pa.Table], None]) -> DataFrame:
-        """Read the files in the columns that are decided on, and keep those; `look` finds bad files without Spark."""
         decisions: list[Decision] = []
 
         def read(table: pa.Table) -> DataFrame:
@@ -285,15 +286,76 @@ class FileDelta:
             return reader.read(decision, parts)
 
         def exhaust(frame: DataFrame, table: pa.Table) -> None:
-            look(table)
+            if look is not None:
+                look(table)
             # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
             _exhaust(reader.read(*reader.again(decisions[-1], table)))
 
-        frame: DataFrame = self._watched(reader.asked.format, read, exhaust)
+        frame: DataFrame = self._watched(asked.format, read, exhaust)
         # Here, and not while a file that cannot be read is searched for in parts of the batch.
-        if self.schemas is not None and self.readable.num_rows:
-            self.schemas.keep(schema_name(reader.asked.format, self.part), decisions[-1])
+        if kept is not None and self.readable.num_rows:
+            kept.keep(name, decisions[-1])
         return frame
+
+    def read_pandas(
+        self,
+        format: str,
+        *,
+        path_column: str | None = None,
+        s3_client: S3Client | None = None,
+        on_schema_change: OnSchemaChange | None = None,
+        **options: Any,
+    ) -> pd.DataFrame:
+        """Read exactly these files into a DataFrame of pandas, without Spark; see `pandas_files.read_pandas`.
+
+        Parameters
+        ----------
+        on_schema_change
+            As of `read`, for names of columns only: types of pandas change with what a batch holds, and no value is
+            lost to them. None reads the columns that there are, and keeps none.
+
+        Raises
+        ------
+        SchemaChangedError
+            The policy does not let a change pass.
+        """
+        if on_schema_change is not None:
+            check_policy(on_schema_change)
+
+        def read(table: pa.Table) -> pd.DataFrame:
+            return read_pandas(
+                self.location, table, format,
+                path_column=path_column, s3_client=s3_client, request_payer=self.request_payer, options=options,
+            )  # fmt: skip
+
+        # All of it is read by then.
+        frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
+        if on_schema_change is None or self.schemas is None:
+            return frame
+        return self._by_names(frame, format, path_column, on_schema_change)
+
+    def _by_names(
+        self, frame: pd.DataFrame, format: str, path_column: str | None, policy: OnSchemaChange
+    ) -> pd.DataFrame:
+        """Return a frame with the columns that a policy lets pass, and keep those."""
+        kept = self.schemas
+        assert kept is not None
+        # Beside those of Spark's readers, which have types.
+        name = f"pandas:{schema_name(format, self.part)}"
+        known = kept.of(name)
+        of_files = frame if path_column is None else frame.drop(columns=path_column, errors="ignore")
+        if self.readable.num_rows:
+            given = Given(str(self.location), kept.context, is_text=True, may_lack=format == "json")
+            decision = decide(given, known, columns_of_rows(of_files), policy)
+            kept.keep(name, decision)
+        else:
+            decision = Decision(known or {}, known or {})
+        if known is None or policy == "accept":
+            return frame
+        fitted: pd.DataFrame = fitted_rows(of_files, decision)
+        if path_column is not None and path_column in frame:
+            fitted[path_column] = frame[path_column]
+        return fitted
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
         """Read the files; see `Readings.read`."""

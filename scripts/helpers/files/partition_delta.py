@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, sort_key
 from scripts.helpers.listing.folders import Value
 from scripts.helpers.listing.objects import LEDGER
+from scripts.helpers.reading.by_schema import Asked
 from scripts.helpers.reading.small_files import OnChanged
-from scripts.helpers.reading.spark_partitions import read_partitions
+from scripts.helpers.reading.spark_partitions import read_partitions, with_folders
+from scripts.helpers.schemas.policy import OnSchemaChange
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -114,12 +117,19 @@ class PartitionDelta:
         *,
         schema: StructType | str | None = None,
         path_column: str | None = None,
+        on_schema_change: OnSchemaChange | None = None,
+        rescue: bool | str = False,
         **options: Any,
     ) -> DataFrame:
-        """Read exactly these files with Spark's reader of a format; see `reading.read_files`.
+        """Read exactly these files with Spark's reader of a format, as `FileDelta.read` does.
 
         All ``name=value`` folders are columns. Their types are those of `schema` where it names them, else those of
         `types`, else string: the text of the folder as it is. Spark by itself would guess them anew in each batch.
+
+        Parameters
+        ----------
+        on_schema_change, rescue
+            As of `FileDelta.read`, whose errors are raised here, too. The schema that is kept has the folders' columns.
 
         Raises
         ------
@@ -130,10 +140,18 @@ class PartitionDelta:
         """
         self.files.unpinned.add("read")
         types = dict(zip(self.columns.names, self.columns.types, strict=True))
-        return read_partitions(
-            spark, self.files.location, self.files.table, format, types,
-            schema=schema, path_column=path_column, options=options,
+        whole = None if schema is None else with_folders(spark, self.files.table, schema, types)
+        asked = Asked.of(
+            format, on_schema_change, rescue, schema=whole, path_column=path_column, options=options
         )  # fmt: skip
+
+        def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
+            return read_partitions(
+                spark, self.files.location, table, format, types,
+                schema=schema, path_column=path_column, options=options,
+            )  # fmt: skip
+
+        return self.files.read_with(spark, asked, read)
 
     def unchanged(self, on_changed: OnChanged = "error", s3_client: S3Client | None = None) -> PartitionDelta:
         """Look at the source again, whether the files to read are what was planned; see `FileDelta.unchanged`."""

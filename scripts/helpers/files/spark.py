@@ -34,26 +34,32 @@ from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
 from scripts.helpers.listing.listing import Location, bounds_of
-from scripts.helpers.listing.objects import GONE, LEDGER, TAKEN, byte_order
+from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, TAKEN, byte_order
 from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.protocol.names import optional_context
+from scripts.helpers.reading.by_schema import Asked
 from scripts.helpers.reading.fetch import Planned
 from scripts.helpers.reading.fetched_lines import marked, planned_of, read_whole_input
 from scripts.helpers.reading.small_files import (
     OnChanged,
+    SmallFiles,
     check_small_files,
     files_per_task,
+    header_of,
     read_shares,
     typed_errors,
 )
 from scripts.helpers.reading.spark import check_layouts, layouts_of
+from scripts.helpers.schemas.policy import OnSchemaChange
 from scripts.helpers.spark.tasks import slots_of, spread
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from scripts.helpers.files.kept_schemas import KeptSchemas
 
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
@@ -97,6 +103,10 @@ class SparkFileDelta:
         Requests to the source are paid for by whoever makes them.
     has_more : bool
         `max_files` or `max_bytes` left something for the next batch.
+    schemas : KeptSchemas or None
+        In a job: the columns that earlier batches had.
+    s3_client : S3Client or None
+        Fetches the headers of CSV files for `read`; None makes one.
     """
 
     location: Location
@@ -108,6 +118,8 @@ class SparkFileDelta:
     ledger_files: tuple[Mapping[str, Any], ...] = ()
     request_payer: bool = False
     has_more: bool = False
+    schemas: KeptSchemas | None = None
+    s3_client: S3Client | None = None
 
     def __repr__(self) -> str:
         return f"<SparkFileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes>"
@@ -131,7 +143,10 @@ class SparkFileDelta:
         ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri))
         rows = ledger.read({"count": self.count, "files": self.ledger_files})
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-        return FileDelta(self.location, taken, self.has_more, self.gone, self.request_payer)
+        return FileDelta(
+            self.location, taken, self.has_more, self.gone, self.request_payer, schemas=self.schemas,
+            s3_client=self.s3_client,
+        )  # fmt: skip
 
     @property
     def paths(self) -> list[str]:
@@ -145,14 +160,20 @@ class SparkFileDelta:
         *,
         schema: StructType | str | None = None,
         path_column: str | None = None,
+        on_schema_change: OnSchemaChange | None = None,
+        rescue: bool | str = False,
         **options: Any,
     ) -> DataFrame:
         """Read exactly these files with Spark's own reader, as `FileDelta.read` does.
 
         Spark's readers keep the names of all their files on the driver, about a kilobyte each. So more than
-        1,000,000 files are refused; `read_small` has no such limit. Errors are those of `to_driver` and `read_files`.
+        1,000,000 files are refused; `read_small` has no such limit. Errors are those of `to_driver` and of
+        `FileDelta.read`.
         """
-        return self.to_driver().read(spark, format, schema=schema, path_column=path_column, **options)
+        return self.to_driver().read(
+            spark, format, schema=schema, path_column=path_column, on_schema_change=on_schema_change, rescue=rescue,
+            **options,
+        )  # fmt: skip
 
     def read_small(
         self,
@@ -162,26 +183,81 @@ class SparkFileDelta:
         *,
         path_column: str | None = None,
         on_changed: OnChanged = "error",
+        on_schema_change: OnSchemaChange | None = None,
+        rescue: bool | str = False,
         **options: Any,
     ) -> DataFrame:
         """Read many small objects, fetched by the executors, as `FileDelta.read_small` does.
 
         A task finds its files in the ledger, so their names never come to the driver. Which columns their folders
-        give a Spark job looks up first.
+        give a Spark job looks up first. It needs a schema, which is kept, and values that do not fit stop the run or
+        are rescued. Nothing looks for other columns, and columns of CSV are found by the header of the first file:
+        for the policies ``add``, ``report`` and ``refuse``, and for CSV files with several headers, use
+        ``to_driver().read_small``.
+
+        Raises
+        ------
+        SourceError
+            As of `read_small_files`, or a CSV file has another header than the first one. A MisfitError, as of
+            `FileDelta.read`. Both are raised inside Spark's errors.
+        InvalidValueError
+            Options that do not go together, or a policy that needs a look at all files.
         """
         check_small_files(self.location, format, schema, on_changed, options)
+        asked = Asked.of(
+            format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options
+        )  # fmt: skip
+        if on_schema_change not in (None, "accept"):
+            raise InvalidValueError(
+                f"on_schema_change is {on_schema_change!r}, and nothing looks for new columns in files whose names "
+                "stay with the executors. Leave it out, or use to_driver().read_small."
+            )
         taken = _Taken(self.ledger_uri)
         layouts: Counter[tuple[str, ...]] = Counter()
         for share in _executed(spark, _Layouts(taken), [json.dumps(file) for file in self.ledger_files]):
             for names, count in share:
                 layouts[tuple(names)] += count
-        each = files_per_task(spark, _rows_in(self.ledger_files), self.bytes)
-        parts = _slices(self.ledger_files, each)
-        return read_shares(
-            spark, self.location, spread(spark, [json.dumps(part).encode() for part in parts]), _Planned(taken),
-            check_layouts(self.location, layouts), format, schema, path_column=path_column, on_changed=on_changed,
-            options=options, client_options=None, request_payer=self.request_payer,
-        )  # fmt: skip
+        folders = check_layouts(self.location, layouts)
+        parts = _slices(self.ledger_files, files_per_task(spark, _rows_in(self.ledger_files), self.bytes))
+        first = self._first_file()
+        header = _header_of_first(self, first, options) if asked.finds_by_header else None
+        small = SmallFiles(spark, self.location, format, path_column, on_changed, self.request_payer)
+
+        def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
+            if schema is None and format != "text":
+                # Only the names in the first header are asked for.
+                return small(table, None, options)
+            return read_shares(
+                spark, self.location, spread(spark, [json.dumps(part).encode() for part in parts]), _Planned(taken),
+                folders, format, schema, path_column=path_column, on_changed=on_changed, options=options,
+                client_options=None, request_payer=self.request_payer, header=header,
+            )  # fmt: skip
+
+        # By the first file alone: its folders are those of all.
+        alone = FileDelta(self.location, first, request_payer=self.request_payer, schemas=self.schemas)
+        return alone.read_with(spark, asked, read, skip_changed=on_changed == "skip")
+
+    def _first_file(self) -> pa.Table:
+        """Return the first file that is not empty, as a reader of schemas takes it; no row if there is none."""
+        if not self.count:
+            return LISTED.empty_table()
+        files = self.files.select(*Planned._fields)
+        row = files.where("size > 0").first() or files.first()
+        assert row is not None
+        return pa.Table.from_pylist([row.asDict()], LISTED)
+
+
+def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[str, Any]) -> bytes | None:
+    """Return the header of the first file, by which the columns of all are found."""
+    header = None
+    for one in planned_of(first):
+        header = header_of(delta.location, one, options, delta.s3_client, delta.request_payer)
+        if header is None and one.size:
+            raise SourceError(
+                str(delta.location),
+                f"key {one.key!r} has no header. Read with to_driver().read_small, or pass enforceSchema=True.",
+            )
+    return header
 
 
 class SparkFileBookmark:

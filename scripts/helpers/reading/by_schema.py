@@ -98,6 +98,11 @@ class Asked:
         return self.is_text and bool({"mode", "columnnameofcorruptrecord"} & {name.lower() for name in self.options})
 
     @property
+    def finds_by_header(self) -> bool:
+        """Whether columns of CSV are found by their names. Spark's enforceSchema, if given, goes by position."""
+        return self.format == "csv" and self.is_on("header") and self.option("enforceSchema") is None
+
+    @property
     def policy_in_force(self) -> OnSchemaChange:
         """The policy, where none was given."""
         return self.policy or ("add" if self.is_text else "accept")
@@ -155,7 +160,10 @@ class SchemaReader:
         """
         asked = self.asked
         if not table.num_rows:
-            columns = self._given_columns() or (self.kept if asked.policy_in_force != "accept" else None) or {}
+            columns = self._given_columns() or (self.kept if asked.policy_in_force != "accept" else None)
+            if columns is None:
+                # What is known without any file, such as the line of a text.
+                columns = self._found(table).columns
             return Decision(columns, columns), [Part(table, columns)]
         if asked.schema is not None:
             return self._by_given_schema(table)
@@ -168,7 +176,7 @@ class SchemaReader:
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
         """Return what `read` takes for some of the files, with what was decided of all of them."""
         if self.asked.is_text:
-            if self._has_header:
+            if self.asked.finds_by_header:
                 return decision, [self._found(part) for part in self._groups(table)]
             return decision, [Part(table, decision.target)]
         schema = struct_of(decision.target)
@@ -210,7 +218,7 @@ class SchemaReader:
         """Decide where the caller gave the schema: that is the one to keep."""
         asked, wanted = self.asked, self._given_columns()
         assert wanted is not None
-        if not asked.is_text or (asked.format == "csv" and not self._has_header):
+        if not asked.is_text or (asked.format == "csv" and not self.asked.finds_by_header):
             if asked.policy not in (None, "accept"):
                 raise InvalidValueError(
                     f"on_schema_change={asked.policy!r} does not go with schema= here: {self._without_names}. Leave "
@@ -244,14 +252,8 @@ class SchemaReader:
                     "position, whatever the header says, pass enforceSchema=True."
                 )
 
-    @property
-    def _has_header(self) -> bool:
-        """Whether columns of CSV are found by their names. Spark's enforceSchema, if given, goes by position."""
-        asked = self.asked
-        return asked.format == "csv" and asked.is_on("header") and asked.option("enforceSchema") is None
-
     def _groups(self, table: pa.Table) -> list[pa.Table]:
-        if not self._has_header or not can_compare(self.location, table):
+        if not self.asked.finds_by_header or not can_compare(self.location, table):
             return [table]
         return by_header(
             self.location, table, self.asked.option("comment"), self.client,
@@ -290,7 +292,7 @@ class SchemaReader:
         if asked.format in MERGING and asked.policy not in (None, "accept") and asked.option("mergeSchema") is None:
             # Else a column that only some of the files have would be lost without a word.
             options["mergeSchema"] = True
-        if self._has_header and table.num_rows > 1 and not can_compare(self.location, table):
+        if self.asked.finds_by_header and table.num_rows > 1 and not can_compare(self.location, table):
             # Spark would take values by position under the header of the first file. So it compares the headers.
             options["enforceSchema"] = False
         return self.read_files(table, schema, options)

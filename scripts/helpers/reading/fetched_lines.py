@@ -89,6 +89,11 @@ class LineRules:
 
     def cut(self, body: bytes) -> list[bytes]:
         """Return the records of one file."""
+        lines = self.lines(body)
+        return lines[1:] if self.header else lines
+
+    def lines(self, body: bytes) -> list[bytes]:
+        """Return the records of one file, behind its header if it has one."""
         if not body:
             return []
         # As Spark does: only text that is read as a whole keeps its byte order mark.
@@ -103,7 +108,7 @@ class LineRules:
         # The whole body first, which is valid nearly always: to decode each line takes several times as long.
         if self.utf8 and _valid_start(body) != body:
             lines = [_valid_start(line) for line in lines]
-        return lines[1:] if self.header else lines
+        return lines
 
     def _split(self, body: bytes) -> list[bytes]:
         if self.separator is None:
@@ -120,6 +125,7 @@ class Fetching:
 
     `client_options` are pairs, so that it can be hashed. `folders` is how many ``name=value`` folders
     each key has, and whose values are added as columns. `planned` finds the objects in what Spark sends a task.
+    `header` is what each file with any line must begin with; None compares none.
     """
 
     location: Location
@@ -129,6 +135,7 @@ class Fetching:
     client_options: tuple[tuple[str, Any], ...]
     request_payer: bool
     planned: Callable[[pa.RecordBatch], Iterable[Planned]]
+    header: bytes | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn packed plans into records, for Spark's `mapInArrow`: record, path, folder values."""
@@ -144,7 +151,7 @@ class Fetching:
         counts: list[tuple[str, int]] = []
         size = 0
         for one, body in self._bodies(fetcher, planned):
-            found = self.rules.cut(decompressed(self.location, one.key, body))
+            found = self._cut(one.key, decompressed(self.location, one.key, body))
             records += found
             counts.append((one.key, len(found)))
             size += len(body)
@@ -153,6 +160,18 @@ class Fetching:
                 records, counts, size = [], [], 0
         if records:
             yield self._batch(records, counts)
+
+    def _cut(self, key: str, body: bytes) -> list[bytes]:
+        if self.header is None:
+            return self.rules.cut(body)
+        lines = self.rules.lines(body)
+        if lines and lines[0] != self.header:
+            raise SourceError(
+                str(self.location),
+                f"key {key!r} has another header than the first file, by which columns are found. Read with "
+                "to_driver().read_small, which finds them in each file, or pass enforceSchema=True to go by position.",
+            )
+        return lines[1:]
 
     def _bodies(self, fetcher: ObjectFetcher, planned: Iterator[Planned]) -> Iterator[tuple[Planned, bytes]]:
         """Fetch in order, several at once, within bounded memory."""

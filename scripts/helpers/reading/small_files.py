@@ -131,8 +131,10 @@ class SmallFiles:
 
     def __call__(self, table: pa.Table, schema: StructType | None, options: Mapping[str, Any]) -> DataFrame:
         """Return the rows of some objects."""
+        from pyspark.sql.types import StructType
+
         if schema is None and self.format != "text":
-            schema = self._inferred(table, options)
+            schema = self._inferred(table, options) if table.num_rows else StructType([])
         return read_small_files(
             self.spark, self.location, table, self.format, schema, path_column=self.path_column,
             on_changed=self.on_changed, options=options, request_payer=self.request_payer,
@@ -171,6 +173,7 @@ def read_shares(
     options: Mapping[str, Any] | None,
     client_options: Mapping[str, Any] | None,
     request_payer: bool,
+    header: bytes | None = None,
 ) -> DataFrame:
     """Read many small objects, as `read_small_files` does, that are named to each task by its share of a plan.
 
@@ -182,6 +185,8 @@ def read_shares(
         Finds the objects in a share; executors get it by pickle.
     names
         The columns that the folders of all keys give.
+    header
+        The header that each file must have; None compares none.
     """
     asked = _asked(options)
     fields, folders = _split_schema(spark, location, "value string" if schema is None else schema, names)
@@ -191,7 +196,7 @@ def read_shares(
         raise SourceError(str(location), f"text has one column, and the schema names {len(fields)}: {fields.names}.")
     for_client = tuple(sorted((client_options or {}).items()))
     fetching = Fetching(
-        location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer, planned
+        location, _rules(format, asked), len(names), on_changed == "skip", for_client, request_payer, planned, header
     )
     columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
     fetched = shares.mapInArrow(fetching, ", ".join(columns))
@@ -202,6 +207,15 @@ def read_shares(
     if path_column is not None:
         selected.append(parsed["path"].alias(path_column))
     return parsed.select(*selected)
+
+
+def header_of(
+    location: Location, one: Planned, options: Mapping[str, Any], client: S3Client | None, request_payer: bool
+) -> bytes | None:
+    """Fetch a planned CSV file and return its header, as executors cut it; None if the file has no line."""
+    fetcher = ObjectFetcher(location, client if location.is_local or client else make_client(1), request_payer)
+    lines = _rules("csv", _asked(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
+    return lines[0] if lines else None
 
 
 def try_small_files(

@@ -77,6 +77,25 @@ def read_partitions(
     return frame
 
 
+def with_folders(
+    spark: SparkSession, table: pa.Table, schema: StructType | str, types: Mapping[str, str]
+) -> StructType:
+    """Return a schema with all columns that the folders of planned files give, as `read_partitions` reads them."""
+    from pyspark.sql.types import StructType
+
+    found = [name for key in table.column("key").to_pylist() for name, _ in folder_values(key)]
+    # As the folders are called and in their order; of an empty batch only those with types are known.
+    folders = {name.lower(): name for name in [*dict.fromkeys(found), *types]} | {name.lower(): name for name in found}
+    asked = {name.lower(): kind for name, kind in types.items()}
+    fields = _fields(spark, schema)
+    named = {field.name.lower(): field.dataType for field in fields}
+    kinds = _fields(spark, ", ".join(f"{kind} {kind}" for kind in KINDS))
+    whole = StructType([field for field in fields if field.name.lower() not in folders])
+    for name, shown in folders.items():
+        whole = whole.add(shown, named.get(name, kinds[asked.get(name, "string")].dataType))
+    return whole
+
+
 def _fields(spark: SparkSession, schema: StructType | str) -> StructType:
     return spark.createDataFrame([], schema).schema
 
