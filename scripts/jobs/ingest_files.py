@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
+from scripts.helpers.schemas.policy import POLICIES
 from scripts.jobs import session
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
+OWN = {"schema", "on_schema_change", "rescue"}
+"""Options of a read that have an argument here, and are none of Spark's reader."""
 MOST_MESSAGES = 10_000
 """Of one batch: the handles by which they are deleted after the commit are in memory until then."""
 LIST = "none"
@@ -43,6 +46,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--schema", metavar="DDL", help='columns, such as "id BIGINT, at TIMESTAMP"')
     parser.add_argument(
         "--reader-options", type=session.json_map, default={}, metavar="JSON", help='such as {"header": "true"}'
+    )
+    parser.add_argument(
+        "--on-schema-change",
+        choices=POLICIES,
+        help="columns that earlier batches did not have, or had in other types: add reads them, report omits them, "
+        "refuse stops, accept takes files as they are (default: add for csv and json, accept for others)",
+    )
+    parser.add_argument(
+        "--rescue",
+        metavar="NAME",
+        help="keep values that do not fit, and columns that are left out, as JSON in this column, such as _rescued; "
+        "without it such a value stops the run",
     )
     choice = parser.add_argument_group("which files")
     choice.add_argument(
@@ -111,6 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(
             "--max-bytes cannot go with --events-queue: what is left over would stay hidden. Give --max-files."
         )
+    own = sorted(OWN & arguments.reader_options.keys())
+    if own:
+        parser.error(f"--reader-options are Spark's. Give --{own[0].replace('_', '-')} by itself.")
     if arguments.events_queue not in (None, LIST) and arguments.metadata_journal:
         parser.error("--events-queue and --metadata-journal both name changed files. Give one of the two.")
     if arguments.relist_hours and arguments.events_queue in (None, LIST) and not arguments.metadata_journal:
@@ -152,7 +170,10 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     spark = session.make_session(job.job_id, arguments.spark_conf)
     rows: DataFrame | None = None
     for name, part in sorted(formats.items()):
-        frame = part.read(spark, name, schema=arguments.schema, **arguments.reader_options)
+        frame = part.read(
+            spark, name, schema=arguments.schema, on_schema_change=arguments.on_schema_change,
+            rescue=arguments.rescue or False, **arguments.reader_options,
+        )  # fmt: skip
         if not frame.columns:
             continue  # All of them are set aside, and nothing tells their columns.
         # By name: each format orders its columns as it likes where no schema is given.

@@ -23,6 +23,7 @@ from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.window import Nulls
+from scripts.helpers.schemas.policy import POLICIES
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
-OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over")
-"""Options that say where a live job reads, and whose lease it ends; a slice has bounds and a lease of its own."""
+OF_LIVE_JOBS = ("initial_value", "high", "lookback_seconds", "descending", "max_rows", "take_over", "on_schema_change")
+"""Options that say where a live job reads, whose lease it ends, and which schema it keeps; a slice has bounds and a
+lease of its own, and keeps no schema."""
 OF_DATABASES = (
     "jdbc_table", "query", "jdbc_secret", "jdbc_connection", "jdbc_options", "where", "columns", "partitions",
     "snapshot",
@@ -102,6 +104,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--context", default="rows", metavar="NAME", help="transformation context of the source (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--on-schema-change",
+        choices=POLICIES,
+        help="columns that earlier batches did not have, or had in other types: add reads them, report omits them, "
+        "refuse stops, accept takes rows as they are; by default nothing is compared",
     )
     slice_of = parser.add_argument_group(
         "backfill", "read an old range without moving the job's watermark; `watermarks backfill` prints such commands"
@@ -198,6 +206,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         strings=arguments.strings,
         sink=arguments.sink,
         max_rows=arguments.max_rows,
+        on_schema_change=arguments.on_schema_change,
     )
     job.write(rows, arguments.target)
     return job.has_more

@@ -219,6 +219,43 @@ def test_ingest_table_goes_on_until_no_row_is_left_when_batches_are_limited(
     assert live.latest("parking").version == 3
 
 
+def test_ingest_table_stops_when_columns_changed_and_changes_are_refused(
+    run_here: Callable[..., list[dict[str, Any]]], arguments: list[str], live: Watermarks, bucket: str, spark: Any
+) -> None:
+    options = ["--cursor-column", "id", "--delay-seconds", "0", "--on-schema-change", "refuse"]
+    spark.range(2).write.parquet(f"s3a://{bucket}/landing/")
+    run_here(ingest_table.main, *options)
+    spark.sql("SELECT 2L AS id, 'red' AS colour").write.mode("overwrite").parquet(f"s3a://{bucket}/landing/")
+
+    code = ingest_table.main([*arguments, *options])
+    reported = run_here(ingest_table.main, *options[:-1], "report")
+
+    assert code == exit_codes.BAD_DATA
+    assert [batch["rows_written"] for batch in reported] == [1]
+    assert spark.read.parquet(f"s3a://{bucket}/raw/").columns == ["id"]
+
+
+def test_ingest_files_rescues_values_and_new_columns_when_told_so(
+    run_here: Callable[..., list[dict[str, Any]]],
+    arguments: list[str],
+    live: Watermarks,
+    s3: Any,
+    bucket: str,
+    spark: Any,
+) -> None:
+    options = ["--on-schema-change", "report", "--rescue", "_rescued"]
+    land(s3, bucket, "1.json", {"id": 1})
+    run_here(ingest_files.main, *options)
+    land(s3, bucket, "2.json", {"id": "x", "colour": "red"})
+
+    stopped = ingest_files.main([*arguments, "--on-schema-change", "report"])
+    run_here(ingest_files.main, *options)
+
+    assert stopped == exit_codes.BAD_DATA
+    rows = spark.read.parquet(f"s3a://{bucket}/raw/").orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(None, '{"colour":"red","id":"x"}'), (1, None)]
+
+
 def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
     environment: dict[str, str], arguments: list[str], s3: Any, bucket: str, wheel: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +314,8 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
         (["--take-over", "jr_1"], exit_codes.FAILED, "holds nothing for job 'parking'"),
         (["--take-over", "jr_1", "--job-bookmark-option", "job-bookmark-pause"], 2, "omit --take-over or"),
         (["--reader-options", "header"], 2, "not a JSON map"),
+        (["--reader-options", '{"rescue": "true"}'], 2, "Give --rescue by itself"),
+        (["--on-schema-change", "append"], 2, "invalid choice: 'append'"),
         (["--formt", "csv"], 2, "--formt"),
         (["--job-bookmark-option", "bogus"], 2, "invalid choice: 'bogus'"),
         (["--job-bookmark-from", "a", "--job-bookmark-to", "b"], 2, "Invalid option(s)--job-bookmark-from"),
