@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes
+.PHONY: help demo test test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-load: .venv/bench ## first loads of PostgreSQL beside ConnectorX, ADBC, dl
 
 bench-writes: .venv/ready ## staging and publishing beside a bare write; half an hour
 	$(BIN)/python -m benchmarks.writing
+
+bench-scale: .venv/bench ## a hundred million known objects on Spark: memory, and time for each key; some hours, 5 GB of disk
+	$(BIN)/python -m benchmarks.scale
 
 # dlt and the others have a Python of their own: dlt's S3 client needs another botocore than boto3 does.
 .venv/bench: .venv/ready
