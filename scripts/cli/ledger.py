@@ -128,7 +128,10 @@ def _remedy(job: str, used_by: set[str]) -> str:
     remedy = "Restore the files, such as an older version of the object. "
     if "state" in used_by:
         return remedy + f"Otherwise: watermarks ledger {printable(job)} rebuild"
-    return remedy + f"Otherwise the next run plans anew after: watermarks discard-plan {printable(job)}"
+    return (
+        remedy
+        + f"Otherwise discard the plan, so that the next run makes a new one: watermarks discard-plan {printable(job)}"
+    )
 
 
 def _sweep(around: Surroundings, job: str, opened: JobLedger, older_than: timedelta | None, *, yes: bool) -> None:

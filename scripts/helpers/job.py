@@ -707,7 +707,8 @@ class IncrementalJob:
         rules = Merge.of(keys, sequence_by, history)
         if not hasattr(target, "merging"):
             raise InvalidValueError(
-                f"{target!r} is no target that rows are merged into. Give a DatabaseSink, DeltaSink or IcebergSink."
+                f"{target!r} is not a target that rows can be merged into. Give a DatabaseSink, DeltaSink or "
+                "IcebergSink."
             )
         return self._write(events_of(df, rules, deletes, missing), target.merging(rules), Layout())
 

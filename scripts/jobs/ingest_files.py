@@ -165,7 +165,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     if unknown:
         raise SourceError(
             arguments.source,
-            f"the extension {unknown[0]!r} tells no format. Pass --format, one of {', '.join(FORMATS)}.",
+            f"the extension {unknown[0]!r} does not determine the format. Pass --format, one of {', '.join(FORMATS)}.",
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
     rows: DataFrame | None = None

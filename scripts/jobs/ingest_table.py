@@ -170,7 +170,7 @@ def check_source(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
     """End with a usage error where options of databases are given for files."""
     unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
     if unfit and not arguments.source.startswith("jdbc:"):
-        parser.error(f"--source is no database's address: leave out {', '.join(map(_option, unfit))}")
+        parser.error(f"--source is not a database URL: omit {', '.join(map(_option, unfit))}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -266,8 +266,8 @@ def read_bound(column: CursorColumn, text: str, name: str) -> object:
     """Return a bound that was given as the option `name`; CursorError says how it is written."""
     unfit = CursorError(
         column.name,
-        f"{_option(name)} is no {column.type}. Write a timestamp as 2026-01-31T10:00:00+00:00, one without "
-        "zone as 2026-01-31T10:00:00, a date as 2026-01-31.",
+        f"{_option(name)} is not of type {column.type}. Write a timestamp as 2026-01-31T10:00:00+00:00, one "
+        "without zone as 2026-01-31T10:00:00, a date as 2026-01-31.",
     )
     if column.is_time and "-" not in text[1:]:
         raise unfit

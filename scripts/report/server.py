@@ -291,7 +291,7 @@ class Handler(BaseHTTPRequestHandler):
     def _let_in(self) -> None:
         """Put the token into a cookie, and send the browser on, so that it stands in no address bar and no history."""
         cookie = f"{self.server.cookie_name}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
-        self._answer(303, "text/plain", "Go on to /.\n", {"Location": "./", "Set-Cookie": cookie})
+        self._answer(303, "text/plain", "Continue to /.\n", {"Location": "./", "Set-Cookie": cookie})
 
     def _answer(self, status: int, kind: str, text: str, more: dict[str, str] | None = None) -> None:
         body = text.encode()

@@ -184,7 +184,7 @@ def test_job_is_refused_when_its_options_do_not_fit_a_slice(
 @pytest.mark.parametrize(
     ("bounds", "text"),
     [
-        (["--backfill-to=soon"], "--backfill-to is no bigint."),
+        (["--backfill-to=soon"], "--backfill-to is not of type bigint."),
         (["--backfill-from=1", "--backfill-from=2"], "--backfill-from is given 2 times, and the cursor has 1 columns."),
         (["--backfill-from=1", "--backfill-to=99"], "past the live watermark"),
     ],

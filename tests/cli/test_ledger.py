@@ -199,7 +199,7 @@ def test_nothing_changes_when_the_options_do_not_fit(
     ("action", "uri", "code", "text"),
     [
         ("sweep", None, 2, "Missing option '--ledger-uri'"),
-        ("verify", None, BAD_DATA, "Give the ledger_uri they were written to"),
+        ("verify", None, BAD_DATA, "Give the ledger_uri that they were written to"),
         ("sweep", "https://example.com/", BAD_DATA, "https"),
     ],
 )

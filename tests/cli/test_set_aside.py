@@ -40,12 +40,12 @@ def test_list_names_each_file_and_why_when_asked(run: Command, watermarks: Water
     assert shown.exit_code == 0, shown.output
     assert [line.split()[:5] for line in shown.stdout.splitlines()] == [
         ["file", "why", "version", "modified"],
-        ["2.csv.gz", "it", "is", "no", "gz"],
-        ["3.csv.gz", "it", "is", "no", "gz"],
+        ["2.csv.gz", "it", "is", "not", "a"],
+        ["3.csv.gz", "it", "is", "not", "a"],
     ]
     assert [(one["key"], one["reason"], one["run"], one["decision"]) for one in found["set_aside"]] == [
-        ("2.csv.gz", "it is no gz file", "jr_1", "waiting"),
-        ("3.csv.gz", "it is no gz file", "jr_1", "waiting"),
+        ("2.csv.gz", "it is not a gz file", "jr_1", "waiting"),
+        ("3.csv.gz", "it is not a gz file", "jr_1", "waiting"),
     ]
     assert "1 file known, 2 set aside, listed" in run(watermarks, "show", JOB).stdout
 

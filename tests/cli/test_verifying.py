@@ -77,7 +77,7 @@ def test_command_names_the_interval_that_differs_and_how_to_read_it_again(
     ("arguments", "code", "text"),
     [
         ([JOB], 2, "The source is missing"),
-        ([JOB, "--", "--source", "x", "--query", "SELECT 1"], 2, "--source is no database's address"),
+        ([JOB, "--", "--source", "x", "--query", "SELECT 1"], 2, "--source is not a database URL"),
         ([JOB, "--", "--source", "x", "--no-such"], 2, "unrecognized arguments: --no-such"),
         ([JOB, "--interval", "many", "--", "--source", "x"], BAD_DATA, "many"),
         ([JOB, "--recent", "0", "--sample", "0", "--", "--source", "x"], BAD_DATA, "compare nothing"),

@@ -294,7 +294,7 @@ def test_plan_raises_cursor_error_when_ids_are_of_another_cluster(postgres: Any,
         plan(table_in(name, PostgresSnapshot), "changed")
 
     assert "transaction ids that the server has not given out yet" in str(caught.value)
-    assert "Fill it anew, then reset the job." in str(caught.value)
+    assert "Fill it again, then reset the job." in str(caught.value)
     assert str(2**40) not in str(caught.value)
 
 

@@ -248,7 +248,7 @@ def test_cursor_error_says_so_when_bytes_are_among_the_texts_of_sqlite(jdbc: Any
     name = sqlite.new_table("id int, at text NOT NULL")
     sqlite.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, x'62')")
 
-    with pytest.raises(CursorError, match="its largest value is no text"):
+    with pytest.raises(CursorError, match="its largest value is not a text"):
         plan(JdbcTable(jdbc, sqlite.url, name), "at", strings=True)
 
 

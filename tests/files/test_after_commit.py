@@ -322,8 +322,8 @@ def test_next_run_does_what_is_left_when_a_run_is_killed_at_any_request(s3_sourc
         ({"after_commit": "delete", "layout": "%Y/"}, "needs a listing of the whole source"),
         ({"after_commit": "delete", "events": object()}, "needs a listing of the whole source"),
         ({"after_commit": "archive", "archive_to": "s3://b/x/"}, "a directory for a directory"),
-        ({"after_commit": "archive", "archive_to": "{source}/x"}, "lies within the other"),
-        ({"after_commit": "archive", "archive_to": "{source}/.."}, "lies within the other"),
+        ({"after_commit": "archive", "archive_to": "{source}/x"}, "overlaps the source"),
+        ({"after_commit": "archive", "archive_to": "{source}/.."}, "overlaps the source"),
     ],
 )
 def test_option_is_refused_and_nothing_is_planned_when_it_makes_no_sense(
@@ -378,4 +378,4 @@ def test_file_stays_when_another_one_is_in_its_place_in_the_archive(
 
     assert (source.there(), source.rows) == (["a.csv"], [1])
     assert "event=after_commit_failed" in caplog.text
-    assert "is another file" in caplog.text
+    assert "another file exists there already" in caplog.text

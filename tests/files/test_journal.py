@@ -177,7 +177,7 @@ def test_position_moves_on_when_an_archived_file_is_skipped(world: World, caplog
 @pytest.mark.parametrize(
     ("lose", "why"),
     [
-        (lambda world: world.tables.make(), "the journal is another table than before: it was made anew"),
+        (lambda world: world.tables.make(), "the journal is another table than before: it was created again"),
         (lambda world: world.tables.expire_records(world.tables.now), "have expired"),
     ],
     ids=["made anew", "records expired"],
@@ -248,7 +248,7 @@ def test_nothing_is_saved_when_the_job_is_paused(world: World) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"events": object()}, "events and metadata both tell of changed objects"),
+        ({"events": object()}, "events and metadata both name changed objects"),
         ({"relist": timedelta(-1)}, "relist is"),
         ({"relist": timedelta(1), "metadata": None}, "Give it with events or metadata only"),
     ],

@@ -349,7 +349,7 @@ def test_error_names_ledger_uri_when_the_table_has_no_room_for_what_is_remembere
 
     assert caught.value.limit == 1_000
     assert f"What is remembered of {SOURCE!r}, 300 objects: {caught.value.size:,} bytes" in str(caught.value)
-    assert "Give a ledger_uri: then it lies in files" in str(caught.value)
+    assert "Give a ledger_uri: then it is stored in files" in str(caught.value)
     assert job.state is None
     assert len(make_job(job.bucket).take()) == 300
 
@@ -363,7 +363,7 @@ def test_ledger_error_asks_for_the_uri_when_it_is_not_given_any_more(make_job: C
         job.bookmark(ledger_uri=None).new_files()
 
     assert caught.value.source == SOURCE
-    assert "its file list lies in files. Give the ledger_uri" in str(caught.value)
+    assert "its file list is stored in files. Give the ledger_uri" in str(caught.value)
 
 
 def test_ledger_error_says_what_may_be_wrong_when_another_uri_is_given(
@@ -450,7 +450,7 @@ def test_ledger_uri_is_refused_when_its_files_would_be_new_files(uri: str) -> No
         Job(ledger_uri=uri).bookmark()
 
     assert str(caught.value) == (
-        f"ledger_uri {uri!r} lies in the source, so its files would be new there. "
+        f"ledger_uri {uri!r} is in the source, so its files would be new there. "
         "Use another prefix, or a folder whose name starts with _."
     )
 

@@ -54,7 +54,9 @@ def test_option_is_refused_with_its_remedy_when_it_makes_no_sense(name: str, val
 
 @pytest.mark.parametrize("layout", ["%Y/%m/%d/%H/%M/", "%Y/%S/", "%Y/%c/", "%Y/%/"])
 def test_layout_is_refused_when_it_is_finer_than_an_hour(layout: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"layout is .* is no date or hour in it\. End it before that folder\."):
+    with pytest.raises(
+        InvalidValueError, match=r"layout is .* in it is not a date or hour\. End it before that folder\."
+    ):
         FileOptions(layout=layout)
 
 

@@ -116,7 +116,7 @@ def test_flaw_names_the_segment_when_the_table_or_a_list_of_names_is_damaged(job
 
 
 def test_error_asks_for_the_uri_when_the_ledger_lies_in_files_and_none_is_given(job: Job) -> None:
-    with pytest.raises(LedgerError, match="Give the ledger_uri they were written to"):
+    with pytest.raises(LedgerError, match="Give the ledger_uri that they were written to"):
         LedgerUpkeep(SOURCE).flaws(job.segments())
 
 
@@ -184,7 +184,7 @@ def test_error_names_the_limit_when_files_of_less_than_a_day_are_to_go(folder: s
 
 
 def test_error_says_so_when_the_ledger_has_no_folder() -> None:
-    with pytest.raises(LedgerError, match="its ledger lies in the table"):
+    with pytest.raises(LedgerError, match="its ledger is in the table"):
         LedgerUpkeep(SOURCE).listed()
 
 

@@ -127,7 +127,9 @@ def test_values_come_from_the_catalogue_when_spark_would_not_read_the_same(
 
 
 def test_file_of_no_partition_is_named_when_its_folders_do_not_name_the_keys() -> None:
-    with pytest.raises(SourceError, match=r"file '2018/a' lies in no partition of the catalogue\. Register its folder"):
+    with pytest.raises(
+        SourceError, match=r"file '2018/a' is not in a partition of the catalogue\. Register its folder"
+    ):
         Partitions("db.events", [("month", "string")], {"2017/": ("2017",)}).values_of("2018/a")
 
 

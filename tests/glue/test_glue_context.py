@@ -465,7 +465,7 @@ def test_exact_mode_takes_an_upload_older_than_any_band_unless_a_band_is_asked_f
         ({"boundedFiles": True}, "'boundedFiles' is True"),
         ({"maxBand": "-1"}, "'maxBand' is '-1'. Write a whole number from 0"),
         ({"maxFilesInBand": "many"}, "'maxFilesInBand' is 'many'. Write a whole number from 0"),
-        ({"exclusions": '["**.pdf"'}, "which is no JSON"),
+        ({"exclusions": '["**.pdf"'}, "which is not JSON"),
         ({"exclusions": [1]}, "Write a text or a list of texts"),
         ({"recurse": "yes"}, "'recurse' is 'yes'. Write True or False"),
         ({"excludeStorageClasses": ["GLACIER"]}, "GLACIER are left out together"),

@@ -457,7 +457,7 @@ def test_next_run_reads_rows_past_the_key_when_imported(watermarks: Watermarks, 
         (files(included="xyz"), FilesAt(SOURCE), "its INCLUDE_LIST is missing or cannot be read"),
         ({"jsonClass": "Relationalize"}, None, "its jsonClass is 'Relationalize', which is not known"),
         ({}, None, "its jsonClass is None, which is not known"),
-        (7, None, "it is no JSON object"),
+        (7, None, "it is not a JSON object"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip

@@ -201,7 +201,7 @@ def test_structs_become_columns_and_texts_of_json_structs_when_unnested_and_unbo
     assert rows(boxed) == [{"body": {"a": {"b": 1}}}, {"body": None}]
     with pytest.raises(NotOffGlueError, match="Use relationalize"):
         frame("SELECT array(named_struct('x', 1)) AS doors").unnest()
-    with pytest.raises(Exception, match="that is no JSON"):
+    with pytest.raises(Exception, match="that is not JSON"):
         frame("SELECT 'x' AS body").unbox("body", "json")
     with pytest.raises(NotOffGlueError, match="JSON of several types"):
         frame("""SELECT '1' AS body UNION ALL SELECT '"x"'""").unbox("body", "json")

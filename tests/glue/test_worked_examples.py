@@ -360,7 +360,7 @@ def test_primary_key_is_that_of_the_database_when_it_is_mariadbs(
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ("id bigint", "is missing, and the primary key is not there, or not told. In the option, name columns that"),
+        ("id bigint", "is missing, and the primary key is missing or unknown. In the option, name columns that"),
         ("a int, b int, PRIMARY KEY (a, b)", "is missing, and the primary key has several columns: a, b. In the"),
     ],
     ids=["none", "two columns"],

@@ -213,7 +213,7 @@ def test_run_is_an_error_at_once_when_its_launcher_is_told_to_end(jobs: Jobs, de
     found = jobs.until("job", run_id, "ERROR")
 
     assert gone(process)
-    assert found.error == "The launcher was told to end (SIGTERM), as when its machine goes down."
+    assert found.error == "The launcher received SIGTERM, as when its machine shuts down."
 
 
 @pytest.mark.parametrize(
@@ -404,9 +404,7 @@ def test_launcher_ends_when_it_is_told_to_in_the_middle_of_a_request(
         assert carried is not None
         carried.carry_out()
 
-    assert jobs.record("job", run_id).error == (
-        "The launcher was told to end (SIGTERM), as when its machine goes down."
-    )
+    assert jobs.record("job", run_id).error == ("The launcher received SIGTERM, as when its machine shuts down.")
 
 
 def test_job_is_killed_within_its_lease_when_the_table_hangs(

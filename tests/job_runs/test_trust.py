@@ -143,9 +143,9 @@ def test_nothing_is_written_outside_of_the_logs_when_a_run_has_an_id_that_leads_
     assert jobs.tend("parking-x") == []
 
     found = jobs.record("parking-x", "../../../escaped")
-    assert (found.state, "is none of ours" in str(found.error)) == ("ERROR", True)
+    assert (found.state, "is not an id of this package" in str(found.error)) == ("ERROR", True)
     assert not (tmp_path.parent / "escaped").exists()
-    with pytest.raises(InvalidIdError, match=r"'\.\./escaped' is none of ours"):
+    with pytest.raises(InvalidIdError, match=r"'\.\./escaped' is not an id of this package"):
         jobs.engine.folder("parking-x", "../escaped")
     assert jobs.engine.folder("..", RUN_ID).parent.parent == Path(jobs.engine.logs)
 

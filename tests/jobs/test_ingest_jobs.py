@@ -287,8 +287,8 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        (["--where", "a = 1", "--jdbc-secret", "s"], "leave out --jdbc-secret, --where"),
-        (["--snapshot"], "--source is no database's address: leave out --snapshot"),
+        (["--where", "a = 1", "--jdbc-secret", "s"], "omit --jdbc-secret, --where"),
+        (["--snapshot"], "--source is not a database URL: omit --snapshot"),
         (["--jdbc-secret", "s", "--jdbc-connection", "c"], "not allowed with argument --jdbc-secret"),
     ],
 )
@@ -353,7 +353,7 @@ def test_ingest_files_is_told_the_formats_when_an_extension_says_none(
     ended, said = refused_here("--schema", SCHEMA)
 
     assert ended == exit_codes.BAD_DATA
-    assert "'dat' tells no format. Pass --format" in said
+    assert "'dat' does not determine the format. Pass --format" in said
     assert live.latest("parking").plan is None
 
 

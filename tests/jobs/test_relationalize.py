@@ -441,8 +441,8 @@ def test_write_fails_and_nothing_is_committed_when_a_bucket_of_ids_is_full(
         job.write(tables["root_phones"], f"{tmp_path}/phones")
 
     assert str(caught.value) == (
-        "Ids of context 'ids': more than 2 are needed for rows of one hash. Give equal rows a column that tells them "
-        "apart, or make them one."
+        "Ids of context 'ids': more than 2 are needed for rows of one hash. Add a column that differs for equal "
+        "rows, or remove duplicates."
     )
     assert watermarks.latest(JOB).version == 0
 
@@ -453,7 +453,7 @@ def test_error_says_so_when_no_block_of_ids_is_left(spark: Any, watermarks: Wate
     with pytest.raises(TooManyIdsError) as caught:
         run(watermarks, lists(spark))
 
-    assert str(caught.value) == "Ids of context 'ids': no block of them is left. Go on in a job of another name."
+    assert str(caught.value) == "Ids of context 'ids': no block of them is left. Continue in a job with another name."
     assert (watermarks.latest(JOB).version, watermarks.latest(JOB).plan) == (1, None)
 
 

@@ -100,7 +100,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
     ("options", "error", "text"),
     [
         ({"nulls": "skip"}, CursorError, "nulls='skip' is unknown"),
-        ({"delay": 300}, CursorError, "delay=300 is no time"),
+        ({"delay": 300}, CursorError, "delay=300 is not a duration"),
         ({"lookback": 3}, CursorError, "say sink='merge', or leave the option out"),
         ({"unknown": 3}, TypeError, "unknown"),
     ],

@@ -538,7 +538,7 @@ def test_small_file_is_set_aside_when_a_value_does_not_fit(small: Nights) -> Non
 def test_folder_of_small_files_stops_the_run_when_its_value_does_not_fit(small: Nights) -> None:
     small.put("day=x/1.json", {"id": 1})
 
-    with pytest.raises(SourceError, match=r"'day' is no int"):
+    with pytest.raises(SourceError, match=r"'day' is not of type int"):
         small.write("json", schema="id int, day int")
 
 

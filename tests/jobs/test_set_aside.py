@@ -84,7 +84,9 @@ def test_rest_commits_in_the_same_run_when_a_file_has_no_footer(landing: Landing
     delta = landing.run()
 
     assert landing.ids == set(GOOD)
-    assert dict(delta.set_aside) == {"2.parquet": "it is no whole parquet file: it has no footer"} == landing.listed
+    assert (
+        dict(delta.set_aside) == {"2.parquet": "it is not a complete parquet file: it has no footer"} == landing.listed
+    )
 
 
 def test_error_of_the_job_is_raised_as_it_is_when_all_files_are_well(landing: Landing) -> None:

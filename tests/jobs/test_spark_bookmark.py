@@ -304,7 +304,7 @@ def test_state_is_refused_when_its_list_lies_in_the_table(spark: Any, s3: Any, b
     local = FileBookmark(source, s3_client=s3)
     local.new_files()
 
-    with pytest.raises(LedgerError, match=r"its file list lies in the table, and executors read files\. Use new_files"):
+    with pytest.raises(LedgerError, match=r"its file list is in the table, and executors read files\. Use new_files"):
         SparkFileBookmark(spark, source, state=local.state_after, ledger_uri=ledger).new_files()
 
 

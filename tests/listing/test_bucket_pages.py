@@ -449,7 +449,8 @@ def test_listing_raises_source_error_when_a_page_ends_early_without_a_token() ->
         rows(client, "s3://bucket/data/")
 
     assert str(caught.value) == (
-        "Source 's3://bucket/data/': its server ends a page early and does not say how to go on. Use S3Inventory."
+        "Source 's3://bucket/data/': its server ends a page early and does not return where to continue. "
+        "Use S3Inventory."
     )
 
 

@@ -124,7 +124,7 @@ def test_lost_says_why_when_the_table_was_made_anew(tables: MetadataTables, dama
 
     found = journal(tables).read(IN, position)
 
-    assert (found.changes, found.lost) == (None, "the journal is another table than before: it was made anew")
+    assert (found.changes, found.lost) == (None, "the journal is another table than before: it was created again")
 
 
 def test_newest_record_is_found_when_the_files_have_no_statistics(tables: MetadataTables) -> None:

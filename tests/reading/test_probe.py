@@ -32,9 +32,9 @@ def written(write: Callable[[pa.Table, io.BytesIO], None]) -> bytes:
 PARQUET, ORC = written(pq.write_table), written(po.write_table)
 LENGTH = int.from_bytes(PARQUET[-8:-4], "little")
 """Of the footer, without the eight bytes that say it."""
-NO_FOOTER = "it is no whole parquet file: it has no footer"
-CUT_OFF = "it is no whole parquet file: its footer is cut off"
-DAMAGED = "it is no whole parquet file: its footer is damaged"
+NO_FOOTER = "it is not a complete parquet file: it has no footer"
+CUT_OFF = "it is not a complete parquet file: its footer is cut off"
+DAMAGED = "it is not a complete parquet file: its footer is damaged"
 LARGE = FOOTER.to_bytes(4, "little") + b"PAR1"
 """The end of a file whose footer is longer than what is fetched."""
 
@@ -56,13 +56,13 @@ LARGE = FOOTER.to_bytes(4, "little") + b"PAR1"
         ("orc", "whole", ORC, None),
         ("orc", "mark at the start only, as of Hive 0.11", b"ORC" + bytes(300), None),
         ("orc", "mark in the postscript only", bytes(300) + b"ORC\x03", None),
-        ("orc", "mark before the postscript", bytes(300) + b"ORC\x02", "it is no orc file"),
+        ("orc", "mark before the postscript", bytes(300) + b"ORC\x02", "it is not an orc file"),
         ("avro", "whole", b"Obj\x01" + bytes(9), None),
-        ("avro", "another version", b"Obj\x02" + bytes(9), "it is no avro file"),
+        ("avro", "another version", b"Obj\x02" + bytes(9), "it is not an avro file"),
         ("csv", "a.csv.gz", gzip.compress(b"id\n1\n", mtime=0), None),
-        ("csv", "b.csv.gz", b"id\n1\n", "it is no gz file"),
+        ("csv", "b.csv.gz", b"id\n1\n", "it is not a gz file"),
         ("json", "a.json.bz2", bz2.compress(b"{}"), None),
-        ("json", "b.json.bz2", b"BZ", "it is no bz2 file"),
+        ("json", "b.json.bz2", b"BZ", "it is not a bz2 file"),
         ("csv", "a.csv", b"\x1f\x8b", None),
         ("parquet", "a.parquet.gz", PARQUET, None),
         ("csv", "empty.csv.gz", b"", None),

@@ -130,7 +130,7 @@ def test_replay_says_that_rows_are_left_when_its_plan_did() -> None:
 
 @pytest.mark.parametrize("most", [0, -1, 2.0, True, "5"])
 def test_limit_is_refused_when_it_is_no_count(most: Any) -> None:
-    with pytest.raises(CursorError, match=r"max_rows=.* is no whole number from 1 on"):
+    with pytest.raises(CursorError, match=r"max_rows=.* is not a whole number of 1 or more"):
         plan_after(None, source_of(1), ["id"], now=NOW, max_rows=most)
 
 

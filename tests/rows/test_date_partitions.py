@@ -96,7 +96,7 @@ def test_nothing_is_left_out_when_the_window_has_no_such_end(first: date | None,
     "layout", ["", "year", "=%Y", "year=%y", "day=%d/year=%Y", "date=%d-%m-%Y", "month=%m", "year=%Y/week=%V", "year="]
 )
 def test_layout_is_refused_when_its_order_is_not_that_of_time(layout: str) -> None:
-    with pytest.raises(SourceError, match=r"is no layout by date\. Write it as import_year=%Y/") as caught:
+    with pytest.raises(SourceError, match=r"is not a layout by date\. Write it as import_year=%Y/") as caught:
         DatePartitions(layout)
 
     assert caught.value.source == layout

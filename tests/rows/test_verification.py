@@ -139,9 +139,9 @@ def test_interval_is_refused_when_it_does_not_fit(column: CursorColumn, options:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"recent": -1}, "recent=-1 is no whole number"),
-        ({"sample": 10_001}, "sample=10001 is no whole number from 0 to 10,000"),
-        ({"sample": True}, "sample=True is no whole number"),
+        ({"recent": -1}, "recent=-1 is not a whole number"),
+        ({"sample": 10_001}, "sample=10001 is not a whole number from 0 to 10,000"),
+        ({"sample": True}, "sample=True is not a whole number"),
         ({"recent": 0, "sample": 0}, "compare nothing"),
     ],
 )

@@ -565,7 +565,7 @@ def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before
     output = sink.stage(BATCH, 0, ROWS, replaces=True)
     sink.publish(output)
 
-    with pytest.raises(TargetError, match="cannot be told apart"):
+    with pytest.raises(TargetError, match="those rows cannot be distinguished"):
         sink.stage(BATCH, 0, ROWS, replaces=True)
 
 

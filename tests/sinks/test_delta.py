@@ -206,10 +206,10 @@ def test_write_is_refused_when_the_target_is_no_table(table: Table) -> None:
 @pytest.mark.parametrize(
     ("target", "options", "why"),
     [
-        ("raw.repairs", {}, "is no path"),
+        ("raw.repairs", {}, "is not a path"),
         ("s3://lake", {}, "whole bucket"),
         ("/lake/repairs", {"partition_by": "day"}, "list of columns"),
-        ("/lake/repairs", {"staging": "/lake/repairs/staging"}, "within each other"),
+        ("/lake/repairs", {"staging": "/lake/repairs/staging"}, "overlap"),
     ],
 )
 def test_sink_is_refused_when_its_paths_make_no_sense(target: str, options: Any, why: str) -> None:
@@ -407,7 +407,7 @@ def test_rows_are_seen_after_the_commit_when_a_job_writes(watermarks: Watermarks
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"), [("link/..", "lies below the source"), ("link/landing", "the source .* lies below it")]
+    ("source", "reason"), [("link/..", "is below the source"), ("link/landing", "the source .* is below it")]
 )
 def test_write_is_refused_when_source_and_table_lie_within_each_other(
     watermarks: Watermarks, table: Table, tmp_path: Path, source: str, reason: str

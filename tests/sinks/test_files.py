@@ -248,9 +248,9 @@ def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..
         ("s3://raw", None, "is a whole bucket"),
         ("s3://raw/repairs", "s3://other/staging", "bucket 'other'"),
         ("s3://raw/repairs", "/tmp/staging", "another kind of storage"),
-        ("s3://raw/repairs", "s3://raw/repairs/_staging", "within each other"),
-        ("s3://raw/repairs", "s3://raw", "within each other"),
-        ("/data/raw", "/data/raw", "within each other"),
+        ("s3://raw/repairs", "s3://raw/repairs/_staging", "overlap"),
+        ("s3://raw/repairs", "s3://raw", "overlap"),
+        ("/data/raw", "/data/raw", "overlap"),
     ],
 )
 def test_sink_is_refused_when_its_paths_do_not_go_together(s3: Any, target: str, staging: str | None, why: str) -> None:

@@ -321,7 +321,7 @@ def test_deletes_are_marked_when_they_are_told_in_any_way() -> None:
 
 def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
     rows, merge = pd.DataFrame({"id": [1], "at": [1]}), Merge.of("id", "at")
-    with pytest.raises(InvalidValueError, match="deletes='gone' is no column"):
+    with pytest.raises(InvalidValueError, match="deletes='gone' is not a column"):
         events_of(rows, merge, "gone")
     with pytest.raises(KeyColumnError, match="'at': missing have no such column"):
         events_of(rows, merge, missing=rows[["id"]])

@@ -272,13 +272,13 @@ def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: Director
 @pytest.mark.parametrize(
     ("source", "target", "reason"),
     [
-        ("landing", "landing/raw", "lies below the source"),
-        ("landing", "landing", "lies below the source"),
-        ("landing", "link/raw/", "lies below the source"),
-        ("link", "other/../landing/raw", "lies below the source"),
-        ("lake/landing", "lake", "the source .* lies below it"),
-        ("lake/landing", "lake//", "the source .* lies below it"),
-        ("link", ".", "the source .* lies below it"),
+        ("landing", "landing/raw", "is below the source"),
+        ("landing", "landing", "is below the source"),
+        ("landing", "link/raw/", "is below the source"),
+        ("link", "other/../landing/raw", "is below the source"),
+        ("lake/landing", "lake", "the source .* is below it"),
+        ("lake/landing", "lake//", "the source .* is below it"),
+        ("link", ".", "the source .* is below it"),
     ],
 )
 def test_write_is_refused_when_source_and_target_lie_within_each_other(
@@ -304,7 +304,7 @@ def test_write_is_refused_when_it_is_staged_below_any_of_its_sources(world: Dire
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.csv").write_text("id\n1\n")
 
-    with pytest.raises(TargetError, match="lies below the source"), world.job() as job:
+    with pytest.raises(TargetError, match="is below the source"), world.job() as job:
         for folder in ("first", "landing"):
             rows = job.new_files(f"{tmp_path}/{folder}", transformation_ctx=folder).read_pandas("csv")
         job.write(rows, str(world.target), staging=str(tmp_path / "landing" / "staging"))

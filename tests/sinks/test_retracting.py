@@ -180,7 +180,7 @@ def test_retraction_is_refused_when_a_target_cannot_give_back_what_it_has(world:
     run.commit((table.record(),))
     run.published((table.record(),))
 
-    with pytest.raises(InvalidValueError, match="'file:///lake/repairs' is no folder of files"):
+    with pytest.raises(InvalidValueError, match="'file:///lake/repairs' is not a folder of files"):
         world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
 
     world.watermarks.rewind(JOB, to_version=4, retract=True, **WHY)

@@ -89,8 +89,8 @@ class AfterCommit:
         for one, other in ((archive, location), (location, archive)):
             if is_within(str(one), str(other)):
                 raise InvalidValueError(
-                    f"archive_to is {self.archive_to!r}, and one of it and the source {str(location)!r} lies within "
-                    "the other, so archived files would be new there. Use another prefix."
+                    f"archive_to is {self.archive_to!r}, which overlaps the source {str(location)!r}"
+                    ", so archived files would be new there. Use another prefix."
                 )
 
 

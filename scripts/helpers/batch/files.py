@@ -82,7 +82,7 @@ class FilePlanning:
                 f"relist is {relist!r}. Give it with events or metadata only, and as a timedelta that is not negative."
             )
         if events is not None and metadata is not None:
-            raise InvalidValueError("events and metadata both tell of changed objects. Give one of the two.")
+            raise InvalidValueError("events and metadata both name changed objects. Give only one of them.")
         after, options = AfterCommit.of(options)
         settled, reach = self.begin(source, context)
         from scripts.helpers.files.delta import FileDelta

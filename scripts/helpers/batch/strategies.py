@@ -350,8 +350,8 @@ class Disabled(Strategy):
         """Return the window of all rows. Warn if they were to be fewer."""
         if request.chosen.max_rows is not None:
             logger.warning(
-                "event=limit_without_effect job=%s source=%s: max_rows has none where everything is read and nothing "
-                "is saved that the next run could go on from",
+                "event=limit_without_effect job=%s source=%s: max_rows is ignored, because the run reads everything "
+                "and saves nothing from which the next run could continue",
                 self.run.job_id, request.rows.name,
             )  # fmt: skip
         return whole_window(request.rows, request.names, request.chosen.strings)
@@ -360,8 +360,8 @@ class Disabled(Strategy):
         """Return the whole table. Warn if it was to be less."""
         if request.options.max_versions is not None:
             logger.warning(
-                "event=limit_without_effect job=%s source=%s: max_versions has none where everything is read and "
-                "nothing is saved that the next run could go on from",
+                "event=limit_without_effect job=%s source=%s: max_versions is ignored, because the run reads "
+                "everything and saves nothing from which the next run could continue",
                 self.run.job_id, request.table.name,
             )  # fmt: skip
         return whole_span(request.table, request.options)
@@ -381,8 +381,8 @@ def warn_of_limit(job_id: str, delta: FileDelta | SparkFileDelta) -> None:
     """Say that a limit left files out where no later run takes them."""
     if delta.has_more:
         logger.warning(
-            "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and nothing is saved "
-            "that the next run could go on from. Leave max_files and max_bytes out to read everything",
+            "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and the run saves "
+            "nothing from which the next run could continue. Omit max_files and max_bytes to read everything",
             job_id, delta.location, delta.count,
         )  # fmt: skip
 

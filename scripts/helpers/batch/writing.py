@@ -66,13 +66,13 @@ class BatchWriter:
             for source in sources:
                 if is_within(place, source):
                     raise TargetError(
-                        place, f"it lies below the source {source!r}, whose next run would read it. Write elsewhere."
+                        place, f"it is below the source {source!r}, whose next run would read it. Write elsewhere."
                     )
                 if is_within(source, place):
                     raise TargetError(
                         place,
-                        f"the source {source!r} lies below it, so readers of the target would take the source's files "
-                        "for rows, and what cleans up a table would delete them. Write elsewhere.",
+                        f"the source {source!r} is below it, so readers of the target would read the source's files as "
+                        "rows, and a clean-up of the table would delete them. Write elsewhere.",
                     )
 
 

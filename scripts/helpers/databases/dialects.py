@@ -176,7 +176,7 @@ class Database(Dialect):
         try:
             return bytes.fromhex(digits).decode(self.encoding)
         except ValueError:
-            raise CursorError(name, "its largest value is no text. Fix or filter that row.") from None
+            raise CursorError(name, "its largest value is not a text. Fix or filter that row.") from None
 
     def outermost(self, column: CursorColumn, function: str, rows: str) -> str:
         """Return the query for the exact text of the last value (MIN or MAX) in rows: ``FROM`` and what follows it."""

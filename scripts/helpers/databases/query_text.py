@@ -61,9 +61,11 @@ class QueryText:
                 source, "query= holds a semicolon outside of quotes. Give one SELECT and nothing after it."
             )
         if "\0" in self.text:
-            raise SourceError(source, "query= holds NUL, which no query may. Mend it.")
+            raise SourceError(source, "query= contains NUL, which is not allowed. Remove it.")
         if not re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE):
-            raise SourceError(source, "query= is no SELECT. Give one that starts with SELECT or WITH, or name a table.")
+            raise SourceError(
+                source, "query= is not a SELECT. Give a query that starts with SELECT or WITH, or name a table."
+            )
         top = _at_the_top(bare, source)
         if _LIMITS.search(top):
             raise SourceError(
@@ -94,7 +96,7 @@ def _pieces(text: str, source: str) -> list[tuple[bool, str]]:
     for match in _PIECES.finditer(text):
         kind, piece = match.lastgroup, match[0]
         if kind == "open":
-            raise SourceError(source, f"query= opens {piece} and never closes it. Mend it.")
+            raise SourceError(source, f"query= opens {piece} and never closes it. Fix the query.")
         is_quoted = kind == "quoted"
         if kind == "comment":
             piece = " "
@@ -113,5 +115,5 @@ def _at_the_top(bare: str, source: str) -> str:
             break
         top.append(letter if not depth else " ")
     if depth:
-        raise SourceError(source, "the brackets in query= do not match. Mend it.")
+        raise SourceError(source, "the brackets in query= do not match. Fix the query.")
     return "".join(top)

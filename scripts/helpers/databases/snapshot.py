@@ -153,7 +153,7 @@ class PostgresSnapshot(JdbcTable):
             raise CursorError(
                 column.name,
                 "it holds transaction ids that the server has not given out yet: it is not filled with "
-                "pg_current_xact_id(), or its rows came from another cluster. Fill it anew, then reset the job.",
+                "pg_current_xact_id(), or its rows came from another cluster. Fill it again, then reset the job.",
             )
         return Facts(nulls=int(row[2]), ceiling=int(row[0]))
 

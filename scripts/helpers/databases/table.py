@@ -329,7 +329,7 @@ class JdbcTable:
         with self.typed_errors():
             columns = columns_of_query(self._spark, self._options, query.text)
         if columns is None:
-            raise SourceError(self.name, "its driver cannot tell its columns. Make a view and read that.")
+            raise SourceError(self.name, "its driver cannot report its columns. Create a view and read it.")
         catalogue: dict[str, TableColumn] = {}
         for column in columns:
             # Whatever the case of letters, as Spark compares names without it.
@@ -345,7 +345,7 @@ class JdbcTable:
     def _check_selected(self, catalogue: Mapping[str, TableColumn]) -> None:
         if missing := [name for name in self._selected or () if name not in catalogue]:
             raise SourceError(
-                self.name, f"it has no column {', '.join(missing)}. It has: {', '.join(catalogue)}. Mend columns=."
+                self.name, f"it has no column {', '.join(missing)}. It has: {', '.join(catalogue)}. Correct columns=."
             )
 
     def _identity_of_query(self, query: QueryText) -> dict[str, str]:

@@ -334,7 +334,7 @@ class Decisions:
                 is_told = output["sink"] == "files" or output.get("options", {}).get("batch_column")
                 if not is_told and output not in head.unpublished:
                     raise InvalidValueError(
-                        f"{output['target']!r} is no folder of files, so the {_counted(output)} that version "
+                        f"{output['target']!r} is not a folder of files, so the {_counted(output)} that version "
                         f"{output['version']} left there cannot be taken back: no column holds their batch. Decide "
                         "without retract, and delete those rows by hand, or let the target merge by key. Rows that "
                         "are written with batch_column= can be taken back."

@@ -50,7 +50,7 @@ def examine(store: Store, job_id: str, now: datetime, repair: bool) -> list[Find
     if head is None and not found:
         raise UnknownJobError(job_id, store.table_name)
     if head is None:
-        remedy = "One item is taken over by the next begin. Of several, tell which counts with adopt."
+        remedy = "The next begin adopts a single item. If there are several, choose one with adopt."
         return [Finding("no head", f"{len(found)} items without a head", remedy)]
     # The items were read one page after another. A run that commits meanwhile writes chunks that the first head does
     # not refer to: they would look orphaned, and a repair would delete them.

@@ -152,7 +152,7 @@ class _Reading:
 
     def _begin(self, content: Any) -> None:
         if not isinstance(content, Mapping) or content.get("kind") != KIND:
-            raise self.refused("this is no export of glue-watermarks")
+            raise self.refused("this is not an export of glue-watermarks")
         if type(content["format"]) is not int or content["format"] > FORMAT:
             raise self.refused(f"its format is {content['format']}, and this version knows {FORMAT}")
         self._header, self._found.table = dict(content), str(content["table"])

@@ -382,8 +382,8 @@ def _write_job(
                 store.delete(job_id, range_key)
         if not isinstance(store.swap(held, after), Written):
             raise StaleError(
-                f"Job {job_id!r} was taken over while its history was written. The job goes on from where the file "
-                "has it, but versions may be missing in its history."
+                f"Job {job_id!r} was taken over while its history was written. The job continues from the state in "
+                "the file, but versions may be missing in its history."
             )
     elif step == "epoch":
         # All of it is there already, and its head is still that of the file.

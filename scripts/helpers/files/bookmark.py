@@ -116,7 +116,7 @@ class FileBookmark:
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
         if files is not None and files.would_be_listed(self.location):
             raise InvalidValueError(
-                f"ledger_uri {self.options.ledger_uri!r} lies in the source, so its files would be new there. "
+                f"ledger_uri {self.options.ledger_uri!r} is in the source, so its files would be new there. "
                 "Use another prefix, or a folder whose name starts with _."
             )
         self.ledger = FileLedger(str(self.location), self._state.get("segments", ()), files)
@@ -442,8 +442,8 @@ class FileBookmark:
         if count:
             logger.warning(
                 "event=without-versions source=%s files=%d of=%d: the bucket keeps no versions of these, so "
-                "versioned=True has no effect on them: ETag and size tell whether they changed, and the same bytes "
-                "written again count as the same object. Turn versioning on, or leave the option out.",
+                "versioned=True has no effect on them: ETag and size show whether they changed, and the same bytes "
+                "written again count as the same object. Turn versioning on, or omit the option.",
                 self.location, count, taken.num_rows,
             )  # fmt: skip
 

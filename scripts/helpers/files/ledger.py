@@ -95,7 +95,7 @@ class FileLedger:
             if len(data) > MAX_TABLE_BYTES:
                 raise TooLargeError(
                     f"What is remembered of {self._source!r}, {rows.num_rows:,} objects", len(data), MAX_TABLE_BYTES,
-                    "Give a ledger_uri: then it lies in files, for as many objects as you like.",
+                    "Give a ledger_uri: then it is stored in files, for as many objects as you like.",
                 )  # fmt: skip
             return {"count": rows.num_rows, "sha256": checksum(data), "data": Blob(data)}
         parts = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
@@ -136,7 +136,9 @@ class FileLedger:
 
     def _read_files(self, files: Sequence[Mapping[str, Any]], after: str | None, until: str | None) -> pa.Table:
         if self._files is None:
-            raise LedgerError(self._source, "its file list lies in files. Give the ledger_uri they were written to.")
+            raise LedgerError(
+                self._source, "its file list is stored in files. Give the ledger_uri that they were written to."
+            )
         held = files_between(files, after, until)
         return pa.concat_tables([LEDGER.empty_table(), *self._files.rows_of(held)])
 
@@ -152,7 +154,7 @@ class FileLedger:
         """Return the files of a segment; LedgerError if it is damaged, or lies in the table."""
         if "data" in segment:
             raise LedgerError(
-                self._source, "its file list lies in the table, and executors read files. Use new_files, or start a "
+                self._source, "its file list is in the table, and executors read files. Use new_files, or start a "
                 "new transformation_ctx.",
             )  # fmt: skip
         try:

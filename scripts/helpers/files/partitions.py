@@ -74,7 +74,7 @@ class PartitionColumns:
                 how = "has no folder" if not texts else f"has {len(texts)} folders"
                 raise SourceError(
                     source,
-                    f"{shown} {how} {name}=…, so nobody can tell its partition. Name the partition "
+                    f"{shown} {how} {name}=…, so its partition is unknown. Name the partition "
                     "columns as the folders have them, or leave such files out with exclude=.",
                 )
             values.append(typed_value(source, name, kind, texts[0]))
@@ -240,8 +240,8 @@ class PartitionRule:
             raise SourceError(
                 self.source,
                 f"{files} in a partition of NULL ({'/'.join(self.columns.names)}), such as "
-                f"{rows.column('key').filter(mask)[0].as_py()!r}. Mend what wrote it; nulls='include' takes it as a "
-                "partition of its own, nulls='exclude' leaves it out.",
+                f"{rows.column('key').filter(mask)[0].as_py()!r}. Fix the program that wrote it; "
+                "nulls='include' takes it as a partition of its own, nulls='exclude' leaves it out.",
             )
         return rows.filter(pc.invert(mask)), count
 

@@ -133,7 +133,7 @@ class FileOptions:
         if self.mode == "windowed" and self.on_modified != "process":
             raise InvalidValueError(
                 f"on_modified is {self.on_modified!r}, but mode windowed forgets objects below its band and cannot "
-                "tell a changed one from a new one. Use mode='exact' with it."
+                "distinguish a changed object from a new one. Use mode='exact' with it."
             )
         _check_start(self.start_from)
         if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
@@ -147,7 +147,8 @@ class FileOptions:
         unknown = set(re.findall("%-?(.?)", self.layout or "")) - set(LAYOUT_CODES)
         if unknown:
             raise InvalidValueError(
-                f"layout is {self.layout!r}, and %{min(unknown)} is no date or hour in it. End it before that folder."
+                f"layout is {self.layout!r}, and %{min(unknown)} in it is not a date or hour. End it before that "
+                "folder."
             )
 
     def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:

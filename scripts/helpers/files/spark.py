@@ -313,7 +313,9 @@ class SparkFileBookmark:
                 "FileBookmark instead."
             )
         if chosen.ledger_uri is None:
-            raise InvalidValueError("On Spark the ledger lies in files. Give a ledger_uri that executors can write to.")
+            raise InvalidValueError(
+                "On Spark the ledger is stored in files. Give a ledger_uri that executors can write to."
+            )
         self._ledger_location = Location.parse(chosen.ledger_uri)
         self._state, self._until, self._saves = state, until, saves and until is None
         self.plan: dict[str, Any] | None = None

@@ -28,7 +28,7 @@ LEAST_AGE = timedelta(days=1)
 """The least age that may be asked for: clocks of machines that run jobs are trusted to a day, as for chunks."""
 CLOCKS = timedelta(days=1)
 """How much earlier than its run, by their two clocks, a file may seem to be written."""
-NO_FOLDER = "its file list lies in files. Give the ledger_uri they were written to."
+NO_FOLDER = "its file list is stored in files. Give the ledger_uri that they were written to."
 _NAME = re.compile(r"\.?[0-9a-f]{32}\.parquet")
 """What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
 
@@ -255,7 +255,7 @@ class LedgerUpkeep:
     def listed(self) -> Folder:
         """List the folder of the ledger; SourceError if it cannot be listed, LedgerError if there is none."""
         if self._files is None:
-            raise LedgerError(self._source, "its ledger lies in the table. Give the ledger_uri of the folder.")
+            raise LedgerError(self._source, "its ledger is in the table. Give the ledger_uri of the folder.")
         rows, started = self._files.listed()
         files = tuple(LeftOver(row["key"], row["size"], row["modified"]) for row in rows.to_pylist())
         return Folder(self._files.location.uri(""), started, files)

@@ -298,7 +298,7 @@ class Partitions:
         if values is None:
             if named:
                 return None
-            raise SourceError(self.table, f"file {key!r} lies in no partition of the catalogue. Register its folder.")
+            raise SourceError(self.table, f"file {key!r} is not in a partition of the catalogue. Register its folder.")
         pairs = [part.partition("=") for part in there.rstrip("/").split("/")]
         # Hive writes special characters of values into names of folders as %XX, and Spark reads them back.
         found = [(name.lower(), unquote(value)) for name, _, value in pairs]

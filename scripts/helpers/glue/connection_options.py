@@ -176,7 +176,7 @@ def _texts(left: dict[str, Any], name: str) -> list[str]:
             try:
                 found = json.loads(value)
             except ValueError as error:
-                raise GlueOptionError(name, f"is {value!r}, which is no JSON. Write a list of texts.") from error
+                raise GlueOptionError(name, f"is {value!r}, which is not JSON. Write a list of texts.") from error
     if not isinstance(found, (list, tuple)) or not all(isinstance(text, str) and text for text in found):
         raise GlueOptionError(name, f"is {value!r}. Write a text or a list of texts, none of them empty.")
     return list(found)

@@ -173,7 +173,7 @@ def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | Non
 
         return functions.transform(field.value, rebuilt)
     if not isinstance(field.kind, StructType):
-        raise NotOffGlueError(f"To change {steps[0]!r} in a {field.kind.typeName()}", "Build it anew with toDF().")
+        raise NotOffGlueError(f"To change {steps[0]!r} in a {field.kind.typeName()}", "Rebuild it with toDF().")
     fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change)
     if not fields:
         return None

@@ -129,7 +129,7 @@ def _json(text: str) -> Any:
 def _state(given: Any) -> State:
     state = _json(given) if isinstance(given, str) else given
     if not isinstance(state, Mapping):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     kind = state.get(_CLASS)
     if kind == FILES:
         stamps = state.get("timestamps")

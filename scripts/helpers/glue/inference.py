@@ -98,7 +98,7 @@ def _unboxed(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise GlueOptionError("path", f"is {name!r}, with a text of {len(text)} letters that is no JSON.") from error
+        raise GlueOptionError("path", f"is {name!r}, with a text of {len(text)} letters that is not JSON.") from error
 
 
 def csv_with_choices(read: Read, ddl: str, options: Mapping[str, str]) -> DataFrame:

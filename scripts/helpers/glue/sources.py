@@ -181,7 +181,7 @@ def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> st
     with typed_errors(f"{database_of(request.url).name} table {request.table}"):
         found = _primary_key(spark, request)
     if len(found) != 1:
-        told = f"has several columns: {', '.join(found)}" if found else "is not there, or not told"
+        told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
         raise GlueOptionError("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
     logger.warning(
         "event=primary_key_taken context=%s table=%s column=%s: rows that are changed, or come in below it, are not "

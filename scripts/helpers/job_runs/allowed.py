@@ -23,8 +23,8 @@ def check_places(places: Sequence[str]) -> None:
     for place in places:
         if not place or ("://" in place and not place.startswith("file://") and not _is_plain_url(place)):
             raise InvalidValueError(
-                f"scripts: {place!r} is no place that scripts can run from. Name a folder or file of this machine, or "
-                "a URL with a bucket or host, such as s3://bucket/jobs/."
+                f"scripts: {place!r} is not a place that scripts can run from. Name a folder or file of this machine, "
+                "or a URL with a bucket or host, such as s3://bucket/jobs/."
             )
 
 

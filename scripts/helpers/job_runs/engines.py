@@ -209,7 +209,9 @@ class SparkSubmit:
         for name in ("--extra-py-files",) if is_python_shell(run) else OPTION_OF:
             given = [one.strip() for one in run.told["Arguments"].get(name, "").split(",") if one.strip()]
             if is_python_shell(run) and (urls := [one for one in given if "://" in one]):
-                raise ArgumentNotAllowedError(run.job_name, name, f"{urls[0]!r} is no local file. Copy it here.")
+                raise ArgumentNotAllowedError(
+                    run.job_name, name, f"{urls[0]!r} is not a local file. Copy it to this machine."
+                )
             found[name] = [allowed.checked_module(run.job_name, one, self.scripts) for one in given]
         return found
 

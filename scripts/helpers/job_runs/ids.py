@@ -53,8 +53,8 @@ def check_run_id(text: str) -> str:
     """
     if not is_run_id(text):
         raise InvalidIdError(
-            f"Job run id {text[:80]!r} is none of ours: those are jr_ and {_DIGITS} hexadecimal digits, and _attempt_N "
-            "for a retry. Delete its record."
+            f"Job run id {text[:80]!r} is not an id of this package, which are jr_ and {_DIGITS} hexadecimal "
+            "digits, and _attempt_N for a retry. Delete its record."
         )
     return text
 

@@ -190,7 +190,7 @@ def _whole(definition: dict[str, Any]) -> dict[str, Any]:
     named = [one["State"] for one in definition["Predicate"]["Conditions"]]
     named += [one["JobName"] for one in (*definition["Predicate"]["Conditions"], *definition["Actions"])]
     if not all(isinstance(name, str) for name in named):
-        raise TypeError("a name that is no text")
+        raise TypeError("a name that is not a text")
     return definition
 
 

@@ -163,7 +163,7 @@ class Launcher:
             why = why or self._why_to_end()
             self._kill()  # Before the end is written: a retry must not meet children of this attempt.
         if why == "TOLD_TO_END":
-            self._end("ERROR", "The launcher was told to end (SIGTERM), as when its machine goes down.")
+            self._end("ERROR", "The launcher received SIGTERM, as when its machine shuts down.")
         elif why == "LOST":
             logger.warning("event=lease_over run=%s: its job is killed", self._run.run_id)
             seconds = self._engine.lease_seconds

@@ -271,7 +271,7 @@ class RunsService:
         name, limit, after = given["JobName"], given.get("MaxResults", shapes.MAX_PAGE), given.get("NextToken")
         if after is not None and not ids.is_run_id(after):
             raise _RefusedError(
-                InvalidInputException, "The NextToken is none of ours. Pass on that of the page before."
+                InvalidInputException, "The NextToken is invalid. Pass the NextToken of the previous page."
             )
         found = self._records.newest_runs(name, limit + 1, after)  # One more says whether there is another page.
         if not found:

@@ -79,7 +79,7 @@ class BucketPages:
         if found["IsTruncated"] and not following:
             # Servers that only resemble S3 do this. Taken for the last page, it would hide all keys behind it.
             raise SourceError(
-                self.source, "its server ends a page early and does not say how to go on. Use S3Inventory."
+                self.source, "its server ends a page early and does not return where to continue. Use S3Inventory."
             )
         return Page(self._relative(found), following)
 
@@ -148,7 +148,7 @@ class BucketPages:
             try:
                 self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
             except DAMAGE as error:
-                raise self._damaged("its Date is no time") from error
+                raise self._damaged("its Date is not a time") from error
         return found
 
     def _damaged(self, detail: str) -> SourceError:

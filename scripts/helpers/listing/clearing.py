@@ -259,7 +259,7 @@ class Clearing:
     def _is_in_the_way(self, target: str) -> SourceError:
         return SourceError(
             target,
-            "it is there already and is another file, such as of the time before a restore of the table. Move it "
+            "another file exists there already, such as one from before a restore of the table. Move it "
             "elsewhere; the source keeps its file until then.",
         )
 

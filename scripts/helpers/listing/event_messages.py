@@ -44,7 +44,7 @@ def parse_message(body: str) -> list[NamedObject]:
     except ValueError:
         raise
     except DAMAGE as error:
-        raise ValueError(f"it is no notification of S3 ({type(error).__name__}: {error})") from error
+        raise ValueError(f"it is not a notification of S3 ({type(error).__name__}: {error})") from error
 
 
 def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
@@ -66,7 +66,7 @@ def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"its {name} is no text or empty")
+        raise ValueError(f"its {name} is not a text, or is empty")
     # UnicodeEncodeError, a ValueError, for half a surrogate pair, which JSON may hold and no Arrow array.
     if len(value.encode("utf-8")) > MAX_TEXT:
         raise ValueError(f"its {name} has {len(value):,} characters, and S3 allows {MAX_TEXT:,} bytes")

@@ -116,7 +116,7 @@ class S3MetadataJournal:
             if position is None:
                 return Recorded(None, following, "the journal is read for the first time")
             if not same:
-                return Recorded(None, following, "the journal is another table than before: it was made anew")
+                return Recorded(None, following, "the journal is another table than before: it was created again")
             if until is not None and not found.has_record_of(until):
                 # Whatever is newer than that record was not read yet, and older records expire first.
                 return Recorded(None, following, f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired")
@@ -198,7 +198,7 @@ class S3MetadataInventory:
             if there.column(name).null_count:
                 raise SourceError(
                     self._table.name,
-                    f"{there.column(name).null_count:,} objects have no {name}, so they cannot be told from others. "
+                    f"{there.column(name).null_count:,} objects have no {name}, so they cannot be distinguished. "
                     "List the source.",
                 )
         listed = pa.Table.from_arrays(
@@ -292,7 +292,7 @@ class _MetadataTable:
         missing = [column for column in self._columns if column not in there]
         if missing:
             raise SourceError(
-                self.name, f"it has no column {', '.join(missing)}, so it is no such table of S3 Metadata. It has: "
+                self.name, f"it has no column {', '.join(missing)}, so it is not such a table of S3 Metadata. It has: "
                 f"{', '.join(sorted(there)) or 'none'}. Check the namespace.",
             )  # fmt: skip
         return _Opened(table, self._columns)

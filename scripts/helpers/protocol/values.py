@@ -253,7 +253,7 @@ class _Encoder:
     def moment(self, value: datetime, path: str) -> str:
         # pandas' NaT is a datetime that equals nothing; it would be stored as the text "NaT".
         if value != value:
-            raise self.refuse(path, "is NaT, which is no time", "Leave it out or store None.")
+            raise self.refuse(path, "is NaT, which is not a time", "Leave it out or store None.")
         if value.utcoffset() is None:
             raise self.refuse(
                 path, "is a datetime without a time zone", "Give it one, such as value.replace(tzinfo=timezone.utc)."

@@ -290,7 +290,7 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
         return _DECOMPRESS[ending](body)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise SourceError(
-            str(location), f"key {key!r} is no complete {ending} file ({error}). Load it again."
+            str(location), f"key {key!r} is not a complete {ending} file ({error}). Upload it again."
         ) from error
 
 

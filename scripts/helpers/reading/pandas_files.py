@@ -102,8 +102,8 @@ def read_pandas(
         except Exception as error:
             raise SourceError(
                 str(location),
-                f"key {one.key!r} is no readable {format} ({type(error).__name__}). Load it again, or check the "
-                "options.",
+                f"key {one.key!r} is not readable as {format} ({type(error).__name__}). Upload it again, or check "
+                "the options.",
             ) from None
         added: dict[str, Any] = {}
         # Without names the slice would be [-0:], which is everything.

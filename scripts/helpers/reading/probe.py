@@ -106,10 +106,10 @@ def _rule(format: str, key: str) -> tuple[int, int, Judge]:
     if format == "orc":
         return 3, ORC_TAIL, _orc
     if format == "avro":
-        return 4, 0, lambda start, _: None if start == b"Obj\x01" else "it is no avro file"
+        return 4, 0, lambda start, _: None if start == b"Obj\x01" else "it is not an avro file"
     magic = _PACKED.get(suffix(key)) if format in _OF_TEXT else None
     if magic is not None:
-        return len(magic), 0, lambda start, _: None if start == magic else f"it is no {suffix(key)} file"
+        return len(magic), 0, lambda start, _: None if start == magic else f"it is not a {suffix(key)} file"
     # One byte: HeadObject would do as well, and its refusals have no text that says why.
     return 1, 0, lambda start, _: None
 
@@ -118,22 +118,22 @@ def _parquet(_: bytes, end: bytes) -> str | None:
     if end[-4:] == b"PARE":
         return None  # Encrypted: whether the key is there only the reader knows.
     if end[-4:] != b"PAR1" or len(end) < 12:
-        return "it is no whole parquet file: it has no footer"
+        return "it is not a complete parquet file: it has no footer"
     length = int.from_bytes(end[-8:-4], "little")
     if length + 8 > len(end):
-        return None if len(end) == FOOTER else "it is no whole parquet file: its footer is cut off"
+        return None if len(end) == FOOTER else "it is not a complete parquet file: its footer is cut off"
     try:
         # A reader takes the size of the buffer for that of the file, and looks for the footer at its end.
         pq.read_metadata(pa.BufferReader(b"PAR1" + end[-8 - length :]))
     except (pa.ArrowException, OSError):
-        return "it is no whole parquet file: its footer is damaged"
+        return "it is not a complete parquet file: its footer is damaged"
     return None
 
 
 def _orc(start: bytes, end: bytes) -> str | None:
     # Files of Hive 0.11 have the mark at the start only.
     length = end[-1] if end else 0
-    return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is no orc file"
+    return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is not an orc file"
 
 
 def named_in(text: str, location: Location, keys: Sequence[str]) -> list[str]:

@@ -358,7 +358,8 @@ def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> C
     value = text.cast(kind)
     error = SourceError(
         str(location),
-        f"a folder's value of column {name!r} is no {kind.simpleString()}. Give the column another type in schema=.",
+        f"a folder's value of column {name!r} is not of type {kind.simpleString()}. Give the column another type "
+        "in schema=.",
     )
     fails = functions.raise_error(functions.lit(marked(error)))
     return functions.when(text.isNotNull() & value.isNull(), fails).otherwise(value).alias(name)

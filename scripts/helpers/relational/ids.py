@@ -75,7 +75,7 @@ class IdBlock:
             )
         # The whole stride has to fit, as further contexts of the batch take their blocks of it.
         if base + STRIDE > MAX_ID:
-            raise TooManyIdsError(context, "no block of them is left. Go on in a job of another name.")
+            raise TooManyIdsError(context, "no block of them is left. Continue in a job with another name.")
         return cls(base + slot * BLOCK, context, base + STRIDE, version, known_tables(states.get(context)))
 
     @classmethod

@@ -93,8 +93,8 @@ class Relations:
             if TOO_MANY in str(error):
                 raise TooManyIdsError(
                     self.block.context,
-                    f"more than {1 << RANK_BITS:,} are needed for rows of one hash. Give equal rows a column that "
-                    "tells them apart, or make them one.",
+                    f"more than {1 << RANK_BITS:,} are needed for rows of one hash. Add a column that differs for "
+                    "equal rows, or remove duplicates.",
                 ) from error
             raise
 

@@ -49,7 +49,7 @@ class DatePartitions:
         codes = list(dict.fromkeys(re.findall("%.", self.layout)))
         if not known or codes != ["%Y", "%m", "%d"][: len(codes)]:
             raise SourceError(
-                self.layout, "is no layout by date. Write it as import_year=%Y/import_month=%m, largest unit first."
+                self.layout, "is not a layout by date. Write it as import_year=%Y/import_month=%m, largest unit first."
             )
         if self.slack < timedelta(0):
             raise SourceError(self.layout, f"slack={self.slack} is below 0. Give how far partitions may be off.")

@@ -43,7 +43,7 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
     """
     names = [keys] if isinstance(keys, str) else list(keys)
     if not names:
-        raise KeyColumnError("", "no key is given. Name the columns that tell rows apart.")
+        raise KeyColumnError("", "no key is given. Name the columns that identify a row.")
     gone, there = DataFrameRows(target).df, DataFrameRows(source).df
     for name in names:
         before, now = _type_of(gone, name, "target"), _type_of(there, name, "source")

@@ -98,11 +98,11 @@ class RowOptions:
             if not isinstance(answer, bool):
                 raise CursorError(first.name, f"{name}={answer!r} is neither True nor False. Give one of them.")
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
-            raise CursorError(first.name, f"delay={self.delay!r} is no time from 0 on. Give a timedelta.")
+            raise CursorError(first.name, f"delay={self.delay!r} is not a duration of 0 or more. Give a timedelta.")
         # True is an int in Python.
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
             raise CursorError(
-                first.name, f"max_rows={self.max_rows!r} is no whole number from 1 on. Leave it out for all."
+                first.name, f"max_rows={self.max_rows!r} is not a whole number of 1 or more. Omit it for all."
             )
         numbers = [column for column in columns if column.is_number]
         if self.descending and len(numbers) < len(columns):

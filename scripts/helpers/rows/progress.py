@@ -161,7 +161,7 @@ class RowsProgress:
                 if "value" not in state and is_rows(before):
                     raise InvalidValueError(
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
-                        "value to go on from, or reset the context to read everything."
+                        "value to continue from, or reset the context to read everything."
                     )
                 # Who sets a watermark has looked: what was seen before says nothing any more of the rows to come.
                 left = [name for name in SEEN if is_rows(before) and state.get(name) == before.get(name)]

@@ -88,7 +88,9 @@ def _checked(context: str, name: str, bound: Any) -> RangeEnd:
                 context, f"{name} is a {type(value).__name__}. Give a time, a date, a whole number, a Decimal or text."
             )
         if isinstance(value, Decimal) and not _is_number(value):
-            raise BoundsError(context, f"{name} is no number that a column can hold. Give one of fewer digits.")
+            raise BoundsError(
+                context, f"{name} is not a number that a column can hold. Give a number with fewer digits."
+            )
     # In UTC, so that one moment makes one name of a slice, whatever zone it is given in.
     try:
         return tuple(_in_utc(value) for value in end)

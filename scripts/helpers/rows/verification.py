@@ -72,7 +72,7 @@ class Choice:
             count = getattr(self, name)
             # True is an int in Python.
             if type(count) is not int or not 0 <= count <= MOST:
-                raise InvalidValueError(f"{name}={count!r} is no whole number from 0 to {MOST:,}.")
+                raise InvalidValueError(f"{name}={count!r} is not a whole number from 0 to {MOST:,}.")
         if not self.recent and not self.sample and not self.everything:
             raise InvalidValueError(
                 "recent=0 and sample=0 compare nothing. Give at least one of them, or everything=True."

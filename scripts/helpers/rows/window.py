@@ -280,4 +280,4 @@ def _lookback_from_store(stored: Any, column: CursorColumn) -> Tick | None:
         return stored * MICROSECOND
     if column.is_number and isinstance(stored, int | Decimal):
         return stored
-    raise CursorError(column.name, "the stored lookback is no number. Discard the plan and make a new one.")
+    raise CursorError(column.name, "the stored lookback is not a number. Discard the plan and make a new one.")

@@ -52,7 +52,7 @@ def check_name(name: str, catalog: Any = None) -> None:
     """Raise InvalidValueError for a name that is none of a table in a catalog, or not in this one of `pyiceberg`."""
     parts = name.split(".")
     if len(parts) < 3 or not all(parts) or "/" in name:
-        raise InvalidValueError(f"{name!r} is no name of an Iceberg table. Write catalog.namespace.table.")
+        raise InvalidValueError(f"{name!r} is not the name of an Iceberg table. Write catalog.namespace.table.")
     if catalog is not None and catalog.name != parts[0]:
         raise InvalidValueError(
             f"The catalog given is {catalog.name!r}, and {name!r} begins with {parts[0]!r}. Write "

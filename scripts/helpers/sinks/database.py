@@ -444,8 +444,8 @@ class DatabaseSink:
             if there and session.rows(query, 1):
                 raise TargetError(
                     self.name,
-                    "this run, which saves nothing, has written to it before, and the rows of then cannot be told "
-                    "apart. Use another run id, or job.merge.",
+                    "this run, which saves nothing, has written to it before, and those rows cannot be "
+                    "distinguished. Use another run id, or job.merge.",
                 )
 
     def _prepare(self, statements: Statements) -> None:

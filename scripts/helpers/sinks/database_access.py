@@ -235,7 +235,7 @@ def place_of_url(url: str) -> str:
     """
     found = re.fullmatch(r"jdbc:(\w+):(?:\w+:)?(?://)?([^?;]*).*", url, re.DOTALL | re.IGNORECASE)
     if found is None or "(" in found[2]:
-        raise InvalidValueError("the URL of the database has a form whose server is not told apart. Give name=.")
+        raise InvalidValueError("the server cannot be read from the URL of the database. Give name=.")
     return f"{found[1].lower()}://{found[2].rpartition('@')[2]}"
 
 

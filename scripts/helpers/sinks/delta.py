@@ -118,7 +118,7 @@ class DeltaSink:
     ) -> None:
         if "/" not in target:
             raise InvalidValueError(
-                f"{target!r} is no path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
+                f"{target!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
             )
         if isinstance(partition_by, str):
             raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")

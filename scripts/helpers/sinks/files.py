@@ -364,6 +364,6 @@ def check_apart(target: Place, staging: Place) -> None:
         )
     if f"{staging.root}/".startswith(f"{target.root}/") or f"{target.root}/".startswith(f"{staging.root}/"):
         raise InvalidValueError(
-            f"staging {staging.root!r} and the target {target.root!r} lie within each other: readers would see what "
-            "is not committed. Stage beside the target."
+            f"staging {staging.root!r} and the target {target.root!r} overlap: readers would see uncommitted "
+            "rows. Stage next to the target."
         )

@@ -92,7 +92,7 @@ def _marked_in_pandas(
         found = df[deletes]
     else:
         raise InvalidValueError(
-            f"deletes={deletes!r} is no column of the rows. For pandas name one that is true for deletes, or give a "
+            f"deletes={deletes!r} is not a column of the rows. For pandas name one that is true for deletes, or give a "
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
     if deletes is not None:

@@ -84,7 +84,7 @@ class Merge:
 
     def __post_init__(self) -> None:
         if not self.keys:
-            raise KeyColumnError("", "no key is given. Name the columns that tell rows apart: keys=['id'].")
+            raise KeyColumnError("", "no key is given. Name the columns that identify a row: keys=['id'].")
         if not self.sequence_by:
             raise InvalidValueError("sequence_by names no column. Name the one that says which row of a key is newer.")
         named = [*self.keys, *self.sequence_by]

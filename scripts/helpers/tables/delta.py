@@ -82,7 +82,7 @@ class DeltaTable:
     ) -> None:
         if "/" not in path:
             raise InvalidValueError(
-                f"{path!r} is no path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
+                f"{path!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
             )
         check_classic(spark, "A Delta table")
         check_returns(returns, with_spark=spark is not None)

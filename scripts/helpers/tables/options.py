@@ -99,7 +99,7 @@ class TableOptions:
         # True is an int in Python.
         if self.max_versions is not None and (type(self.max_versions) is not int or self.max_versions < 1):
             raise SourceOptionError(
-                "max_versions", f"{self.max_versions!r} is no whole number from 1 on. Leave it out for all."
+                "max_versions", f"{self.max_versions!r} is not a whole number of 1 or more. Omit it for all."
             )
         start = self.start_from
         if not (start is None or start == "now" or (type(start) is int and start >= 0)):

@@ -236,8 +236,8 @@ def _taken_away(
     if options.on_overwrite == "reread":
         return "overwrite"
     logger.warning(
-        "event=overwrites_skipped context=%s source=%s commits=%d operations=%s: rows that they added or took away are "
-        "not told",
+        "event=overwrites_skipped context=%s source=%s commits=%d operations=%s: rows that they added or removed are "
+        "not reported",
         context, source.name, len(overwrites), ",".join(operations),
     )  # fmt: skip
     return None
@@ -269,4 +269,4 @@ def _time_of(state: Mapping[str, Any]) -> datetime | None:
     at = state.get("at")
     if at is None or isinstance(at, datetime):
         return at
-    raise InvalidValueError("The stored 'at' is no time. Set it to null: at:null=.")
+    raise InvalidValueError("The stored 'at' is not a time. Set it to null: at:null=.")

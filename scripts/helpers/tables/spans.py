@@ -103,7 +103,7 @@ class TableSpan:
         changes: Any = plan.get("changes")
         at = plan.get("at")
         if changes not in get_args(Changes) or not (at is None or isinstance(at, datetime)):
-            raise InvalidValueError(f"The plan of context {context!r} is not one of ours. Discard it.")
+            raise InvalidValueError(f"The plan of context {context!r} is not one of this package. Discard it.")
         return cls(
             format,
             after=commit_of(plan, "after", context),
@@ -155,6 +155,6 @@ def commit_of(stored: Mapping[str, Any], name: str, context: str) -> int | None:
     if value is None or (type(value) is int and value >= 0):
         return value
     raise InvalidValueError(
-        f"Context {context!r}: its stored {name!r} is no number of a version or snapshot. Set it by hand, or discard "
-        "the plan."
+        f"Context {context!r}: its stored {name!r} is not the number of a version or snapshot. Set it by hand, or "
+        "discard the plan."
     )
