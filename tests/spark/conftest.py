@@ -8,17 +8,21 @@ from typing import Any
 
 import pytest
 
+from tests.support import maven_jars
 from tests.support.components import missing_component
 from tests.support.connect_server import ConnectServer
 
 
 @pytest.fixture(scope="session")
-def connect_client(spark_with_packages: Any) -> Iterator[Any]:
+def connect_client(spark: Any) -> Iterator[Any]:
     if find_spec("grpc_status") is None:
         missing_component("The client of Spark Connect", "pip install grpcio grpcio-status googleapis-common-protos")
     from pyspark.sql.connect.session import SparkSession
 
-    server = ConnectServer(spark_with_packages)
+    # Spark 4 brings its server along.
+    if spark.version < "4" and maven_jars.jars().unreachable:
+        pytest.skip(maven_jars.jars().unreachable)
+    server = ConnectServer(spark)
     session = SparkSession.builder.remote(server.url).create()
     yield session
     session.client.close()

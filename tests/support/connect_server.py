@@ -1,11 +1,11 @@
-"""The server of Spark Connect within the JVM of the tests' Spark, on loopback: its jars, drivers and S3 are the same.
-
-Spark's own start would listen on every address, as Spark 3.5 cannot be told otherwise, and take a JVM of its own.
-"""
+"""The server of Spark Connect within the JVM of the tests' Spark, on loopback, with the same jars, drivers and S3."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from tests.support.servers import free_port
 
 
 class ConnectServer:
@@ -15,16 +15,31 @@ class ConnectServer:
     ----------
     url
         What `SparkSession.builder.remote` takes.
+    stop
+        Stops listening. Spark goes on.
     """
 
     def __init__(self, spark: Any) -> None:
-        java = spark._jvm
-        address = java.java.net.InetSocketAddress("127.0.0.1", 0)
-        service = java.org.apache.spark.sql.connect.service.SparkConnectService(False)
-        builder = java.org.sparkproject.connect.grpc.netty.NettyServerBuilder.forAddress(address)
-        self._server = builder.addService(service).build().start()
-        self.url = f"sc://127.0.0.1:{self._server.getPort()}"
+        service = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService
+        if spark.version >= "4":
+            port, self.stop = _started(spark, service)
+        else:
+            port, self.stop = _served(spark, service(False))
+        self.url = f"sc://127.0.0.1:{port}"
 
-    def stop(self) -> None:
-        """Stop listening. Spark goes on."""
-        self._server.shutdownNow()
+
+def _started(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
+    """Start the service as Spark does; the address is a setting of Spark 4."""
+    settings, port = spark._jsc.sc().conf(), free_port()
+    settings.set("spark.connect.grpc.binding.address", "127.0.0.1").set("spark.connect.grpc.binding.port", str(port))
+    service.start(spark._jsc.sc())
+    none = spark._jvm.scala.Option.empty()
+    return port, lambda: service.stop(none, none)
+
+
+def _served(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
+    """Serve it here: started by Spark 3.5, it would listen on every address."""
+    java = spark._jvm
+    builder = java.org.sparkproject.connect.grpc.netty.NettyServerBuilder
+    server = builder.forAddress(java.java.net.InetSocketAddress("127.0.0.1", 0)).addService(service).build().start()
+    return server.getPort(), server.shutdownNow

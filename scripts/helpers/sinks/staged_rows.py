@@ -60,7 +60,9 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
 
 def columns_of(df: Any) -> list[str]:
     """Return the names of the columns of a frame of Spark, pandas or pyarrow."""
-    return [str(name) for name in getattr(df, "column_names", None) or getattr(df, "columns", [])]
+    # Asked of the class: a DataFrame of Spark Connect 4 makes a column of whatever name it is asked for.
+    names = df.column_names if hasattr(type(df), "column_names") else getattr(df, "columns", [])
+    return [str(name) for name in names]
 
 
 def write_rows(rows: Any, place: Place, folder: str) -> int:
