@@ -144,7 +144,7 @@ def test_planning_reads_only_new_row_groups_when_source_is_parquet(spark: Any, t
     class Spy:
         """A DataFrame that tells what it is asked for."""
 
-        columns, schema = df.columns, df.schema
+        columns, schema, _jdf = df.columns, df.schema, df._jdf
 
         def where(self, condition: str) -> Any:
             asked.append(df.where(condition)._jdf.queryExecution().executedPlan().toString())
