@@ -185,7 +185,7 @@ BAD = [
     ("get_job_run", {"JobName": "parking", "RunId": "r" * 256}, ["'RunId'", "255"]),
     ("get_job_runs", {"JobName": "parking", "MaxResults": 0}, ["Value 0 at 'MaxResults'", "or equal to 1"]),
     ("get_job_runs", {"JobName": "parking", "MaxResults": 201}, ["Value 201 at 'MaxResults'", "or equal to 200"]),
-    ("get_job_runs", {"JobName": "parking", "NextToken": "jr_1"}, ["NextToken", "page before"]),
+    ("get_job_runs", {"JobName": "parking", "NextToken": "jr_1"}, ["NextToken", "previous page"]),
     ("batch_stop_job_run", {"JobName": "parking", "JobRunIds": []}, ["'JobRunIds'", "or equal to 1"]),
     ("batch_stop_job_run", {"JobName": "parking", "JobRunIds": [RUN_ID] * 26}, ["or equal to 25", "26 members"]),
     ("create_job", {"Name": "n"}, ["'Command' is missing"]),

@@ -70,8 +70,8 @@ EQUIVALENT = [
         because="both ways find the same, and at this number cost the same",
     ),
     Equivalent(
-        "scripts/helpers/reading/spark.py",
-        "rdd = spark.sparkContext._jsc.parallelize(of_java, max(1, len(parts))).rdd()",
+        "scripts/helpers/spark/tasks.py",
+        "rdd = java_context(spark).parallelize(of_java, max(1, len(parts))).rdd()",
         "(2)",
         because="of two partitions for one part, one is empty",
     ),
