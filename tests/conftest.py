@@ -256,7 +256,10 @@ def spark(endpoint: str) -> Iterator[Any]:
     settings |= table_formats.start_conf()
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as while_it_starts:
+        # Python workers of Spark Connect begin in a folder of their session, where the daemon is not found otherwise.
+        while_it_starts.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

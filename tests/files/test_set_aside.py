@@ -223,7 +223,7 @@ def test_run_stops_when_nothing_else_is_asked_for(nights: Nights) -> None:
     nights.put(1)
     nights.put(2, body=BAD)
 
-    with pytest.raises(SourceError, match="no readable csv"):
+    with pytest.raises(SourceError, match="is not readable as csv"):
         nights.run()
 
     assert not nights.raw.exists()
@@ -294,7 +294,7 @@ def test_replay_sets_aside_what_is_gone_when_its_plan_has_it(nights: Nights) -> 
 def test_run_ends_and_the_next_one_takes_the_rest_when_a_file_goes_before_the_commit(nights: Nights) -> None:
     nights.put(1, 2)
 
-    with pytest.raises(UnreadableFilesError, match="1 file cannot be read") as caught:
+    with pytest.raises(UnreadableFilesError, match="1 file that could not be read") as caught:
         nights.run(then=(nights.landing / "2.csv.gz").unlink)
     nights.run()
 

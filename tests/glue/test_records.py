@@ -175,7 +175,7 @@ def test_frames_are_parted_and_put_together_when_scripts_split_them(frame: Make,
     again = glue.Union.apply(parted["ada"], parted["rest"])
     spread = glue.Coalesce.apply(glue.Repartition.apply(again, 3), num_partitions=2)
 
-    assert [fields[name].toDF().columns for name in ("one", "two")] == [["id", "no"], ["name", "bay", "tags"]]
+    assert [fields[name].toDF().columns for name in ("one", "two")] == [["id", "bay"], ["name", "bay", "tags"]]
     assert [[row["id"] for row in rows(parted[name])] for name in ("ada", "rest")] == [[1], [2]]
     assert (spread.getNumPartitions(), sorted(row["id"] for row in rows(spread))) == (2, [1, 2])
     with pytest.raises(GlueOptionError, match="It knows ="):

@@ -161,7 +161,7 @@ def test_package_is_named_when_the_session_does_not_have_it(
         thread.setContextClassLoader(with_packages)
 
     assert caught.value.format == format
-    assert str(caught.value).endswith(f"is not there. Start Spark with --packages {package}.")
+    assert str(caught.value).endswith(f"is not installed. Start Spark with --packages {package}.")
 
 
 def test_error_is_that_of_spark_when_no_package_is_known_for_a_format(landing: Landing) -> None:
