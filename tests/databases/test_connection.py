@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 from scripts.helpers.databases.connection import ask, typed_errors
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
+from tests.support.connect_server import without_jvm
 from tests.support.patience import PATIENCE
 
 DATABASES = pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
@@ -41,7 +41,7 @@ def test_answers_are_the_same_when_there_is_no_jvm_to_ask(
     name = server.new_table("id integer PRIMARY KEY, word varchar(9), amount decimal(9, 2)")
     server.sql(f"INSERT INTO {name} VALUES (1, 'é', 1.50), (2, NULL, NULL)")
     query, names = f"SELECT id, word, amount FROM {name}", ("id", "word", "amount")
-    connect: Any = SimpleNamespace(read=jdbc.read)
+    connect = without_jvm(read=jdbc.read)
 
     asked, read = (ask(session, options_of(server), query, names) for session in (jdbc, connect))
 

@@ -13,6 +13,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.folder_columns import is_of_folders
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
+from tests.support.connect_server import without_jvm
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
 
@@ -94,8 +95,7 @@ def test_column_is_of_folders_when_it_is_made_of_partition_columns_alone(spark: 
 
 
 def test_nothing_is_told_when_the_frame_has_no_plan_here() -> None:
-    class Remote:
-        columns = ("import_date",)
+    frame = without_jvm(columns=("import_date",))
 
-    assert not is_of_folders(Remote(), "import_date")  # type: ignore[arg-type]
-    assert DataFrameRows(Remote()).df is not None
+    assert not is_of_folders(frame, "import_date")
+    assert DataFrameRows(frame).df is not None

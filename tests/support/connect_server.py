@@ -43,3 +43,8 @@ def _served(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
     builder = java.org.sparkproject.connect.grpc.netty.NettyServerBuilder
     server = builder.forAddress(java.java.net.InetSocketAddress("127.0.0.1", 0)).addService(service).build().start()
     return server.getPort(), server.shutdownNow
+
+
+def without_jvm(**attributes: Any) -> Any:
+    """Return a session or frame that is known for one of Spark Connect by its class, with what a test needs of it."""
+    return type("Remote", (), {"__module__": "pyspark.sql.connect.session", **attributes})()
