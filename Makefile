@@ -27,11 +27,11 @@ mutants: .venv/ready ## random faults, and whether tests notice: SEED=1 or ALL=1
 		$(if $(ALL),--all,--seed $(or $(SEED),$(error say which, as in make mutants SEED=1)) --most $(or $(N),20)) \
 		--jobs $(or $(JOBS),1) $(if $(RESULTS),--results $(RESULTS)) $(if $(TESTS),--tests $(TESTS)) -- $(MODULES)
 
-lint: .venv/ready ## style, spelling, prose and types
+lint: .venv/ready ## style, spelling, prose, links and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell README.md docs scripts tests terraform benchmarks setup.cfg Makefile
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/docs/test_prose.py
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/docs/test_prose.py tests/docs/test_links.py
 	$(BIN)/mypy
 
 audit: .venv/ready ## what CI installs as CycloneDX (build/sbom.json), and known vulnerabilities of it

@@ -142,13 +142,6 @@ def test_no_page_loads_a_program_from_elsewhere_when_the_site_is_built(site: Pat
     assert [name for name in loaded if name.startswith(("http:", "https:", "//"))] == []
 
 
-def test_link_of_the_readme_leads_somewhere_when_it_is_local() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
-
-    assert links
-    assert [link for link in links if not (REPOSITORY / link).exists()] == []
-
-
 def test_index_leads_to_each_page_and_has_the_words_of_the_readme_when_it_is_read() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
