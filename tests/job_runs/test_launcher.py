@@ -675,7 +675,13 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
     assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")
 
 
-def test_run_has_failed_when_its_job_cannot_be_spawned(jobs: Jobs, define: Define) -> None:
+def test_run_has_failed_and_no_cgroup_is_left_when_its_job_cannot_be_spawned(
+    jobs: Jobs, define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Cgroup(tmp_path / "cgroup")
+    made.folder.mkdir()
+    monkeypatch.setattr(Cgroup, "make", lambda _name: made)
+    monkeypatch.setattr(Cgroup, "kill", Cgroup.remove)  # A plain folder has no file that kills.
     define("job")
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
@@ -689,6 +695,7 @@ def test_run_has_failed_when_its_job_cannot_be_spawned(jobs: Jobs, define: Defin
 
     found = jobs.record("job", run_id)
     assert (found.state, found.error) == ("FAILED", "The job cannot be started: embedded null byte")
+    assert not made.folder.exists()
 
 
 def test_python_shell_finds_the_job_s_modules_when_they_are_given(jobs: Jobs, define: Define, tmp_path: Path) -> None:

@@ -450,8 +450,8 @@ class FileBookmark:
     def holding(self, left: pa.Table) -> pa.Table:
         """Return which of the objects that a batch left keep the time of the last listing where it was.
 
-        An archived one that is skipped lies in a folder of its date. Who gets it back writes it anew there, and only a
-        listing from its date on shows that.
+        With `layout` these include archived objects that are skipped. A restored one is written again to the folder
+        of its date, and only a listing from that date on finds it.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 

@@ -181,7 +181,7 @@ class FileOptions:
     def waiting(self, left: pa.Table) -> pa.Table:
         """Return which of the new objects that a batch left are for a later batch as they are.
 
-        Archived ones that are skipped are not: who gets one back writes it anew, which S3 tells of as of any object.
+        Archived ones that are skipped are not: a restored one is written again, and S3 reports that as of any object.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

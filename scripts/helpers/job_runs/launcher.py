@@ -234,9 +234,10 @@ class Launcher:
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
-            if self._cgroup is not None:
-                self._cgroup.kill()
             self._job = None  # The group is gone, and its number may come to mean another one.
+        if self._cgroup is not None:  # It is there also where the job could not be spawned.
+            self._cgroup.kill()
+            self._cgroup = None
 
     # --- the script -----------------------------------------------------------------------------
 
