@@ -176,6 +176,8 @@ def test_item_is_refused_when_altered_or_of_a_later_format(record: Any) -> None:
         AFTER_A | {"Actions": [{}]},
         AFTER_A | {"Actions": [{"JobName": 1}]},
         AFTER_A | {"Actions": None},
+        AFTER_A | {"Actions": [{"JobName": "b", "Arguments": ["--a"]}]},
+        AFTER_A | {"Actions": [{"JobName": "b", "Timeout": "5"}]},
     ],
 )
 def test_trigger_is_refused_when_its_definition_lacks_what_a_look_needs(definition: dict[str, Any]) -> None:
@@ -183,6 +185,53 @@ def test_trigger_is_refused_when_its_definition_lacks_what_a_look_needs(definiti
 
     with pytest.raises(CorruptItemError, match=r"not readable: (KeyError|TypeError)"):
         TriggerRecord.from_item(item)
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"state": "LOST"},
+        {"lease": timedelta(days=10_000)},
+        {"modified_on": NOW.replace(year=9999)},
+        {"command": []},
+        {"told": {"Attempt": 0, "Timeout": 5}},
+        {"told": {"Attempt": 0, "Timeout": 5, "Arguments": {"--a": 1}}},
+        {"told": {"Attempt": 0, "Arguments": {}}},
+        {"told": {"Attempt": 0, "Arguments": {}, "Timeout": "5"}},
+        {"told": {"Attempt": "first", "Arguments": {}, "Timeout": 5}},
+    ],
+    ids=str,
+)
+def test_run_is_refused_when_it_was_altered_so_that_nobody_could_start_or_end_it(altered: dict[str, Any]) -> None:
+    item = a_run().to_item()
+    command = altered.pop("command", None)
+    item |= a_run(**altered).to_item()
+    if command is not None:
+        item["run"]["M"]["command"] = {"L": command}
+
+    with pytest.raises(CorruptItemError, match=r"not readable"):
+        RunRecord.from_item(item)
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"Command": "a.py"},
+        {"ExecutionProperty": {"MaxConcurrentRuns": "many"}},
+        {"ExecutionProperty": 5},
+        {"DefaultArguments": {"--a": 1}},
+        {"NonOverridableArguments": ["--a"]},
+        {"MaxRetries": "some"},
+        {"Timeout": "5"},
+    ],
+    ids=str,
+)
+def test_job_is_refused_when_its_definition_was_altered_so_that_no_run_could_be_made(altered: dict[str, Any]) -> None:
+    sound = {"Command": {"ScriptLocation": "/a.py"}, "MaxRetries": 1, "Timeout": 5, "DefaultArguments": {"--a": "1"}}
+    assert JobRecord.from_item(JobRecord("parking", sound).to_item()).definition == sound
+
+    with pytest.raises(CorruptItemError, match=r"not readable"):
+        JobRecord.from_item(JobRecord("parking", sound | altered).to_item())
 
 
 def test_slots_are_given_out_in_order_when_runs_end() -> None:

@@ -122,6 +122,28 @@ def test_worker_is_refused_when_no_job_is_named(parked: Jobs, names: Any) -> Non
         parked.tend(names)
 
 
+class Checking(Parked):
+    """An engine that checks what it is to start, as `SparkSubmit` does, and starts nothing."""
+
+    def launch(self, run: RunRecord) -> None:
+        SparkSubmit("logs", scripts=["/jobs"]).check(run)
+        super().launch(run)
+
+
+@pytest.mark.parametrize("told", [{"Arguments": None}, {"Arguments": {"--conf": 1}}, {"Attempt": "x"}], ids=str)
+def test_worker_goes_on_with_other_jobs_when_a_run_was_planted_that_cannot_be_read(
+    parked: Jobs, told: dict[str, Any]
+) -> None:
+    parked.scheduler.engine = Checking()
+    plant(parked, "parking-x", "/jobs/parking.py", **told)
+    plant(parked, "waste", "/jobs/parking.py")
+
+    with pytest.raises(parked.exceptions.InternalServiceException, match="of job 'parking-x' is not readable"):
+        parked.tend(["parking-x", "waste"])
+
+    assert parked.record("waste", RUN_ID).state == "STARTING"
+
+
 def test_planted_script_is_refused_and_not_run_when_it_is_outside_of_the_places(jobs: Jobs, tmp_path: Path) -> None:
     outside = tmp_path.parent / f"{tmp_path.name}-outside.py"
     outside.write_text(f"open({str(outside)!r} + '.ran', 'w')")

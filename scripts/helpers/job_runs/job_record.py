@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from scripts.helpers.job_runs.run_record import check_arguments, check_timeout, read_moment
 from scripts.helpers.protocol import items, values
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
-from scripts.helpers.protocol.values import from_utc_string, to_utc_string
+from scripts.helpers.protocol.values import to_utc_string
 
 MAX_DEFINITION_BYTES = 64 * 1024
 MAX_SLOTS, MAX_WAITING = 1_000, 500
@@ -123,7 +124,7 @@ class JobRecord:
             item,
             lambda item: cls(
                 name=item[items.HASH_KEY]["S"],
-                definition=values.decode(item["job"], item["types"])["definition"] if "job" in item else None,
+                definition=_definition_of(item),
                 active=_from_list(item["active"]),
                 waiting=_from_list(item["waiting"]),
                 triggers=tuple(name["S"] for name in item["triggers"]["L"]),
@@ -177,7 +178,7 @@ class TriggerRecord:
             item,
             lambda item: cls(
                 name=item[items.HASH_KEY]["S"],
-                definition=_whole(values.decode(item["trigger"], item["types"])["definition"]),
+                definition=_sound_trigger(values.decode(item["trigger"], item["types"])["definition"]),
                 state=item["state"]["S"],
                 created=item["created"]["S"],
                 token=item[items.TOKEN]["S"],
@@ -185,12 +186,29 @@ class TriggerRecord:
         )
 
 
-def _whole(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return the definition of a trigger; KeyError or TypeError where it lacks what every look at it needs."""
+def _definition_of(item: Item) -> dict[str, Any] | None:
+    """Return the definition of a job; an error of `errors.DAMAGE` where no run could be made of it."""
+    if "job" not in item:
+        return None
+    definition: dict[str, Any] = values.decode(item["job"], item["types"])["definition"]
+    definition.get("Command", {}).keys()
+    int(definition.get("ExecutionProperty", {}).get("MaxConcurrentRuns", 1))
+    int(definition.get("MaxRetries", 0))
+    check_timeout(definition.get("Timeout", 0))
+    for name in ("DefaultArguments", "NonOverridableArguments"):
+        check_arguments(definition.get(name, {}))
+    return definition
+
+
+def _sound_trigger(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition of a trigger; an error of `errors.DAMAGE` where it lacks what every look at it needs."""
     named = [one["State"] for one in definition["Predicate"]["Conditions"]]
     named += [one["JobName"] for one in (*definition["Predicate"]["Conditions"], *definition["Actions"])]
     if not all(isinstance(name, str) for name in named):
         raise TypeError("a name that is not a text")
+    for action in definition["Actions"]:
+        check_arguments(action.get("Arguments", {}))
+        check_timeout(action.get("Timeout", 0))
     return definition
 
 
@@ -199,4 +217,4 @@ def _to_list(entries: tuple[Entry, ...]) -> dict[str, Any]:
 
 
 def _from_list(attribute: dict[str, Any]) -> tuple[Entry, ...]:
-    return tuple(Entry(one["L"][0]["S"], from_utc_string(one["L"][1]["S"])) for one in attribute["L"])
+    return tuple(Entry(one["L"][0]["S"], read_moment(one["L"][1]["S"])) for one in attribute["L"])

@@ -177,6 +177,22 @@ class RunRecord:
 
     # --- in the table ---------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Refuse a record that lacks what its start or its end needs; LookupError, TypeError, ValueError or so.
+
+        Whoever may write a job's items may write anything there. A worker that found out half way would
+        end with an error that nobody expects, and so would the runs of all other jobs that it looks after.
+        """
+        following = states.LEGAL[self.state]
+        if self.lease is not None and not timedelta(0) < self.lease <= items.LONGEST_LEASE:
+            raise ValueError("a lease that nobody would take")
+        int(self.told.get("Attempt", 0))
+        self.command.keys()
+        # One that is over is only shown. Some were never recorded with what they were to get.
+        if following:
+            check_arguments(self.told["Arguments"])
+            check_timeout(self.told["Timeout"])
+
     def check_size(self) -> None:
         """Refuse a new run that leaves no room for what is added later; TooLargeError."""
         self._encoded(MAX_BYTES)
@@ -221,17 +237,17 @@ class RunRecord:
         expires = item.get(items.TTL_ATTRIBUTE)
 
         def moment(name: str) -> datetime | None:
-            return from_utc_string(item[name]["S"]) if name in item else None
+            return read_moment(item[name]["S"]) if name in item else None
 
         def text(name: str) -> str | None:
             return str(item[name]["S"]) if name in item else None
 
-        return cls(
+        run = cls(
             job_name=item[items.HASH_KEY]["S"],
             run_id=items.run_of_record_key(item[items.RANGE_KEY]["S"]),
             state=item["state"]["S"],
-            started_on=from_utc_string(item["startedOn"]["S"]),
-            modified_on=from_utc_string(item["modifiedOn"]["S"]),
+            started_on=read_moment(item["startedOn"]["S"]),
+            modified_on=read_moment(item["modifiedOn"]["S"]),
             told=fields["told"],
             command=fields["command"],
             max_retries=int(item["maxRetries"]["N"]),
@@ -245,6 +261,31 @@ class RunRecord:
             detail=text("detail"),
             launcher=text("launcher"),
         )
+        run.check()
+        return run
+
+
+def read_moment(text: str) -> datetime:
+    """Read a time that a clock can show; ValueError of any other, as no deadline could be computed with it."""
+    moment = from_utc_string(text)
+    if not items.EARLIEST <= moment <= items.LATEST:
+        raise ValueError("a time that no clock shows")
+    return moment
+
+
+def check_arguments(found: Any) -> None:
+    """Refuse arguments that are no map of texts; TypeError."""
+    if not isinstance(found, Mapping):
+        raise TypeError("arguments that are not a map")
+    for text in (*found.keys(), *found.values()):
+        if not isinstance(text, str):
+            raise TypeError("an argument that is not a text")
+
+
+def check_timeout(minutes: Any) -> None:
+    """Refuse a Timeout that is no number of minutes; TypeError."""
+    if not isinstance(minutes, int):
+        raise TypeError("a timeout that is not a number")
 
 
 _MOMENTS = {
