@@ -12,6 +12,7 @@ import botocore.session
 import pytest
 from botocore.exceptions import OperationNotPageableError
 
+from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.glue_api.pages import paginator
 from scripts.helpers.job_runs import ids
 from scripts.helpers.protocol.store import Store
@@ -485,6 +486,25 @@ def test_trigger_fires_when_it_is_started_only(parked: Jobs) -> None:
     assert told == [0, 1, 1, 2, 2]
     with pytest.raises(parked.exceptions.EntityNotFoundException, match="Trigger after-parking not found"):
         parked.get_trigger(Name="after-parking")
+
+
+def test_trigger_leaves_nothing_behind_when_its_deletion_broke_off_and_is_repeated(
+    parked: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trigger(parked, "SUCCEEDED")
+
+    def down(*_: Any) -> Any:
+        raise StoreUnavailableError("t", "put_item", "Throttled")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(parked.scheduler.records, "change_job", down)
+        with pytest.raises(parked.exceptions.InternalServiceException):
+            parked.delete_trigger(Name="after-parking")
+    parked.delete_trigger(Name="after-parking")
+
+    records = parked.scheduler.records
+    assert records.trigger("after-parking") is None
+    assert (records.job("parking").triggers, records.job("cleaning").accepts) == ((), ())
 
 
 def test_triggered_runs_wait_for_a_slot_when_there_is_none(parked: Jobs) -> None:

@@ -399,17 +399,18 @@ class RunsService:
         """Delete a trigger, and its name from the jobs that it watches and starts."""
         name = given["Name"]
         trigger = self._records.trigger(name)
-        self._records.delete_trigger(name)
 
         def detach(job: JobRecord | None) -> JobRecord | None:
             if job is None or name not in job.triggers:
                 return job
             return job.changed(triggers=tuple(one for one in job.triggers if one != name))
 
+        # Names first: while the trigger is there, who repeats a call that broke off still finds which jobs have it.
         for condition in trigger.definition["Predicate"]["Conditions"] if trigger else ():
             self._records.change_job(condition["JobName"], detach)
         for action in trigger.definition["Actions"] if trigger else ():
             self._accept(action["JobName"], name, False)
+        self._records.delete_trigger(name)
         return {"Name": name}
 
     # --- what a request names -------------------------------------------------------------------
