@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.job_runs import Jobs
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 APPLICATION, THERE = "00abc", "00run"
+RUN_ID = "jr_" + "1" * 64
 ARN = f"arn:aws:emr-serverless:eu-west-2:123456789012:/applications/{APPLICATION}/jobruns/{THERE}"
 COMMAND = {"Name": "glueetl", "ScriptLocation": "s3://scripts/jobs/parking.py"}
 MOMENT = datetime(2026, 3, 16, tzinfo=timezone.utc)
@@ -264,9 +266,55 @@ def test_engine_is_refused_when_its_scripts_are_on_this_machine() -> None:
 
 
 def test_run_of_a_launcher_is_left_to_it_when_a_worker_of_emr_looks(jobs: Jobs, clock: Clock) -> None:
-    starting = jobs.scheduler.new_run("jr_" + "1" * 64, "parking", {"Command": COMMAND}, {}, clock())
+    starting = jobs.scheduler.new_run(RUN_ID, "parking", {"Command": COMMAND}, {}, clock())
     running = (
         starting.to("STARTING", clock()).to("RUNNING", clock(), launcher="host:1").renewed(clock(), timedelta(hours=1))
     )
 
     assert jobs.scheduler.seen(running) is running
+
+
+@pytest.mark.parametrize(("state", "expected"), [("SUCCESS", "SUCCEEDED"), ("RUNNING", "RUNNING")])
+def test_run_is_read_all_the_same_when_its_record_was_altered_to_one_that_starts(
+    jobs: Jobs, answers: Stubber, state: str, expected: str
+) -> None:
+    starts(answers)
+    run_id = jobs.start("parking")
+    running = jobs.record("parking", run_id)
+    jobs.scheduler.records.write_run(running, replace(running, state="STARTING", token="t"))
+    shows(answers, run_id, state)
+
+    assert jobs.run("parking", run_id)["JobRunState"] == expected
+
+
+def test_run_of_a_launcher_is_an_error_when_it_is_lost_and_its_job_has_moved_to_emr(jobs: Jobs, clock: Clock) -> None:
+    run_id = jobs.scheduler.records.change_job("parking", lambda job: job.started(RUN_ID, clock()))[1].active[0].run_id
+    starting = jobs.scheduler.new_run(run_id, "parking", {"Command": COMMAND}, {}, clock()).to("STARTING", clock())
+    running = starting.to("RUNNING", clock(), launcher="host:1").renewed(clock(), timedelta(minutes=1))
+    jobs.scheduler.records.write_run(None, running)
+
+    clock.move(minutes=16)
+    healthy = jobs.run("parking", run_id)
+    clock.move(seconds=1)
+    shown = jobs.get_job_run(JobName="parking", RunId=run_id)["JobRun"]
+    lost = jobs.run("parking", run_id)
+
+    assert [run["JobRunState"] for run in (healthy, shown, lost)] == ["RUNNING", "ERROR", "ERROR"]
+    assert jobs.scheduler.records.job("parking").active == ()
+
+
+def test_run_is_cancelled_in_the_same_pass_when_it_was_stopped_before_its_start_was_answered(
+    jobs: Jobs, answers: Stubber, clock: Clock
+) -> None:
+    answers.add_client_error("start_job_run", "InternalServerException", http_status_code=500)
+    run_id = jobs.start("parking")
+    jobs.batch_stop_job_run(JobName="parking", JobRunIds=[run_id])
+    clock.move(minutes=17)
+    key = {"applicationId": APPLICATION, "jobRunId": THERE}
+    starts(answers)
+    answers.add_response("cancel_job_run", key, key)
+
+    jobs.tend("parking")
+
+    record = jobs.record("parking", run_id)
+    assert (record.state, record.launcher) == ("STOPPING", f"emr-serverless:{THERE}")

@@ -45,8 +45,6 @@ PASSED_ON = [
 class Parked:
     """An engine that starts nothing, and remembers what it was to start."""
 
-    supervises = False
-
     def __init__(self) -> None:
         self.launched: list[str] = []
 

@@ -62,8 +62,6 @@ class EmrServerless:
     run_conf: Sequence[str] = RUN_CONF
     configuration: Mapping[str, Any] = field(default_factory=dict)
 
-    supervises = True
-
     def __post_init__(self) -> None:
         """Refuse places that no run could be started from."""
         self._rules()
@@ -144,6 +142,8 @@ class EmrServerless:
         # Who may write the record could name any run of the application, and have it watched or cancelled.
         if found.get("name") != run.run_id:
             return run.ended("ERROR", now, f"Run {run.launcher} of EMR Serverless is another one.")
+        if run.state == "STARTING":  # Only who altered the record wrote that beside a name. From there no end is legal.
+            run = run.to("RUNNING", now)
         detail = found.get("stateDetails") or None
         if found["state"] == "SUCCESS":
             return run.to("SUCCEEDED", now)

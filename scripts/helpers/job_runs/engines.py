@@ -340,8 +340,6 @@ class Shared:
 class Launching:
     """Starts the launcher of a run as a process that nobody waits for."""
 
-    supervises = False
-
     def __init__(self, engine: SparkSubmit, shared: Shared) -> None:
         self._engine, self._shared = engine, shared
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, runtime_checkable
 
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job_runs import ids
@@ -34,9 +34,6 @@ FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
 class Engine(Protocol):
     """What starts a run that has a slot: a launcher of ours, which writes how it ends."""
 
-    supervises: bool
-    """Whether it is a `Supervisor`."""
-
     def launch(self, run: RunRecord) -> str | None:
         """Start the run; OSError if that fails, a WatermarkError if the engine does not run such a run.
 
@@ -44,6 +41,7 @@ class Engine(Protocol):
         """
 
 
+@runtime_checkable
 class Supervisor(Engine, Protocol):
     """An engine whose cluster watches the run, so that a worker has to ask for its state."""
 
@@ -82,7 +80,7 @@ class Scheduler:
     def __init__(
         self,
         records: RunStore,
-        engine: Engine | Supervisor | None,
+        engine: Engine | None,
         clock: Callable[[], datetime],
         queue_time: timedelta,
         keep: timedelta | None,
@@ -118,12 +116,17 @@ class Scheduler:
 
     def seen(self, run: RunRecord) -> RunRecord:
         """Return a run as it is to be shown: one whose launcher is lost as the ERROR that will be written of it."""
-        if (supervisor := self._supervisor()) is not None and run.state in AT_WORK:
+        if supervisor := self._supervisor_of(run):
             return supervisor.look(run, self.clock())
         return self._lost(run, run.lease_until) if run.lease_until and self.is_lost(run) else run
 
-    def _supervisor(self) -> Supervisor | None:
-        return cast("Supervisor", self.engine) if self.engine is not None and self.engine.supervises else None
+    def _supervisor_of(self, run: RunRecord) -> Supervisor | None:
+        """Return what watches a run at work, if that is a cluster."""
+        # A launcher with a lease is one of ours. It was started before the job moved to the cluster, and may be lost.
+        has_launcher = run.launcher is not None and run.lease is not None
+        if run.state not in AT_WORK or has_launcher or not isinstance(self.engine, Supervisor):
+            return None
+        return self.engine
 
     def is_lost(self, run: RunRecord) -> bool:
         """Tell whether the launcher of a run has given no sign for its lease, as far as this process knows."""
@@ -184,7 +187,7 @@ class Scheduler:
             return self._never_started(job.name, entry)
 
         def end(run: RunRecord) -> RunRecord:
-            if (supervisor := self._supervisor()) is not None and run.state in AT_WORK:
+            if supervisor := self._supervisor_of(run):
                 return self._supervised(run, supervisor)
             if self.is_lost(run):
                 return self._lost(run, now)
@@ -212,9 +215,11 @@ class Scheduler:
                 launcher = supervisor.launch(run)
             except WatermarkError as error:
                 return self.over(run.ended("ERROR", now, str(error)))
-            return run if launcher is None else run.taken_by(launcher, now)
-        found = supervisor.look(run, now)
-        if not found.is_over and found.state == "STOPPING":
+            found = run if launcher is None else run.taken_by(launcher, now)
+        else:
+            found = supervisor.look(run, now)
+        # At once, also where it was just started again to learn its name: nobody wants it to work any more.
+        if found.state == "STOPPING":
             supervisor.cancel(found)
         return self.over(found)
 
@@ -278,7 +283,7 @@ class Scheduler:
                 outcome = self.records.write_run(None, made)
                 run = made if isinstance(outcome, Written) else outcome.to
             # A run that is past waiting was in the list before: who comes late must not queue it a second time.
-            if job is None or run is None or run.state != "WAITING" or job.knows(run_id):
+            if run is None or run.state != "WAITING" or job.knows(run_id):
                 return job
             logger.info("event=triggered trigger=%s job=%s run=%s", trigger, job.name, run_id)
             return job.queued(run_id, self.clock())
@@ -286,14 +291,14 @@ class Scheduler:
         self.records.change_job(action["JobName"], queue)
 
     def _triggered(
-        self, run_id: str, job: JobRecord | None, action: dict[str, Any], trigger: str, after: RunRecord
+        self, run_id: str, job: JobRecord, action: dict[str, Any], trigger: str, after: RunRecord
     ) -> RunRecord:
         """Make the record of a run that a trigger starts; an ERROR of it if it cannot be started."""
-        now, name = self.clock(), action["JobName"]
-        made = self.new_run(run_id, name, None if job is None else job.definition, action, now)
+        now = self.clock()
+        made = self.new_run(run_id, job.name, job.definition, action, now)
         told = {**made.told, "TriggerName": trigger}
         made = replace(made, told=told, predecessors=((after.job_name, after.run_id),))
-        if job is None or job.definition is None:
+        if job.definition is None:
             problem = "started a run of a job that was deleted."
         elif job.is_full:
             problem = f"started a run while {MAX_WAITING} runs of the job waited already."
