@@ -194,7 +194,7 @@ class Readings:
         causes: dict[str, str] = {}
 
         def named(error: Exception, keys: Sequence[str]) -> list[str]:
-            return named_in(str(error), self.location, keys)
+            return named_in(str(error), keys)
 
         for key in search(table.column("key").to_pylist(), fails, named):
             reasons[key] = causes[key]

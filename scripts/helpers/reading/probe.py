@@ -136,7 +136,7 @@ def _orc(start: bytes, end: bytes) -> str | None:
     return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is not an orc file"
 
 
-def named_in(text: str, location: Location, keys: Sequence[str]) -> list[str]:
+def named_in(text: str, keys: Sequence[str]) -> list[str]:
     """Return those of some keys whose files an error's text names, as they are or URL-encoded."""
     from urllib.parse import quote, unquote
 

@@ -218,11 +218,9 @@ def header_of(
     return lines[0] if lines else None
 
 
-def try_small_files(
-    location: Location, table: pa.Table, client: S3Client | None = None, request_payer: bool = False
-) -> None:
+def try_small_files(location: Location, table: pa.Table, *, request_payer: bool = False) -> None:
     """Fetch planned objects here and undo their compression, as the executors do; raise the first error of one."""
-    fetcher = ObjectFetcher(location, client if location.is_local or client else make_client(WORKERS), request_payer)
+    fetcher = ObjectFetcher(location, None if location.is_local else make_client(WORKERS), request_payer)
 
     def fetch(one: Planned) -> None:
         decompressed(location, one.key, fetcher.fetch(one))

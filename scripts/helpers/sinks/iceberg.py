@@ -446,7 +446,7 @@ class _SparkEngine:
                 raise
             if not df.columns:
                 return []  # None will be made, either.
-            table = self._imagined(df)
+            table = self._imagined()
         location = str(table.location())
         return _folders(location, table.properties().get, self._chosen, stages_files=merges)
 
@@ -688,7 +688,7 @@ class _SparkEngine:
         """Return the table, or another one, as it is now: Spark's catalog keeps what it has read for half a minute."""
         return spark_table(name or self._target, self._spark)
 
-    def _imagined(self, df: DataFrame) -> Any:
+    def _imagined(self) -> Any:
         """Return the table that would be made, from a transaction that is never committed."""
         iceberg, session = java_of(self._spark).org.apache.iceberg, java_session(self._spark)
         catalog, _, name = self._target.partition(".")

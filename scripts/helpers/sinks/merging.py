@@ -150,10 +150,9 @@ class Merge:
             written = f"({other} IS NULL OR {one} > {other}{further})"
         return written
 
-    def order(self, quote: Quote, side: str = "") -> str:
+    def order(self, quote: Quote) -> str:
         """Write the order of a key's rows, newest first."""
-        prefix = f"{side}." if side else ""
-        return ", ".join(f"{prefix}{quote(name)} DESC" for name in self.sequence_by)
+        return ", ".join(f"{quote(name)} DESC" for name in self.sequence_by)
 
     def key_list(self, quote: Quote, side: str = "") -> str:
         """Write the key's columns."""

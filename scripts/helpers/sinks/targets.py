@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def target_rows(
-    target: str, format: str, spark: SparkSession | None, s3_client: S3Client | None, zone: str | None = None
-) -> RowSource:
+def target_rows(target: str, format: str, spark: SparkSession | None, s3_client: S3Client | None) -> RowSource:
     """Return what readers see at a target; without Spark all of it is read into memory.
 
     Parameters
@@ -31,8 +29,6 @@ def target_rows(
         A path, or for ``iceberg`` a name, ``catalog.namespace.table``.
     format
         ``parquet``, ``delta`` or ``iceberg``; with Spark any that it reads.
-    zone
-        Of columns without zone, and of dates.
 
     Raises
     ------
@@ -45,7 +41,7 @@ def target_rows(
     if spark is not None:
         with _typed(target):
             found = spark.table(target) if name == "iceberg" else spark.read.format(name).load(target)
-            return DataFrameRows(found, zone=zone, name=target)
+            return DataFrameRows(found, name=target)
     readers: dict[str, Callable[[], Any]] = {
         "parquet": lambda: _parquet(target, s3_client),
         "delta": lambda: _delta(target, s3_client),
@@ -54,7 +50,7 @@ def target_rows(
     if name not in readers:
         raise InvalidValueError(f"format={format!r} is read by Spark only. Give the job spark=.")
     with _typed(target):
-        return ArrowRows(readers[name](), zone=zone, name=target)
+        return ArrowRows(readers[name](), name=target)
 
 
 def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
