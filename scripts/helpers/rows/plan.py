@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Any
 
@@ -82,55 +82,18 @@ def plan_window(
     _check_partition(source, columns[0], chosen, context)
     low, start = _ends(columns, state, chosen, context)
     identity = check_same_source(state or {}, identity_of(source), context, job_id)
-    asked = None if chosen.high is None else _from_caller(columns, chosen.high, "high")
-    if asked is not None and low is not None and precedes(asked, low, descending=chosen.descending):
-        raise CursorError(
-            columns[0].name, "high is before the watermark, which never moves back. Leave it out, or rewind the job."
-        )
+    asked = _asked(columns, low, chosen)
     facts = source.facts(columns, low, chosen.descending)
     check_nulls(columns, facts.nulls, chosen.nulls, context)
-    _check_slack(columns[0], facts.slack, chosen)
-    _check_text(columns, facts.smallest if chosen.descending else facts.largest, "its last value")
     # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
-    # A job whose clock has a zone of its own has said which.
-    if columns[0].is_time and columns[0].type != "timestamp" and not (facts.zone_is_known or clock.utcoffset()):
-        logger.warning(
-            "event=no_zone context=%s column=%s: it has no zone and is taken for UTC. If it is the wall clock of one "
-            "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
-            context, columns[0].name,
-        )  # fmt: skip
-    # Told by their values, as texts may be UUIDs, too.
-    has_uuids = _check_uuids(columns, facts, low)
-    # Just past a text is no UUID.
-    if has_uuids and low is not None and state is not None and is_uuid(low[0]) and moment_of(str(low[0])) > clock:
-        raise SourceBehindError(source.name, context, "clock")
-    if columns[0].is_time:
-        _check_clock(source, columns[0], clock, low, state is None, asked, context)
-    # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller
-    # says that nothing below it can come any more. Otherwise it may not go past the rows that are there.
-    undecided: Undecided | None = None
-    is_vouched_for = asked is not None and (columns[0].is_time or chosen.settled)
-    if facts.ceiling is not None:
-        limit = _ceiling(source, columns, facts.ceiling, low, context)
-        high = _up_to(asked, limit, columns, chosen, "its ceiling")
-    elif is_vouched_for:
-        high = asked
-    else:
-        last = _just_past_last_row(columns, facts, clock, chosen, context, has_uuids)
-        if last is not None and not columns[0].is_time and not has_uuids:
-            before = Undecided.read((state or {}).get("undecided"), columns)
-            last, undecided = decided(source, columns, last, low, before, chosen, clock, context)
-        # A watermark never moves back: what the delay leaves for later may end before it.
-        if last is None or (low is not None and precedes(last, low, descending=chosen.descending)):
-            last = low
-        what = "what open transactions leave" if undecided else "one step past the last row"
-        high = _up_to(asked, last, columns, chosen, what)
-    # A first run has nothing to read again: it starts at the very beginning, or where it was told to.
-    lookback = None if state is None else _lookback(columns[0], low, chosen.lookback, clock)
+    look = _Look(source, columns, chosen, context, job_id, state, low, asked, facts, clock)
+    look.check()
+    high, undecided = look.upper_bound()
+    lookback = look.lookback()
     seen = None if state is None else read_bound(state.get("last"), columns)
     if state is not None and low is not None and low != start:
-        _check_last(source, columns, facts, low, seen, chosen, context, job_id)
+        look.check_last_row(low, seen)
     window = RowWindow(
         columns, low, high, lookback, chosen.nulls, chosen.descending, start, source=identity,
         undecided=None if undecided is None else undecided.to_state(),
@@ -139,29 +102,7 @@ def plan_window(
         window = limited(source, window, chosen.max_rows, context)
     # Below a ceiling all is decided: it is not the rows that are counted.
     edge = None if facts.ceiling is not None else edge_after(source, window, state, chosen, context, job_id)
-    return replace(
-        window,
-        edge=edge,
-        last=_last_seen(columns, facts, window.high, seen, clock, chosen),
-        complete=_complete(window, facts, asked, chosen),
-    )
-
-
-def _check_uuids(columns: tuple[CursorColumn, ...], facts: Facts, low: Bound | None) -> bool:
-    """Tell whether the cursors are UUIDs of version 7; CursorError if they are UUIDs of another one."""
-    first = columns[0]
-    last = facts.largest[0] if facts.largest is not None else None
-    if is_uuid(last) and len(columns) == 1:
-        check_uuid(first, str(last))
-    if facts.other_uuids:
-        raise CursorError(
-            first.name,
-            f"{facts.other_uuids:,} rows past the watermark have a UUID of another version than 7, which does not rise "
-            "with time. Use a time column.",
-        )
-    if last is None and low is not None:
-        last = low[0]
-    return len(columns) == 1 and is_uuid(last)
+    return replace(window, edge=edge, last=look.last_seen(window.high, seen), complete=look.complete(window))
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
@@ -186,22 +127,6 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
     )
 
 
-def _complete(window: RowWindow, facts: Facts, asked: Bound | None, options: RowOptions) -> Bound | None:
-    """Return up to where no row is left, where that is past the watermark that follows; None where it is not.
-
-    The watermark waits at the last row, and a source that stands still would look late for ever. Said only where the
-    rows and the time are the source's own: files were listed before the plan, nobody knows when.
-    """
-    first, reached = window.columns[0], window.low if window.high is None else window.high
-    if facts.now is None or not first.is_time or asked is not None or window.has_more:
-        return None
-    try:
-        cap: Bound = (first.floor(earlier(facts.now, options.delay)), *[None] * (len(window.columns) - 1))
-    except OverflowError:
-        return None
-    return cap if reached is None or precedes(reached, cap) else None
-
-
 def _ends(
     columns: tuple[CursorColumn, ...], state: Mapping[str, Any] | None, options: RowOptions, context: str
 ) -> tuple[Bound | None, Bound | None]:
@@ -219,6 +144,18 @@ def _ends(
             columns[0].name, f"its order was {before}. Give the other order a transformation_ctx of its own."
         )
     return read_bound(state.get("value"), columns), read_bound(state.get("start"), columns)
+
+
+def _asked(columns: tuple[CursorColumn, ...], low: Bound | None, options: RowOptions) -> Bound | None:
+    """Return the upper bound that the caller gives; CursorError if it is before the watermark."""
+    if options.high is None:
+        return None
+    asked = _from_caller(columns, options.high, "high")
+    if low is not None and precedes(asked, low, descending=options.descending):
+        raise CursorError(
+            columns[0].name, "high is before the watermark, which never moves back. Leave it out, or rewind the job."
+        )
+    return asked
 
 
 def _from_caller(columns: tuple[CursorColumn, ...], value: object, what: str) -> Bound:
@@ -259,194 +196,283 @@ def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, co
         logger.warning("event=nulls_excluded context=%s column=%s rows=%d", context, names, count)
 
 
-def _check_slack(column: CursorColumn, slack: timedelta | None, options: RowOptions) -> None:
-    """Refuse partitions that may be left out although late rows are still to come into them."""
-    # No delay is kept from an upper bound that the caller gives.
-    late = timedelta(0) if options.high is not None else options.delay
-    if isinstance(options.lookback, timedelta):
-        late += options.lookback
-    if slack is not None and late > slack:
-        raise CursorError(
-            column.name,
-            f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches. "
-            "Give DatePartitions a slack of at least delay and lookback together.",
-        )
+@dataclass(frozen=True)
+class _Look:
+    """A source as it shows itself now, beside the watermark and what the caller asks for.
 
+    Attributes
+    ----------
+    state
+        What the last window left; None on a first run.
+    low
+        The watermark, or where the first run was told to start.
+    asked
+        The upper bound that the caller gives.
+    clock
+        What stamps the rows, in the zone of their wall clock.
+    """
 
-def _check_clock(
-    source: RowSource,
-    column: CursorColumn,
-    clock: datetime,
-    low: Bound | None,
-    first_run: bool,
-    asked: Bound | None,
-    context: str,
-) -> None:
-    """Refuse a clock behind the watermark, and bounds that the caller gives past the clock."""
-    # A server whose clock was set back, or another one, stamps rows below the watermark: they would never be read.
-    wall: Any = column.at(clock)
-    if low is not None and wall < low[0] and not first_run:
-        raise SourceBehindError(source.name, context, "clock")
-    # Against the lowest stamp that can still be made: just before clocks are turned back, that is up to an hour or
-    # more below what they show, and rows of the repeated hour would be lost.
-    lowest: Any = column.lowest(clock)
-    for what, bound in (("initial_value", low if first_run else None), ("high", asked)):
-        if bound is not None and lowest < bound[0]:
+    source: RowSource
+    columns: tuple[CursorColumn, ...]
+    options: RowOptions
+    context: str
+    job_id: str
+    state: Mapping[str, Any] | None
+    low: Bound | None
+    asked: Bound | None
+    facts: Facts
+    clock: datetime
+
+    @property
+    def first(self) -> CursorColumn:
+        """The column that is compared first."""
+        return self.columns[0]
+
+    @property
+    def last_row(self) -> Bound | None:
+        """The last row past the watermark, in the order of reading; None if nothing is new."""
+        return self.facts.smallest if self.options.descending else self.facts.largest
+
+    @property
+    def has_uuids(self) -> bool:
+        """Whether the cursors are UUIDs. Told by their values, as texts may be UUIDs, too."""
+        known = self.facts.largest if self.facts.largest is not None else self.low
+        return len(self.columns) == 1 and known is not None and is_uuid(known[0])
+
+    def check(self) -> None:
+        """Refuse what would lose rows: partitions left out too early, texts without one order, clocks set back."""
+        self._check_slack()
+        _check_text(self.columns, self.last_row, "its last value")
+        self._warn_without_zone()
+        self._check_uuids()
+        if self.first.is_time:
+            self._check_clock()
+
+    def _check_slack(self) -> None:
+        """Refuse partitions that may be left out although late rows are still to come into them."""
+        slack = self.facts.slack
+        # No delay is kept from an upper bound that the caller gives.
+        late = timedelta(0) if self.options.high is not None else self.options.delay
+        if isinstance(self.options.lookback, timedelta):
+            late += self.options.lookback
+        if slack is not None and late > slack:
             raise CursorError(
-                column.name,
-                f"{what} is past the source's clock, and rows that come until then would be lost. Give one that has "
-                "passed, or leave it out.",
+                self.first.name,
+                f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches. "
+                "Give DatePartitions a slack of at least delay and lookback together.",
             )
 
-
-def _check_last(
-    source: RowSource,
-    columns: tuple[CursorColumn, ...],
-    facts: Facts,
-    low: Bound,
-    seen: Bound | None,
-    options: RowOptions,
-    context: str,
-    job_id: str,
-) -> None:
-    """Refuse a table whose last row is below rows that were seen: truncated, restored, or rid of an outlier.
-
-    Asked only where nothing is new: whoever finds rows past the watermark has gone past it.
-    """
-    found = facts.smallest if options.descending else facts.largest
-    ask = getattr(source, "last", None)
-    # Below a ceiling all is decided, and a source without `last`, such as a DataFrame, would be read whole for it.
-    if found is not None or facts.ceiling is not None or not callable(ask):
-        return
-    last: Bound | None = ask(columns, options.descending)
-    if last is None:
-        # No error: tables of a staging area are truncated before they are filled. Rows below the watermark are one.
+    def _warn_without_zone(self) -> None:
+        if not self.first.is_time or self.first.type == "timestamp":
+            return
+        # A job whose clock has a zone of its own has said which.
+        if self.facts.zone_is_known or self.clock.utcoffset():
+            return
         logger.warning(
-            "event=source_empty context=%s source=%s: it had rows. The next run refuses those below the watermark",
-            context, source.name,
+            "event=no_zone context=%s column=%s: it has no zone and is taken for UTC. If it is the wall clock of one "
+            "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
+            self.context, self.first.name,
         )  # fmt: skip
-        return
-    # Just past the last row is where a person sets the watermark to who has looked; nothing is behind there.
-    if not precedes(just_past(columns, last, options.descending), low, descending=options.descending):
-        return
-    # A watermark of an earlier release, or one set by hand, does not say what was seen: it may be ahead of the rows.
-    if seen is not None and not precedes(last, seen, descending=options.descending):
-        return
-    if seen is not None and options.behind != "warn":
-        raise SourceBehindError(source.name, context, "last row", job_id)
-    logger.warning(
-        "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in between "
-        "are never read",
-        context, source.name,
-    )  # fmt: skip
 
+    def _check_uuids(self) -> None:
+        """Refuse UUIDs of another version than 7, and a clock that is behind the one of the watermark."""
+        last = self.facts.largest
+        if last is not None and self.has_uuids:
+            check_uuid(self.first, str(last[0]))
+        if self.facts.other_uuids:
+            raise CursorError(
+                self.first.name,
+                f"{self.facts.other_uuids:,} rows past the watermark have a UUID of another version than 7, which does "
+                "not rise with time. Use a time column.",
+            )
+        if self.state is None or self.low is None or not self.has_uuids:
+            return
+        # A watermark just past a text is no UUID, and has no time.
+        if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
+            raise SourceBehindError(self.source.name, self.context, "clock")
 
-def _last_seen(
-    columns: tuple[CursorColumn, ...],
-    facts: Facts,
-    high: Bound | None,
-    before: Bound | None,
-    clock: datetime,
-    options: RowOptions,
-) -> Bound | None:
-    """Return up to where rows were seen by now; no further than the window goes, as what is past it may yet change."""
-    found = facts.smallest if options.descending else facts.largest
-    if found is None or high is None:
-        return before
-    # A stamp in the future is a mistake, or stands for "never": its row may get another one that is below all others.
-    stamp: Any = found[0]
-    if columns[0].is_time and stamp > columns[0].at(clock):
-        return before
-    return high if precedes(high, found, descending=options.descending) else found
+    def _check_clock(self) -> None:
+        """Refuse a clock behind the watermark, and bounds that the caller gives past the clock."""
+        # A server whose clock was set back, or another one, stamps rows below the watermark: they would never be read.
+        wall: Any = self.first.at(self.clock)
+        is_first_run = self.state is None
+        if self.low is not None and wall < self.low[0] and not is_first_run:
+            raise SourceBehindError(self.source.name, self.context, "clock")
+        # Against the lowest stamp that can still be made: just before clocks are turned back, that is up to an hour or
+        # more below what they show, and rows of the repeated hour would be lost.
+        lowest: Any = self.first.lowest(self.clock)
+        for what, bound in (("initial_value", self.low if is_first_run else None), ("high", self.asked)):
+            if bound is not None and lowest < bound[0]:
+                raise CursorError(
+                    self.first.name,
+                    f"{what} is past the source's clock, and rows that come until then would be lost. Give one that "
+                    "has passed, or leave it out.",
+                )
 
+    def upper_bound(self) -> tuple[Bound | None, Undecided | None]:
+        """Return where the window ends, and which open transactions the next run has to look at."""
+        if self.facts.ceiling is not None:
+            return self._up_to(self._ceiling(self.facts.ceiling), "its ceiling"), None
+        # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller
+        # says that nothing below it can come any more. Otherwise it may not go past the rows that are there.
+        if self.asked is not None and (self.first.is_time or self.options.settled):
+            return self.asked, None
+        last, undecided = self._just_past_last_row(), None
+        # Times and UUIDs keep the delay. Numbers and texts have no clock, and wait for open transactions instead.
+        if last is not None and not self.first.is_time and not self.has_uuids:
+            before = Undecided.read((self.state or {}).get("undecided"), self.columns)
+            last, undecided = decided(
+                self.source, self.columns, last, self.low, before, self.options, self.clock, self.context
+            )
+        # A watermark never moves back: what the delay leaves for later may end before it.
+        if last is None or (self.low is not None and self._precedes(last, self.low)):
+            last = self.low
+        what = "what open transactions leave" if undecided else "one step past the last row"
+        return self._up_to(last, what), undecided
 
-def _just_past_last_row(
-    columns: tuple[CursorColumn, ...],
-    facts: Facts,
-    clock: datetime,
-    options: RowOptions,
-    context: str,
-    has_uuids: bool,
-) -> Bound | None:
-    """Return what is just past the last value there is, and for times no later than the clock less the delay."""
-    first = columns[0]
-    last = facts.smallest if options.descending else facts.largest
-    if last is None:
-        return None
-    if has_uuids:
-        return _just_past_last_uuid(columns, last, clock, options, context)
-    if not first.is_time:
-        return just_past(columns, last, options.descending)
-    stamp: Any = last[0]
-    # Rows from the future are not taken: their stamp as watermark would leave out everything until then.
-    if stamp > first.at(clock):
-        logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, first.name)
-    try:
-        cap: Any = first.floor(earlier(clock, options.delay))
-    except OverflowError:
-        raise CursorError(first.name, f"delay={options.delay} reaches before the year 1. Give a shorter one.") from None
-    # For compound cursors, the cap without values for the others is below every row of its stamp: those are still
-    # within the delay.
-    at_cap: Bound = (cap, *[None] * (len(columns) - 1))
-    if stamp >= cap:
-        return at_cap
-    # One step above the last row can be past the cap, where the step of the column is longer than the rest.
-    past: Any = just_past(columns, last, False)
-    return past if past[0] <= cap else at_cap
+    def _ceiling(self, ceiling: Cursor) -> Bound:
+        bound = self._alone(self.first.check(ceiling))
+        # A ceiling only rises; one below the watermark is that of another server, or of a restored one.
+        if self.low is not None and precedes(bound, self.low):
+            raise SourceBehindError(self.source.name, self.context, "ceiling")
+        return bound
 
+    def _just_past_last_row(self) -> Bound | None:
+        """Return what is just past the last value there is, and for times no later than the clock less the delay."""
+        last = self.last_row
+        if last is None:
+            return None
+        if self.has_uuids:
+            return self._just_past_last_uuid(last)
+        if not self.first.is_time:
+            return just_past(self.columns, last, self.options.descending)
+        stamp: Any = last[0]
+        # Rows from the future are not taken: their stamp as watermark would leave out everything until then.
+        if stamp > self.first.at(self.clock):
+            self._warn_of_future_stamps()
+        delay = self.options.delay
+        try:
+            cap: Any = self.first.floor(earlier(self.clock, delay))
+        except OverflowError:
+            what = f"delay={delay} reaches before the year 1. Give a shorter one."
+            raise CursorError(self.first.name, what) from None
+        # For compound cursors, the cap without values for the others is below every row of its stamp: those are still
+        # within the delay.
+        at_cap = self._alone(cap)
+        if stamp >= cap:
+            return at_cap
+        # One step above the last row can be past the cap, where the step of the column is longer than the rest.
+        past: Any = just_past(self.columns, last, False)
+        return past if past[0] <= cap else at_cap
 
-def _just_past_last_uuid(
-    columns: tuple[CursorColumn, ...], last: Bound, clock: datetime, options: RowOptions, context: str
-) -> Bound:
-    if moment_of(str(last[0])) > clock:
-        logger.warning("event=future_stamps context=%s column=%s: rows left for later", context, columns[0].name)
-    try:
-        cap: Bound = (first_at(earlier(clock, options.delay)),)
-    except OverflowError:
-        cap = (first_at(EPOCH),)
-    past = just_past(columns, last, False)
-    return past if precedes(past, cap) else cap
+    def _just_past_last_uuid(self, last: Bound) -> Bound:
+        if moment_of(str(last[0])) > self.clock:
+            self._warn_of_future_stamps()
+        try:
+            cap: Bound = (first_at(earlier(self.clock, self.options.delay)),)
+        except OverflowError:
+            cap = (first_at(EPOCH),)
+        past = just_past(self.columns, last, False)
+        return past if precedes(past, cap) else cap
 
+    def _warn_of_future_stamps(self) -> None:
+        logger.warning("event=future_stamps context=%s column=%s: rows left for later", self.context, self.first.name)
 
-def _up_to(
-    asked: Bound | None, limit: Bound | None, columns: tuple[CursorColumn, ...], options: RowOptions, what: str
-) -> Bound | None:
-    """Return the bound that the caller gives, if it is not past the limit; else the limit itself."""
-    if asked is None:
-        return limit
-    if limit is None or precedes(limit, asked, descending=options.descending):
-        raise CursorError(
-            columns[0].name,
-            f"high is past {what}, and rows that come below it later would be lost. Leave it out, or give one that is "
-            "not.",
-        )
-    return asked
+    def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
+        """Return the bound that the caller gives, if it is not past the limit; else the limit itself."""
+        if self.asked is None:
+            return limit
+        if limit is None or self._precedes(limit, self.asked):
+            raise CursorError(
+                self.first.name,
+                f"high is past {what}, and rows that come below it later would be lost. Leave it out, or give one that "
+                "is not.",
+            )
+        return self.asked
 
+    def lookback(self) -> Tick | None:
+        """Return how far to read back; on a wall clock more than asked, where it was put forward meanwhile."""
+        lookback = self.options.lookback
+        # A first run has nothing to read again: it starts at the very beginning, or where it was told to. 0 is no
+        # lookback, whatever its type.
+        if self.state is None or not lookback:
+            return None
+        # Numbers and instants have no clocks that are put forward.
+        if self.low is None or not isinstance(lookback, timedelta) or self.first.type == "timestamp":
+            return lookback
+        # Two hours before 04:00 on the morning that skips an hour is 01:00 by the wall clock: three hours are read.
+        # Never less than asked, as in autumn, where the wall clock shows less than what has passed.
+        end: Any = self.low[0]
+        wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
+        try:
+            moment = earlier(wall.replace(tzinfo=self.clock.tzinfo), lookback)
+            return max(lookback, wall - moment.replace(tzinfo=None))
+        except OverflowError:
+            return lookback
 
-def _lookback(column: CursorColumn, low: Bound | None, lookback: Tick | None, clock: datetime) -> Tick | None:
-    """Return how far to read back; on a wall clock more than asked, where it was put forward meanwhile."""
-    # 0 is no lookback, whatever its type. Numbers and instants have no clocks that are put forward.
-    if low is None or not lookback or not isinstance(lookback, timedelta) or column.type == "timestamp":
-        return lookback or None
-    # Two hours before 04:00 on the morning that skips an hour is 01:00 by the wall clock: three hours are read.
-    # Never less than asked, as in autumn, where the wall clock shows less than what has passed.
-    end: Any = low[0]
-    wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
-    try:
-        moment = earlier(wall.replace(tzinfo=clock.tzinfo), lookback)
-        return max(lookback, wall - moment.replace(tzinfo=None))
-    except OverflowError:
-        return lookback
+    def check_last_row(self, low: Bound, seen: Bound | None) -> None:
+        """Refuse a table whose last row is below rows that were seen: truncated, restored, or rid of an outlier.
 
+        Asked only where nothing is new: whoever finds rows past the watermark has gone past it.
+        """
+        ask = getattr(self.source, "last", None)
+        # Below a ceiling all is decided, and a source without `last`, such as a DataFrame, would be read whole for it.
+        if self.last_row is not None or self.facts.ceiling is not None or not callable(ask):
+            return
+        last: Bound | None = ask(self.columns, self.options.descending)
+        if last is None:
+            # No error: tables of a staging area are truncated before they are filled. Rows below the watermark are one.
+            logger.warning(
+                "event=source_empty context=%s source=%s: it had rows. The next run refuses those below the watermark",
+                self.context, self.source.name,
+            )  # fmt: skip
+            return
+        # Just past the last row is where a person sets the watermark to who has looked; nothing is behind there.
+        if not self._precedes(just_past(self.columns, last, self.options.descending), low):
+            return
+        # A watermark of an earlier release, or one set by hand, does not say what was seen: rows may end before it.
+        if seen is not None and not self._precedes(last, seen):
+            return
+        if seen is not None and self.options.behind != "warn":
+            raise SourceBehindError(self.source.name, self.context, "last row", self.job_id)
+        logger.warning(
+            "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in "
+            "between are never read",
+            self.context, self.source.name,
+        )  # fmt: skip
 
-def _ceiling(
-    source: RowSource, columns: tuple[CursorColumn, ...], ceiling: Cursor, low: Bound | None, context: str
-) -> Bound:
-    bound: Bound = (columns[0].check(ceiling), *[None] * (len(columns) - 1))
-    # A ceiling only rises; one below the watermark is that of another server, or of a restored one.
-    if low is not None and precedes(bound, low):
-        raise SourceBehindError(source.name, context, "ceiling")
-    return bound
+    def last_seen(self, high: Bound | None, before: Bound | None) -> Bound | None:
+        """Return up to where rows were seen by now; no further than the window goes: what is past it may yet change."""
+        found = self.last_row
+        if found is None or high is None:
+            return before
+        # A stamp in the future is a mistake, or stands for "never": its row may get another, below all others.
+        stamp: Any = found[0]
+        if self.first.is_time and stamp > self.first.at(self.clock):
+            return before
+        return high if self._precedes(high, found) else found
+
+    def complete(self, window: RowWindow) -> Bound | None:
+        """Return up to where no row is left, where that is past the watermark that follows; None where it is not.
+
+        The watermark waits at the last row, and a source that stands still would look late for ever. Said only where
+        the rows and the time are the source's own: files were listed before the plan, nobody knows when.
+        """
+        if self.facts.now is None or not self.first.is_time or self.asked is not None or window.has_more:
+            return None
+        try:
+            cap = self._alone(self.first.floor(earlier(self.facts.now, self.options.delay)))
+        except OverflowError:
+            return None
+        reached = window.low if window.high is None else window.high
+        return cap if reached is None or precedes(reached, cap) else None
+
+    def _alone(self, value: Cursor) -> Bound:
+        """Return a bound of the first column alone, which is before every row that has this value there."""
+        return (value, *[None] * (len(self.columns) - 1))
+
+    def _precedes(self, one: Bound, other: Bound) -> bool:
+        return precedes(one, other, descending=self.options.descending)
 
 
 def whole_window(source: RowSource, names: Sequence[str], strings: bool) -> RowWindow:
