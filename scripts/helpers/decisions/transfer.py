@@ -142,7 +142,7 @@ def _items_of(store: Store, job_id: str) -> list[items.Item]:
 
 
 def _is_of_job_runs(item: items.Item) -> bool:
-    return items.is_of_job_runs(item[items.RANGE_KEY]["S"])
+    return items.is_of_job_runs(_range_key(item))
 
 
 def _identity(head: Head | None) -> object:
@@ -167,7 +167,7 @@ def _read_job(store: Store, job_id: str) -> tuple[Head | None, list[items.Item],
 
 def _check_readable(job_id: str, found: Sequence[items.Item]) -> None:
     """Refuse a job that an import would refuse, together with the whole file; CorruptItemError names it."""
-    keys = {item[items.RANGE_KEY]["S"] for item in found}
+    keys = {_range_key(item) for item in found}
     for item in found:
         head = read_item(item)
         if head is None:
@@ -233,7 +233,7 @@ def plan_import(
     for number, (job_id, listed) in enumerate(exported.jobs.items(), 1):
         # Items of the Job Runs API are never imported, so none that the file has can be missing here.
         wanted = {range_key: hashed for range_key, hashed in listed.items() if not items.is_of_job_runs(range_key)}
-        there = {item[items.RANGE_KEY]["S"]: digest(item_line(item)) for item in _items_of(store, job_id)}
+        there = {_range_key(item): digest(item_line(item)) for item in _items_of(store, job_id)}
         step = _step(there, wanted, replace)
         if step == "replace" and job_id not in exported.heads:
             step = None  # Only the write of a head can make sure that the job there has not changed meanwhile.
@@ -329,9 +329,9 @@ def _jobs_of(plan: ImportPlan, done: Callable[[], int]) -> Iterator[tuple[str, l
             for number, line, item in lines:
                 assert item is not None
                 # The file was checked as a whole, but somebody may have written to it since.
-                if plan.exported.jobs.get(job_id, {}).get(item[items.RANGE_KEY]["S"]) != digest(line):
+                if plan.exported.jobs.get(job_id, {}).get(_range_key(item)) != digest(line):
                     raise ExportFileError(str(plan.path), number, CHANGED, done())
-                if not items.is_of_job_runs(item[items.RANGE_KEY]["S"]):
+                if not items.is_of_job_runs(_range_key(item)):
                     job.append(item)
             yield job_id, job
 
@@ -339,52 +339,23 @@ def _jobs_of(plan: ImportPlan, done: Callable[[], int]) -> Iterator[tuple[str, l
 def _write_job(
     store: Store, plan: ImportPlan, job_id: str, found: Sequence[items.Item], order: Order | None
 ) -> Head | None:
-    head, step = plan.exported.heads.get(job_id), plan.steps[job_id]
-    chunks = [item for item in found if "data" in item]
-    others = [item for item in found if "data" not in item and item[items.RANGE_KEY]["S"] != items.HEAD_KEY]
+    """Write the items of one job; return the head that it has then, None for a job that nobody adopted."""
+    head = plan.exported.heads.get(job_id)
     if head is None or not plan.starts_epoch(job_id):
-        _put_all(store, [*chunks, *others])
-        if head is None:
-            return None
-        (item,) = [item for item in found if item[items.RANGE_KEY]["S"] == items.HEAD_KEY]
-        # The head comes last, and only where there is none: a run may have begun the job while its items were written.
-        # Of a request that was sent twice, as its first answer was lost, the second finds what the first has written.
-        if not store.put(item) and store.read(job_id, items.HEAD_KEY) != item:
-            raise StaleError(
-                f"Job {job_id!r} was begun while it was imported. Stop its runs, and import it to replace."
-            )
+        _write_as_exported(store, head, found)
         return head
     assert order is not None
     after = head.restored(order)
     assert after.last is not None
     log = items.log_to_item(LogEntry(job_id, after.version, after.watermarks, after.last))
+    chunks, history = _parted(found)
     late = unwritten(head, found)
     # A run item of an earlier version of the same run would be in the way.
-    others = [item for item in others if all(item[items.RANGE_KEY] != one[items.RANGE_KEY] for one in late)] + late
+    late_keys = [_range_key(item) for item in late]
+    history = [item for item in history if _range_key(item) not in late_keys] + late
+    step = plan.steps[job_id]
     if step == "replace":
-        # What is there under the same keys may be of the other job, or expire.
-        # Chunks come before the head that refers to them. History comes after it: until the head is written the old
-        # job counts, and if it has changed since the plan was made, its history is still whole. So are its chunks:
-        # those of an old version in the file may have an end, which the old job must not get.
-        needed = chunks_of(after)
-        _put_all(store, [item for item in chunks if item[items.RANGE_KEY]["S"] in needed], if_new=False)
-        # Listed before the head is written: what appears after it may be of a run that took the job over.
-        there = [item[items.RANGE_KEY]["S"] for item in _items_of(store, job_id)]
-        # Held: a run that committed now would find the old job's log entry of its version and leave it, as if it were
-        # its own. That entry goes below, and the version would have none.
-        held = after.held(order, HOLD)
-        _swap(store, plan.present.get(job_id), held)
-        rest = [item for item in chunks if item[items.RANGE_KEY]["S"] not in needed]
-        _put_all(store, [*rest, log, *others], if_new=False)
-        kept = {*plan.exported.jobs[job_id], *(item[items.RANGE_KEY]["S"] for item in [log, *others])}
-        for range_key in there:
-            if range_key not in kept:
-                store.delete(job_id, range_key)
-        if not isinstance(store.swap(held, after), Written):
-            raise StaleError(
-                f"Job {job_id!r} was taken over while its history was written. The job continues from the state in "
-                "the file, but versions may be missing in its history."
-            )
+        _replace(store, plan, after, order, chunks, [log, *history])
     elif step == "epoch":
         # All of it is there already, and its head is still that of the file.
         if late and head.log_entry:
@@ -392,10 +363,63 @@ def _write_job(
         _swap(store, head, after)
         _put_all(store, [log])
     else:
-        _put_all(store, [*chunks, *others])
+        _put_all(store, [*chunks, *history])
         _swap(store, None, after)
         _put_all(store, [log])
     return after
+
+
+def _write_as_exported(store: Store, head: Head | None, found: Sequence[items.Item]) -> None:
+    """Write a job into the epoch that it has in the file, where it is not there, or only a part of it."""
+    chunks, history = _parted(found)
+    _put_all(store, [*chunks, *history])
+    if head is None:
+        return
+    (item,) = [item for item in found if _range_key(item) == items.HEAD_KEY]
+    # The head comes last, and only where there is none: a run may have begun the job while its items were written.
+    # Of a request that was sent twice, as its first answer was lost, the second finds what the first has written.
+    if not store.put(item) and store.read(head.job_id, items.HEAD_KEY) != item:
+        raise StaleError(
+            f"Job {head.job_id!r} was begun while it was imported. Stop its runs, and import it to replace."
+        )
+
+
+def _replace(
+    store: Store, plan: ImportPlan, after: Head, order: Order, chunks: Sequence[items.Item], history: list[items.Item]
+) -> None:
+    """Put a job in the place of another. What is there under the same keys may be of that job, or expire.
+
+    Chunks come before the head that refers to them. History comes after it: until the head is written the old job
+    counts, and if it has changed since the plan was made, its history is still whole. So are its chunks: those of an
+    old version in the file may have an end, which the old job must not get.
+    """
+    job_id = after.job_id
+    needed = chunks_of(after)
+    _put_all(store, [item for item in chunks if _range_key(item) in needed], if_new=False)
+    # Listed before the head is written: what appears after it may be of a run that took the job over.
+    there = [_range_key(item) for item in _items_of(store, job_id)]
+    # Held: a run that committed now would find the old job's log entry of its version and leave it, as if it were
+    # its own. That entry goes below, and the version would have none.
+    held = after.held(order, HOLD)
+    _swap(store, plan.present.get(job_id), held)
+    rest = [item for item in chunks if _range_key(item) not in needed]
+    _put_all(store, [*rest, *history], if_new=False)
+    kept = {*plan.exported.jobs[job_id], *map(_range_key, history)}
+    for range_key in there:
+        if range_key not in kept:
+            store.delete(job_id, range_key)
+    if not isinstance(store.swap(held, after), Written):
+        raise StaleError(
+            f"Job {job_id!r} was taken over while its history was written. The job continues from the state in "
+            "the file, but versions may be missing in its history."
+        )
+
+
+def _parted(found: Sequence[items.Item]) -> tuple[list[items.Item], list[items.Item]]:
+    """Part a job's items into chunks and history; the head is in neither."""
+    chunks = [item for item in found if "data" in item]
+    history = [item for item in found if "data" not in item and _range_key(item) != items.HEAD_KEY]
+    return chunks, history
 
 
 def unwritten(head: Head, found: Sequence[items.Item]) -> list[items.Item]:
@@ -404,7 +428,7 @@ def unwritten(head: Head, found: Sequence[items.Item]) -> list[items.Item]:
     The next begin would write them from the head, but the head that follows it in a new epoch has another version.
     """
     entry = head.log_entry
-    if entry is None or any(item[items.RANGE_KEY]["S"] == items.log_key(entry.version) for item in found):
+    if entry is None or any(_range_key(item) == items.log_key(entry.version) for item in found):
         return []
     of_run = [items.run_to_item(entry)] if entry.change.run_id and entry.change.op in SUCCESS else []
     return [*of_run, items.log_to_item(entry)]
@@ -418,3 +442,7 @@ def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool = True) 
 def _swap(store: Store, before: Head | None, after: Head) -> None:
     if not isinstance(store.swap(before, after), Written):
         raise StaleError(f"Job {after.job_id!r} has changed since the import began; it was not replaced. Look again.")
+
+
+def _range_key(item: items.Item) -> str:
+    return str(item[items.RANGE_KEY]["S"])
