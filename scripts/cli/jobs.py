@@ -113,6 +113,43 @@ def jobs(
         raise click.exceptions.Exit(FAILED)
 
 
+@dataclass(frozen=True)
+class _Listing:
+    """What is shown of the jobs that were found.
+
+    Attributes
+    ----------
+    conditions
+        Of each job but those that --prefix and --all leave out.
+    left
+        How many --limit leaves out.
+    derived
+        How many jobs of backfills --all would add, whatever their state or age.
+    """
+
+    shown: list[ListedJob]
+    conditions: Mapping[str, Condition]
+    left: int
+    derived: int
+
+    @classmethod
+    def of(cls, found: list[ListedJob], chosen: Choice, given: Mapping[str, Threshold], now: datetime) -> _Listing:
+        """Choose and sort what is shown."""
+        fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
+        derived = 0
+        if not chosen.everything:
+            own = [job for job in fitting if served_by(job.job_id) is None]
+            derived, fitting = len(fitting) - len(own), own
+        conditions = {job.job_id: condition_in(job, now, given) for job in fitting}
+        if chosen.states:
+            fitting = [job for job in fitting if conditions[job.job_id].word in chosen.states]
+        if chosen.stale is not None:
+            fitting = [job for job in fitting if _age(job, now) >= chosen.stale]
+        fitting.sort(key=lambda job: _order(job, chosen.sort, now, conditions[job.job_id]))
+        shown = fitting[: chosen.limit]
+        return cls(shown, conditions, len(fitting) - len(shown), derived)
+
+
 def _show(
     around: Surroundings,
     found: list[ListedJob],
@@ -121,25 +158,27 @@ def _show(
     given: Mapping[str, Threshold],
 ) -> None:
     now = around.now()
-    fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
-    derived = 0
-    if not chosen.everything:
-        own = [job for job in fitting if served_by(job.job_id) is None]
-        # Counted before --stale: it says how many --all would add, whatever their age.
-        derived, fitting = len(fitting) - len(own), own
-    conditions = {job.job_id: condition_in(job, now, given) for job in fitting}
-    if chosen.states:
-        fitting = [job for job in fitting if conditions[job.job_id].word in chosen.states]
-    if chosen.stale is not None:
-        fitting = [job for job in fitting if _age(job, now) >= chosen.stale]
-    fitting.sort(key=lambda job: _order(job, chosen.sort, now, conditions[job.job_id]))
-    shown = fitting[: chosen.limit]
-    left = len(fitting) - len(shown)
+    listing = _Listing.of(found, chosen, given, now)
     if around.is_json:
-        facts = [_facts(job, now, given) for job in shown]
+        facts = [_facts(job, now, given) for job in listing.shown]
         told = None if cost is None else vars(cost)
-        emit({"table": around.table, "jobs": facts, "more": left, "backfills": derived, "cost": told})
+        emit(
+            {
+                "table": around.table,
+                "jobs": facts,
+                "more": listing.left,
+                "backfills": listing.derived,
+                "cost": told,
+            }
+        )
         return
+    _show_jobs(around, listing, now)
+    _show_counts(around, listing, cost)
+
+
+def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
+    """Write the table of jobs, and a line for each that needs somebody."""
+    shown, conditions = listing.shown, listing.conditions
     if shown:
         show_rows(around.out, HEADINGS, [_row(job, now, conditions[job.job_id]) for job in shown], right=("failed",))
     else:
@@ -148,14 +187,18 @@ def _show(
     for job in shown:
         if job.head is not None and may_be_dead(job.head, now):
             show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, now)}"), "yellow"))
-    if left:
-        around.out.print(f"… and {left:,} more; see --limit", style="dim")
-    if derived:
-        jobs_of = "1 job of a backfill is" if derived == 1 else f"{derived:,} jobs of backfills are"
+
+
+def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
+    """Write how many jobs are not shown, how many need somebody, and what the list has cost."""
+    if listing.left:
+        around.out.print(f"… and {listing.left:,} more; see --limit", style="dim")
+    if listing.derived:
+        jobs_of = "1 job of a backfill is" if listing.derived == 1 else f"{listing.derived:,} jobs of backfills are"
         around.out.print(f"{jobs_of} not shown; see --all", style="dim")
-    if len(conditions) > 1:
-        unwell = sum(condition.needs_somebody for condition in conditions.values())
-        around.out.print(attention_text(unwell, len(conditions)), style="bold" if unwell else "dim")
+    if len(listing.conditions) > 1:
+        unwell = sum(condition.needs_somebody for condition in listing.conditions.values())
+        around.out.print(attention_text(unwell, len(listing.conditions)), style="bold" if unwell else "dim")
     if cost is None:
         return
     read = f"{count_of(cost.items, 'item')} in {count_of(cost.requests, 'request')}"
