@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 LOG = "_delta_log"
 TRIES = 10
 """Transactions of others may come between look and append so often. Each try appends anew, so more would only cost."""
@@ -321,7 +323,7 @@ class DeltaSink:
         record = None if is_recorded else (_app(output), output.version)
         merge.publish(events, columns, output.options["partition_by"], record, self._engine.may_pass)
 
-    def _tried(self, action: Callable[[], _T]) -> _T:
+    def _tried(self, action: Callable[[], T]) -> T:
         """Do something at the table, again where others came between.
 
         Raises
@@ -398,9 +400,6 @@ class _Staged:
     place: Place
     folder: str
     names: list[str]
-
-
-_T = TypeVar("_T")
 
 
 def _app(output: Output | Retraction) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers.errors import TargetLayoutError, TargetSchemaError
 from scripts.helpers.rows.arrow_tables import is_arrow
@@ -181,38 +182,55 @@ def _check_newest(
     name = max((name for name in files if files[name]), key=_version_of, default=None)
     if name is None:
         return
-    missing: list[str] = []
-    unknown: list[str] = []
-    changed: dict[str, tuple[str, str]] = {}
     try:
-        if format == "csv" and own.get("header") != "true":
-            unchecked = "the number and the order of the columns, and their types, as the file has no header"
-        elif format == "csv":
-            unchecked = "the types of the columns"
-            names, there = [column.strip() for column in ours], _header(target.uri(name), df.sparkSession, own)
-            missing, unknown = _names_apart(there, names)
-            changed = {} if missing or unknown else _moved(there, names)
-        else:
-            kinds = _json_kinds(target.uri(name), df.sparkSession, own)
-            columns = {field.name: field.dataType for field in df.schema.fields if _is_in(ours, field.name)}
-            changed = {
-                column: (columns[column].simpleString(), kind)
-                for column, kind in kinds.items()
-                if column in columns and kind not in _written_as(columns[column])
-            }
-            # Spark leaves out what is NULL.
-            left = [column for column in columns if column not in kinds]
-            unchecked = "the exact types of the columns" + (f", and of {', '.join(left)} any" if left else "")
+        seen = _seen_in(target.uri(name), df, ours, format, own)
     except Exception as error:
         # As in `check_types`. Or its first line is none of Spark's.
-        unchecked = f"anything ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})"
-    if changed or missing or unknown:
-        raise TargetSchemaError(target.uri(""), missing, unknown, changed)
+        seen = _Seen(f"anything ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})")
+    if seen.changed or seen.missing or seen.unknown:
+        raise TargetSchemaError(target.uri(""), seen.missing, seen.unknown, seen.changed)
     logger.warning(
         "event=columns_not_remembered target=%s file=%s: the target has no %s, so the rows are compared with the first "
         "line of its newest file. Not checked: %s. It is remembered from this batch on",
-        target.uri(""), name, COLUMNS, unchecked,
+        target.uri(""), name, COLUMNS, seen.unchecked,
     )  # fmt: skip
+
+
+class _Seen(NamedTuple):
+    """What the first line of a file does not show, and the columns that differ, as `TargetSchemaError` takes them."""
+
+    unchecked: str
+    missing: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+    changed: Mapping[str, tuple[str, str]] = MappingProxyType({})
+
+
+def _seen_in(uri: str, df: DataFrame, ours: Mapping[str, str], format: str, own: Mapping[str, str]) -> _Seen:
+    if format != "csv":
+        return _seen_in_json(uri, df, ours, own)
+    if own.get("header") != "true":
+        return _Seen("the number and the order of the columns, and their types, as the file has no header")
+    unchecked = "the types of the columns"
+    names, there = [column.strip() for column in ours], _header(uri, df.sparkSession, own)
+    missing, unknown = _names_apart(there, names)
+    if missing or unknown:
+        return _Seen(unchecked, missing, unknown)
+    return _Seen(unchecked, changed=_moved(there, names))
+
+
+def _seen_in_json(uri: str, df: DataFrame, ours: Mapping[str, str], own: Mapping[str, str]) -> _Seen:
+    kinds = _json_kinds(uri, df.sparkSession, own)
+    columns = {field.name: field.dataType for field in df.schema.fields if _is_in(ours, field.name)}
+    changed = {}
+    for column, kind in kinds.items():
+        if column in columns and kind not in _written_as(columns[column]):
+            changed[column] = (columns[column].simpleString(), kind)
+    unchecked = "the exact types of the columns"
+    # Spark leaves out what is NULL.
+    left = [column for column in columns if column not in kinds]
+    if left:
+        unchecked += f", and of {', '.join(left)} any"
+    return _Seen(unchecked, changed=changed)
 
 
 def _is_in(paths: Iterable[str], column: str) -> bool:

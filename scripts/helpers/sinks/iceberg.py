@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TRIES = 10
 """Commits of others may come between look and commit so often. Iceberg itself tries 4 times more in each."""
@@ -189,9 +191,7 @@ class IcebergSink:
         TargetError
             The catalog does not tell.
         """
-        found: list[str] = []
-        self._typed(lambda df: found.extend(self._engine.folders(df, merges=self.rules is not None)), df)
-        return found
+        return self._typed(lambda: self._engine.folders(df, merges=self.rules is not None))
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
         """Write the rows to a branch, or a folder, of this attempt alone. No reader of the table sees it.
@@ -264,9 +264,14 @@ class IcebergSink:
         is_again = output.replaces and "merge" in output.options
         for _ in range(TRIES):
             try:
-                if self._engine.published(output) >= output.version and not is_again:
-                    break
-                self._engine.publish(output)
+                if self._engine.published(output) < output.version or is_again:
+                    self._engine.publish(output)
+                elif output.replaces:
+                    logger.warning(
+                        "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows "
+                        "stay",
+                        self.name, output.batch,
+                    )  # fmt: skip
                 return
             except WatermarkError:
                 raise
@@ -278,35 +283,25 @@ class IcebergSink:
                     "event=iceberg_retried target=%s version=%d: %s", self.name, output.version, reason_of(error)
                 )
                 failed: Exception = error
-        else:
-            raise TargetError(
-                self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
-            ) from failed
-        if output.replaces:
-            logger.warning(
-                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
-                self.name, output.batch,
-            )  # fmt: skip
+        raise TargetError(
+            self.name, f"others came between {TRIES} times: {reason_of(failed)} Publishing again is safe."
+        ) from failed
 
     def clear(self, output: Output) -> None:
         """Delete what is left of a published attempt."""
-        self._typed(self._engine.clear, output)
+        self._typed(lambda: self._engine.clear(output))
 
     def drop(self, output: Output) -> None:
         """Delete what an attempt staged that is never to be published."""
-        self._typed(self._engine.drop, output)
+        self._typed(lambda: self._engine.drop(output))
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losers staged for batches up to this one; see `Sink`."""
-        found: list[int] = []
-        self._typed(lambda output: found.append(self._engine.sweep(output, kept)), output)
-        return found[0]
+        return self._typed(lambda: self._engine.sweep(output, kept))
 
     def staged(self, job: str) -> list[str]:
         """Return the branches, or folders, that attempts of a job have left."""
-        found: list[str] = []
-        self._typed(lambda job: found.extend(self._engine.staged(job)), job)
-        return found
+        return self._typed(lambda: self._engine.staged(job))
 
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.
@@ -319,27 +314,25 @@ class IcebergSink:
         TargetError
             A commit failed. Call again.
         """
-        recorded: list[int] = []
-        deleted: list[int] = []
-        self._typed(lambda of: recorded.append(self._engine.published(of)), retraction)
+        recorded = self._typed(lambda: self._engine.published(retraction))
         # First: whoever publishes later is refused, so no row comes after the delete.
-        self._typed(self._engine.retract, retraction)
+        self._typed(lambda: self._engine.retract(retraction))
         if retraction.batch_column:
-            self._typed(lambda of: deleted.append(self._engine.delete(of)), retraction)
-            if deleted[0] >= 0:
-                return deleted[0]
-        if retraction.is_published(recorded[0]):
+            deleted = self._typed(lambda: self._engine.delete(retraction))
+            if deleted >= 0:
+                return deleted
+        if retraction.is_published(recorded):
             logger.warning(
                 "event=retraction_left target=%s versions=%d-%d rows=%s: the Iceberg table keeps what they have "
                 "published. Delete those rows by key, or go back with rollback_to_snapshot if nothing else was "
-                "written since", self.name, retraction.first, recorded[0], retraction.rows_until(recorded[0]),
+                "written since", self.name, retraction.first, recorded, retraction.rows_until(recorded),
             )  # fmt: skip
         return 0
 
-    def _typed(self, action: Callable[[Any], Any], of: Any) -> None:
+    def _typed(self, action: Callable[[], T]) -> T:
         """Do something, and raise TargetError for what the connector says against it."""
         try:
-            action(of)
+            return action()
         except WatermarkError:
             raise
         except Exception as error:

@@ -26,7 +26,7 @@ from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.sinks.connectors import quoted
 from scripts.helpers.sinks.java_errors import is_of_java
-from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.merging import DELETED, Merge, Versions
 from scripts.helpers.sinks.table_merge import (
     ARROW_FRAMES,
     SPARK_FRAMES,
@@ -291,14 +291,12 @@ class ArrowMerge:
         """Return what the rows of the batch's keys come to; the source is that of `TableMerge.source`."""
         rules, keys = self._rules, self._rules.keys
         if rules.history is not None:
-            start, end = rules.history.valid_from, rules.history.valid_to
-            ends = {(values_of(row, keys), row[start]): row[end] for row in source if row[DELETED]}
-            kept = [row | {end: ends.get((values_of(row, keys), row[start]), row[end])} for row in before]
-            return [*kept, *(row for row in source if not row[DELETED])]
+            return _all_versions(before, source, keys, rules.history)
         newest = {values_of(row, keys): row for row in source}
         kept = [row for row in before if not is_newer(newest[values_of(row, keys)], row, rules)]
         settled = {values_of(row, keys) for row in kept}
-        return [*kept, *(row for key, row in newest.items() if not row[DELETED] and key not in settled)]
+        written = [row for key, row in newest.items() if not row[DELETED] and key not in settled]
+        return kept + written
 
     def _write(
         self, transaction: Any, table: Any, before: pa.Table, after: Sequence[Row], summary: Mapping[str, str]
@@ -311,7 +309,10 @@ class ArrowMerge:
         changed = [key for key in {**old, **new} if _texts(old.get(key, ())) != _texts(new.get(key, ()))]
         if not changed:
             return False
-        written = pa.Table.from_pylist([row for key in changed for row in new.get(key, ())], schema=schema)
+        now: list[Row] = []
+        for key in changed:
+            now += new.get(key, [])
+        written = pa.Table.from_pylist(now, schema=schema)
         replaced = [key for key in changed if key in old]
         if not replaced:
             transaction.append(written, dict(summary))
@@ -402,6 +403,18 @@ def _as_there(events: pa.Table, table: Any) -> pa.Table:
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
+
+
+def _all_versions(before: Sequence[Row], source: Sequence[Row], keys: Sequence[str], history: Versions) -> list[Row]:
+    """Return the versions of a history: those that are there, with their ends as they are now, and the new ones."""
+    start, end = history.valid_from, history.valid_to
+    # A row of the source that is marked as deleted is none to write: it says where a version that is there ends.
+    ends = {(values_of(row, keys), row[start]): row[end] for row in source if row[DELETED]}
+    versions = []
+    for row in before:
+        ends_now = ends.get((values_of(row, keys), row[start]), row[end])
+        versions.append(row | {end: ends_now})
+    return versions + [row for row in source if not row[DELETED]]
 
 
 def _in_columns(rows: Iterable[Row], columns: Sequence[str]) -> list[Row]:

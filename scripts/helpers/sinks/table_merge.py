@@ -7,7 +7,7 @@ look and write is found out, is each format's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -300,7 +300,11 @@ class _ArrowFrames:
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
         import pyarrow as pa
 
-        more = [{name: row.get(name) for name in events.column_names} | {DELETED: deleted} for row in rows.to_pylist()]
+        more = []
+        for row in rows.to_pylist():
+            event = {name: row.get(name) for name in events.column_names}
+            event[DELETED] = deleted
+            more.append(event)
         # A column that is NULL in all events, as that of keys that are missing is, has no type of its own.
         types = {
             one.name: rows.schema.field(one.name).type
@@ -320,21 +324,32 @@ class _ArrowFrames:
         known = {(values_of(row, keys), row[start]) for row in there.to_pylist() if row[start] is not None}
         arrived = [row for row in events.to_pylist() if not row[DELETED]]
         new = [row for row in arrived if (values_of(row, keys), row[sequence]) not in known]
-        moments: dict[Any, set[Any]] = {}
         # Deletes of this batch are remembered by now, so `gone` has them.
-        for key, moment in [*known, *((values_of(row, keys), row[sequence]) for row in (*gone.to_pylist(), *new))]:
-            moments.setdefault(key, set()).add(moment)
-        ends = {}
-        for key, found in moments.items():
-            ordered = sorted(found)
-            ends.update({(key, one): following for one, following in zip(ordered, [*ordered[1:], None], strict=True)})
-        versions = [row | {start: row[sequence], end: ends[values_of(row, keys), row[sequence]]} for row in new]
+        begun = {(values_of(row, keys), row[sequence]) for row in [*gone.to_pylist(), *new]}
+        ends = _ends_of(known | begun)
+        versions = []
+        for row in new:
+            moment = row[sequence]
+            versions.append(row | {start: moment, end: ends[values_of(row, keys), moment]})
         for key, moment in known:
             one = dict(zip(keys, key, strict=True))
             versions.append(one | {start: moment, end: ends[key, moment], DELETED: True})
         kind = events.schema.field(sequence).type
         more = [pa.field(name, kind) for name in (start, end) if name not in events.column_names]
         return pa.Table.from_pylist(versions, schema=pa.schema([*events.schema, *more]))
+
+
+def _ends_of(moments: Iterable[tuple[Any, Any]]) -> dict[tuple[Any, Any], Any]:
+    """Return where each version of a key ends, by key and first moment: where the next one begins, the last at None."""
+    by_key: dict[Any, list[Any]] = {}
+    for key, moment in moments:
+        by_key.setdefault(key, []).append(moment)
+    ends = {}
+    for key, found in by_key.items():
+        ordered = sorted(found)
+        for moment, following in zip(ordered, [*ordered[1:], None], strict=True):
+            ends[key, moment] = following
+    return ends
 
 
 def of_keys(rows: DataFrame, events: DataFrame, merge: Merge) -> DataFrame:
