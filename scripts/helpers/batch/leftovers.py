@@ -96,13 +96,35 @@ class _Look:
 
     def seen(self, sink: FileSink) -> Iterator[Finding]:
         """Find what readers see and no version explains."""
-        committed = {entry.version for entry in self.history if entry.change.op == "COMMIT"}
-        known = {(output["epoch"], output["version"]) for entry in self.history for output in entry.change.outputs}
+        unexplained, abandoned = self._unknown(sink)
+        for path in sorted(abandoned):
+            yield Finding(
+                "abandoned folder",
+                f"{path} at {sink.name}",
+                "Its batch was never committed, and readers see it. Delete it by hand.",
+            )
+        if unexplained:
+            more = f" and {len(unexplained) - NAMED:,} more" if len(unexplained) > NAMED else ""
+            yield Finding(
+                "unexplained files",
+                f"{', '.join(sorted(unexplained)[:NAMED])}{more} at {sink.name}",
+                "No version of the job has written them, and readers see them. Delete them, or move them elsewhere.",
+            )
+
+    def _unknown(self, sink: FileSink) -> tuple[list[str], set[str]]:
+        """Return the files that no version has written, and the folders of batches that were never committed."""
+        committed: set[int] = set()
+        known: set[tuple[str, int]] = set()
+        for entry in self.history:
+            if entry.change.op == "COMMIT":
+                committed.add(entry.version)
+            known |= {(output["epoch"], output["version"]) for output in entry.change.outputs}
         # Of earlier epochs, too: nobody knows any more what was committed after the backup that a table came back from.
         epochs = {self.head.epoch, *(epoch for epoch, _ in known)}
         oldest = min(entry.version for entry in self.history)
         going = [Retraction.from_record(record) for record in self.head.retracting]
-        unexplained, abandoned = [], set()
+        unexplained: list[str] = []
+        abandoned: set[str] = set()
         for name in sink.visible():
             batch, folder = batch_of(name), batch_folder_of(name)
             if any(one.is_of_published_name(name) for one in going):
@@ -120,19 +142,7 @@ class _Look:
                     abandoned.add(name.partition("/")[0])
             elif not self.output.options.get("beside_others"):
                 unexplained.append(name)
-        for path in sorted(abandoned):
-            yield Finding(
-                "abandoned folder",
-                f"{path} at {sink.name}",
-                "Its batch was never committed, and readers see it. Delete it by hand.",
-            )
-        if unexplained:
-            more = f" and {len(unexplained) - NAMED:,} more" if len(unexplained) > NAMED else ""
-            yield Finding(
-                "unexplained files",
-                f"{', '.join(sorted(unexplained)[:NAMED])}{more} at {sink.name}",
-                "No version of the job has written them, and readers see them. Delete them, or move them elsewhere.",
-            )
+        return unexplained, abandoned
 
     def _may_be_at_work(self, folder: str) -> bool:
         """Tell whether the attempt that staged a folder may still commit it."""

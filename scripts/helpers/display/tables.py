@@ -60,7 +60,7 @@ class Table(list[T]):
         if not self:
             return f"{head} empty"
         lines = [[_heading(column) for column in shown], *cells]
-        widths = [max(len(line[index]) for line in lines) for index in range(len(shown))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         pads = [str.rjust if column.kind in _NUMBERS else str.ljust for column in shown]
         text: list[str] = []
         for line in lines:

@@ -201,9 +201,10 @@ class BatchChooser:
         for entry in done:
             del aside[entry.key]
         known = set(rows.column("key").to_pylist()) if done else set()
-        listed: list[dict[str, Any]] = [
-            {name: getattr(entry, name, None) for name in LISTED.names} for entry in done if entry.key not in known
-        ]  # fmt: skip
+        listed: list[dict[str, Any]] = []
+        for entry in done:
+            if entry.key not in known:
+                listed.append({name: getattr(entry, name, None) for name in LISTED.names})
         return ledger_rows(pa.Table.from_pylist(listed, LISTED), SKIPPED, *self.taken_by)
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:

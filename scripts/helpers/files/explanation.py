@@ -71,11 +71,9 @@ def explained(
         )
     if now is None:
         return Explanation(key, "unknown", "it is not there, and nothing is remembered of it")
-    seen = {name: now[name] for name in ("etag", "size", "modified")}
     against = options.reason_against(key, now["size"])
     if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
         against = f"it is archived ({now['storage_class']})"
     against = against or memory.reason_against(now["modified"])
-    if against:
-        return Explanation(key, "unknown", against, **seen)
-    return Explanation(key, "new", "the next batch may take it", **seen)
+    status, reason = ("unknown", against) if against else ("new", "the next batch may take it")
+    return Explanation(key, status, reason, etag=now["etag"], size=now["size"], modified=now["modified"])

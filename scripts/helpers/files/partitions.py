@@ -312,9 +312,8 @@ class PartitionRule:
             if self.latest:
                 # As max() passes over NULL in SQL.
                 kept = [values for values in able if None not in values][-1:]
-                waiting = (
-                    {self._numbers[values] for values in ordered[ordered.index(kept[0]) + 1 :]} if kept else waiting
-                )
+                if kept:
+                    waiting = {self._numbers[values] for values in ordered[ordered.index(kept[0]) + 1 :]}
             numbers = {self._numbers[values] for values in kept}
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))

@@ -6,7 +6,7 @@ Pure, and without pyarrow: the command reads and changes the list where there is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -48,8 +48,7 @@ class SetAside:
 
 def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> SetAside:
     """Make the entry of an object that a listing or a plan shows."""
-    named = {name: row[name] for name in ("key", "etag", "version_id", "size", "modified")}
-    return SetAside(**named, reason=reason, version=version, run_id=run_id)
+    return SetAside(row["key"], row["etag"], row["version_id"], row["size"], row["modified"], reason, version, run_id)
 
 
 def set_aside_of(state: Mapping[str, Any] | None, source: str = "") -> dict[str, SetAside]:
@@ -79,13 +78,13 @@ def as_state(entries: Mapping[str, SetAside], source: str) -> dict[str, Any] | N
     if len(entries) > MAX_SET_ASIDE:
         raise SetAsideFullError(source, len(entries), MAX_SET_ASIDE)
     rows = [_as_json(entry) for _, entry in sorted(entries.items())]
-    counts = {name: sum(entry.decision == name for entry in entries.values()) for name in (RETRY, SKIP)}
     # Counts beside the list: whoever shows a state need not unpack it.
-    return {
-        "count": len(rows),
-        **{name: count for name, count in counts.items() if count},
-        "data": Blob(pack_json(rows)),
-    }
+    counts = {"count": len(rows)}
+    for decision in (RETRY, SKIP):
+        decided_so = sum(entry.decision == decision for entry in entries.values())
+        if decided_so:
+            counts[decision] = decided_so
+    return {**counts, "data": Blob(pack_json(rows))}
 
 
 def with_list(state: Mapping[str, Any], entries: Mapping[str, SetAside]) -> dict[str, Any]:
@@ -128,7 +127,15 @@ def _as_json(entry: SetAside) -> dict[str, Any]:
 
 
 def _from_json(found: Mapping[str, Any]) -> SetAside:
-    named = {field.name: found[field.name] for field in fields(SetAside)}
-    seconds, micros = divmod(int(named["modified"]), 1_000_000)
-    named["modified"] = datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros)
-    return SetAside(**named)
+    seconds, micros = divmod(int(found["modified"]), 1_000_000)
+    return SetAside(
+        found["key"],
+        found["etag"],
+        found["version_id"],
+        found["size"],
+        datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros),
+        found["reason"],
+        found["version"],
+        found["run_id"],
+        found["decision"],
+    )

@@ -6,7 +6,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
@@ -61,28 +60,32 @@ def read_files(
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
-    parts = []
+
+    def frame_of(part: FileDelta) -> DataFrame:
+        # As Glue: each batch has the types that it has, CSV goes by position, and nothing of it is kept.
+        plain = replace(part, schemas=None)
+        read: Callable[..., DataFrame] = partial(
+            plain.read, spark, path_column=path_column, on_schema_change="accept", enforceSchema="true"
+        )
+        if finds_choices and name == "json" and schema is None:
+            return json_with_choices(read, options)
+        if finds_choices and name == "csv" and schema is not None:
+            return csv_with_choices(read, schema, options)
+        return read(name, schema=schema, **options)
+
+    frames = []
     for delta in _deltas(request, context):
         for (_, values), part in delta.split(lambda key: _layout(key, partitions)).items():
-            with nullcontext() if partitions is None else texts_of_folders(spark):
-                # As Glue: each batch has the types that it has, CSV goes by position, and nothing of it is kept.
-                plain = replace(part, schemas=None)
-                read: Callable[..., DataFrame] = partial(
-                    plain.read, spark, path_column=path_column, on_schema_change="accept", enforceSchema="true"
-                )
-                if finds_choices and name == "json" and schema is None:
-                    frame = json_with_choices(read, options)
-                elif finds_choices and name == "csv" and schema is not None:
-                    frame = csv_with_choices(read, schema, options)
-                else:
-                    frame = read(name, schema=schema, **options)
-            parts.append(frame if partitions is None else partitions.typed(frame, values))
-    if not parts:
-        from pyspark.sql.types import StructType
-
-        empty = spark.createDataFrame([], schema or StructType([]))
-        return empty if partitions is None or not schema else partitions.typed(empty, ("",) * len(partitions.keys))
-    frames = parts if schema or name != "csv" else [_named_as_by_glue(part) for part in parts]
+            if partitions is None:
+                frames.append(frame_of(part))
+                continue
+            with texts_of_folders(spark):
+                frame = frame_of(part)
+            frames.append(partitions.typed(frame, values))
+    if not frames:
+        return _no_rows(spark, schema, partitions)
+    if name == "csv" and not schema:
+        frames = [_named_as_by_glue(frame) for frame in frames]
     if finds_choices:
         return united(frames)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
@@ -158,6 +161,15 @@ def _layout(key: str, partitions: Partitions | None) -> tuple[tuple[str, ...], t
     """Return what the files must have in common that one reader reads: columns of folders, values of a partition."""
     columns = folder_columns(key.rpartition("/")[0] + "/")
     return columns, None if partitions is None else partitions.values_of(key)
+
+
+def _no_rows(spark: SparkSession, schema: str | None, partitions: Partitions | None) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    empty = spark.createDataFrame([], schema or StructType([]))
+    if partitions is None or not schema:
+        return empty
+    return partitions.typed(empty, ("",) * len(partitions.keys))
 
 
 def _named_as_by_glue(frame: DataFrame) -> DataFrame:

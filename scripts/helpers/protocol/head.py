@@ -459,8 +459,10 @@ class Head:
         # From the version gone back to: log entries in between may have expired, and what they left goes as well.
         for output in retract:
             firsts[_place(output)] = version + 1
-        retractions = tuple(
-            {
+        retractions = []
+        for place, first in firsts.items():
+            sink, target, staging, job, epoch, column = place
+            retraction: dict[str, Any] = {
                 "sink": sink,
                 "target": target,
                 "staging": staging,
@@ -470,14 +472,15 @@ class Head:
                 "last": self.version,
                 "since": order.at.astimezone(timezone.utc).isoformat(),
             }
-            | ({"batch_column": column} if column else {})
-            | ({"rows": rows[place]} if (place := (sink, target, staging, job, epoch, column)) in rows else {})
-            for (sink, target, staging, job, epoch, column), first in firsts.items()
-        )
+            if column:
+                retraction["batch_column"] = column
+            if place in rows:
+                retraction["rows"] = rows[place]
+            retractions.append(retraction)
         return replace(
             after,
             unpublished=tuple(output for output in self.unpublished if output not in unseen),
-            retracting=self.retracting + retractions,
+            retracting=(*self.retracting, *retractions),
             retracted=(*self.retracted, (min(firsts.values()), self.version)),
         )
 

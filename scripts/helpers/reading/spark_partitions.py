@@ -51,7 +51,10 @@ def read_partitions(
 
     asked = {name.lower(): (name, kind) for name, kind in types.items()}
     folders = {key.rpartition("/")[0] + "/" for key in table.column("key").to_pylist()}
-    found = {name for folder in folders for name, _ in folder_values(folder)}
+    values: list[tuple[str, str]] = []
+    for folder in folders:
+        values += folder_values(folder)
+    found = {name for name, _ in values}
     names = {name.lower(): name for name in [*types, *sorted(found)]}
     fields = None if schema is None else _fields(spark, schema)
     kinds = {name: asked.get(name, ("", "string"))[1] for name in names}
@@ -59,9 +62,8 @@ def read_partitions(
         name = field.name.lower()
         if name in names:
             names[name], kinds[name] = field.name, _kind(field.name, field.dataType.simpleString())
-    for folder in folders:
-        for name, text in folder_values(folder):
-            typed_value(str(location), name, kinds[name.lower()], text)
+    for name, text in values:
+        typed_value(str(location), name, kinds[name.lower()], text)
     of_files = None if fields is None else type(fields)([one for one in fields if one.name.lower() not in names])
     with texts_of_folders(spark):
         frame = read_files(

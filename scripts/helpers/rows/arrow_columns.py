@@ -68,26 +68,15 @@ class ArrowColumns:
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        arrays = [self._values(column.name)[1] for column in columns]
-        nulls = reduce(pc.or_, map(pc.is_null, arrays))
+        nulls = self._nulls(columns)
         taken = pc.invert(nulls)
         if low is not None:
             at_or_past_low = self._past(columns, low, "<=" if descending else ">=")
             # A comparison with NULL is NULL, and Arrow's `and` of it as well.
             taken = pc.and_(taken, pc.fill_null(at_or_past_low, False))
-        names = [str(position) for position in range(len(columns))]
-        table = pa.table(arrays, names=names).filter(taken)
-        last = None
-        if table.num_rows:
-            order = "ascending" if descending else "descending"
-            row = pc.select_k_unstable(table, 1, [(name, order) for name in names])[0].as_py()
-            found = []
-            for column, name in zip(columns, names, strict=True):
-                found.append(_cursor(column, table.column(name)[row].as_py()))
-            last = tuple(found)
+        last = self._cursor_at(columns, taken, 0, "ascending" if descending else "descending")
         return Facts(
             largest=None if descending else last,
             smallest=last if descending else None,
@@ -103,27 +92,14 @@ class ArrowColumns:
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
         """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        names = [str(number) for number in range(len(window.columns))]
-        arrays = [self._values(column.name)[1] for column in window.columns]
-        table = pa.table(arrays, names=names).filter(self.taken(window))
-        if table.num_rows <= position:
-            return None
         order = "descending" if window.descending else "ascending"
-        row = pc.select_k_unstable(table, position + 1, [(name, order) for name in names])[position].as_py()
-        found = []
-        for column, name in zip(window.columns, names, strict=True):
-            found.append(_cursor(column, table.column(name)[row].as_py()))
-        return tuple(found)
+        return self._cursor_at(window.columns, self.taken(window), position, order)
 
     def taken(self, window: RowWindow) -> pa.Array:
         """Tell of each row whether a window takes it; the window is not `whole`."""
         import pyarrow.compute as pc
 
-        arrays = [self._values(column.name)[1] for column in window.columns]
-        nulls = reduce(pc.or_, map(pc.is_null, arrays))
+        nulls = self._nulls(window.columns)
         taken = pc.and_(nulls, window.nulls == "include")
         if window.high is not None:
             ends = self._past(window.columns, window.high, ">" if window.descending else "<")
@@ -154,6 +130,28 @@ class ArrowColumns:
         ends = pc.min_max(values)
         names = {"minimum": "min", "maximum": "max"} if ends["min"].is_valid else {}
         return {name: _cursor(column, ends[end].as_py()) for name, end in names.items()}
+
+    def _cursor_at(self, columns: tuple[CursorColumn, ...], taken: pa.Array, position: int, order: str) -> Bound | None:
+        """Return the cursor of one of the taken rows, counted from 0 in an order; None if there are fewer."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        arrays = [self._values(column.name)[1] for column in columns]
+        names = [str(number) for number in range(len(columns))]
+        table = pa.table(arrays, names=names).filter(taken)
+        if table.num_rows <= position:
+            return None
+        row = pc.select_k_unstable(table, position + 1, [(name, order) for name in names])[position].as_py()
+        found = []
+        for column, name in zip(columns, names, strict=True):
+            found.append(_cursor(column, table.column(name)[row].as_py()))
+        return tuple(found)
+
+    def _nulls(self, columns: tuple[CursorColumn, ...]) -> pa.Array:
+        """Tell of each row whether it has NULL in one of the columns."""
+        import pyarrow.compute as pc
+
+        return reduce(pc.or_, [pc.is_null(self._values(column.name)[1]) for column in columns])
 
     def _values(self, name: str) -> tuple[str, pa.Array]:
         """Return a column's type, and its values as whole numbers, exact decimals or texts."""

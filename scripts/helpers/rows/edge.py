@@ -53,7 +53,10 @@ class Edge:
         """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for."""
         if not seen:
             return None
-        rows = [(_digest([str(value) for value in row.cursor]), _digest(list(row.contents.values()))) for row in seen]
+        rows = []
+        for row in seen:
+            cursor = [str(value) for value in row.cursor]
+            rows.append((_digest(cursor), _digest(list(row.contents.values()))))
         start = seen[-1].cursor if len(seen) == most else None
         return cls(start, _digest(list(seen[0].contents)), tuple(rows))
 

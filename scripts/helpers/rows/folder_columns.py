@@ -30,11 +30,10 @@ def is_of_folders(df: DataFrame, name: str) -> bool:
     waiting = [plan]
     while waiting and not wanted <= of_folders:
         node = waiting.pop()
-        if _kind(node) in ("Project", "Aggregate"):
-            for expression in _each(node.expressions()):
-                if _kind(expression) == "Alias" and expression.exprId().id() in wanted:
-                    wanted.remove(expression.exprId().id())
-                    wanted |= {made_of.exprId().id() for made_of in _each(expression.child().references())}
+        for alias in _aliases(node):
+            if alias.exprId().id() in wanted:
+                wanted.remove(alias.exprId().id())
+                wanted |= {made_of.exprId().id() for made_of in _each(alias.child().references())}
         waiting.extend(_each(node.children()))
     # Without any column it is a constant, or a time.
     return bool(wanted) and wanted <= of_folders
@@ -48,6 +47,12 @@ def _partitions_of(leaf: Any) -> Iterator[int]:
         names = set(leaf.relation().partitionSchema().fieldNames())
         if names:
             yield from (attribute.exprId().id() for attribute in _each(leaf.output()) if attribute.name() in names)
+
+
+def _aliases(node: Any) -> Iterator[Any]:
+    """Yield the expressions that a node computes and gives a name."""
+    if _kind(node) in ("Project", "Aggregate"):
+        yield from (expression for expression in _each(node.expressions()) if _kind(expression) == "Alias")
 
 
 def _kind(of_java: Any) -> str:

@@ -102,12 +102,11 @@ def read_commit(version: int, text: str) -> DeltaCommit:
 
 def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Mapping[str, Any]]:
     """Return the files that commits of a span have appended, and not those of commits that took rows away."""
-    return [
-        action
-        for commit in commits
-        if after < commit.version <= until and commit.kind == "append"
-        for action in commit.added
-    ]
+    found: list[Mapping[str, Any]] = []
+    for commit in commits:
+        if after < commit.version <= until and commit.kind == "append":
+            found += commit.added
+    return found
 
 
 def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
@@ -120,12 +119,11 @@ def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *
     after
         None for the whole table as `until` left it.
     """
-    left = {path for commit in commits for path in (*commit.removed, *commit.moved)}
     if after is None:
+        later = [commit for commit in commits if commit.version > until]
         # A file that was added later was not there at `until`.
-        later = {path for commit in commits if commit.version > until for path in commit.paths}
-        gone = {path for commit in commits if commit.version > until for path in (*commit.removed, *commit.moved)}
-        return gone - later
+        return _taken_out(later).difference(*(commit.paths for commit in later))
+    left = _taken_out(commits)
     inside = [commit for commit in commits if after < commit.version <= until]
     if not feed:
         return {str(action["path"]) for action in taken_by(inside, after, until)} & left
@@ -134,6 +132,14 @@ def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *
         # Files of a feed are in no version of the table, so a vacuum deletes them by their age alone.
         needed |= commit.feed if commit.feed else (commit.paths & left) | commit.removed
     return needed
+
+
+def _taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
+    """Return the files that commits have taken out of the table, their rows with them or not."""
+    found: set[str] = set()
+    for commit in commits:
+        found |= commit.removed | commit.moved
+    return found
 
 
 def file_of(path: str) -> str:
