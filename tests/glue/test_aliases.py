@@ -77,6 +77,39 @@ def test_files_are_read_and_written_when_the_calls_are_those_of_the_context_itse
     assert sorted(row["id"] for row in spark.read.json(raw).collect()) == ["a", "b"]
 
 
+def test_data_frame_is_read_when_the_calls_are_those_of_the_context_itself(
+    glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str
+) -> None:
+    put("a")
+    database = table("events", landing, "json")
+
+    of_options = glue_context.create_data_frame_from_options("file", {"paths": [landing]}, "json")
+    of_catalog = glue_context.create_data_frame_from_catalog(database, "events")
+
+    assert [[row["id"] for row in df.collect()] for df in (of_options, of_catalog)] == [["a"], ["a"]]
+
+
+def test_frame_is_written_to_a_folder_and_to_its_table_when_the_calls_are_those_of_the_context_itself(
+    glue_context: GlueContext, table: Callable[..., str], raw: str, spark: Any
+) -> None:
+    database = table("raw", raw, "json")
+    frame = glue_context.create_dynamic_frame_from_rdd([(1,)], "parking", ["id"])
+
+    written = glue_context.write_from_options(frame, "file", {"path": raw}, "json")
+    glue_context.write_data_frame_from_catalog(frame.toDF(), database, "raw")
+
+    assert written is frame
+    assert [row["id"] for row in spark.read.json(raw).collect()] == [1, 1]
+
+
+def test_time_is_in_milliseconds_when_a_script_asks_the_context(
+    glue_context: GlueContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.glue.context.time", SimpleNamespace(time=lambda: 1_700_000_000.25))
+
+    assert glue_context.currentTimeMillis() == 1_700_000_000_250
+
+
 @pytest.mark.parametrize("option", ["database", "name_space"])
 def test_table_of_the_catalogue_is_read_when_its_database_goes_by_either_name(
     option: str, glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str

@@ -217,7 +217,7 @@ def test_rows_are_in_a_database_once_or_appended_when_a_connection_leads_there(
         ConnectionInput={"Name": "sinks", "ConnectionType": "JDBC", "ConnectionProperties": known}
     )
     of_table = {"dbtable": "sinks.parts"}
-    glue_context.write_dynamic_frame.from_jdbc_conf(frame("SELECT 'x' AS id"), "sinks", of_table)
+    glue_context.write_dynamic_frame_from_jdbc_conf(frame("SELECT 'x' AS id"), "sinks", of_table)
     put("a")
 
     for number in range(2):

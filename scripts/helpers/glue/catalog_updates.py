@@ -61,7 +61,7 @@ class CatalogUpdate:
         if self.behaviour not in BEHAVIOURS:
             raise GlueOptionError("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
-    def check(self, df: DataFrame, format: str, keys: Sequence[str]) -> None:
+    def check(self, format: str, keys: Sequence[str]) -> None:
         """Raise what speaks against the rows, before they are written.
 
         Raises
