@@ -33,9 +33,11 @@ from scripts.report.periods import MOST, MOST_IN_RANGE, RANGES, Periods, in_peri
 from scripts.report.reading import MOST_VERSIONS, choose, damaged, look_up, read_facts
 
 READERS = 8
+"""Jobs that are read at once: the page waits for DynamoDB, and for little else."""
 LIVE_VERSIONS = 50
 """Versions of each job that the live overview goes by: it is read anew at each reload."""
 SPARK_PERIODS = 24
+"""Points of a job's small line, one for each four pixels of it."""
 MOST_NAMED = 3
 """Stretches without a version that a screen reader names, the longest ones: it reads all of them without a pause."""
 MOST_ROWS, LEAST_ROWS = 20_000, 20

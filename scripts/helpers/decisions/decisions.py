@@ -33,6 +33,7 @@ from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
+"""Characters of a reason: it is one line of the history, and lies in the head until the next step."""
 LOOKED_AT = 100
 """Versions that are looked at to warn of what they leave at targets: one request."""
 

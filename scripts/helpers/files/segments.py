@@ -17,7 +17,9 @@ from scripts.helpers.listing.objects import GONE, LEDGER, newest_rows
 SMALL_ROWS = 200
 """Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
 MAX_JSON_BYTES = 4 * 1024 * 1024
+"""Most text that a segment of so few rows may unfold to: keys have 1,024 bytes at most."""
 ROW_GROUP = 100_000
+"""Rows of a row group of larger ones: others, such as Athena, read those groups only that may hold a key."""
 MAX_MERGED_ROWS = 2_000_000
 """Larger segments are left as they are, so that a merge fits into memory."""
 MERGE_FACTOR = 2

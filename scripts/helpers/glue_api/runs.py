@@ -15,6 +15,7 @@ from scripts.helpers.errors import AccessRefusedError
 logger = logging.getLogger(__name__)
 
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
+"""A run can do without the answer, so it does not wait for minutes, as it would with boto3's own 60 seconds a try."""
 
 
 def on_glue() -> bool:

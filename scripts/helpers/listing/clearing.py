@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 WORKERS = 16
+"""Files that are moved or deleted at once, each in two to four requests that the process only waits for."""
 MAX_COPY_BYTES = 5 * 1024**3
 """S3 copies larger objects in parts only (Amazon S3 API, CopyObject)."""
 PROBE = "_may-clear"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 VERSION = "2016-11-30"
 MANIFEST, CHECKSUM = "manifest.json", "manifest.checksum"
 CHUNK_BYTES = 4 * 1024 * 1024
+"""Of a data file that are in memory at once, on their way to local disk."""
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 """Fifty thousand data files."""
 MAX_FILE_BYTES = 8 * 1024 * 1024 * 1024

@@ -32,6 +32,7 @@ TOKEN = "tok"
 FORMAT = 1
 _ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
 MAX_METRICS_BYTES = 8 * 1024
+"""Of the metrics of one commit, encoded: they lie in the head until the next one, beside its watermarks."""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
 """Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
 MAX_COUNT = 10**15

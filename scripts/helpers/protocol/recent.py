@@ -20,6 +20,7 @@ MOST = 28
 """Commits that a head keeps: four weeks of a daily job, so that each weekday comes four times. They take 300 to 400
 bytes, and each KB of the head is a write unit of every step of a run: docs/cost.md says what that comes to."""
 MOST_OF_ONE = 10**15
+"""Rows, files or bytes of one commit: a larger count is a mistake, and the commit is one without a count."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MINUTE = timedelta(minutes=1)
 _ENTRY = re.compile(r"([0-9]{1,8}):([0-9]{0,16})(?::([0-9]{1,16}))?")

@@ -52,10 +52,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
+"""DynamoDB answers within milliseconds: what takes seconds is lost. botocore sends again by itself only three times, as
+it cannot look whether an attempt took effect, which `ATTEMPTS` do."""
 ATTEMPTS = 4
 """Attempts at one write of which it is not known whether it arrived. Each may be three of botocore's, so this is about
 half a minute of a store that does not answer: long enough for a failover, short enough for a person."""
 BACKOFF_SECONDS = 0.2
+"""Longest first pause between them; it doubles. A pause is random, or those that failed together would meet again."""
 BUDGET_SECONDS = 30.0
 """Attempts at one head write end after this time; a run's shorter lease ends them sooner."""
 

@@ -18,11 +18,14 @@ Attribute = dict[str, Any]
 """A DynamoDB attribute value as the low-level client takes it, such as ``{"S": "text"}``."""
 
 MAX_BYTES = 64 * 1024
+"""Of one map, encoded: the head holds it at every step of a run, and each KB of it costs each step a write unit."""
 MAX_DEPTH = 16
+"""DynamoDB nests 32 levels, and a map lies some levels deep in an item and in its plan."""
 MAX_ENTRIES = 2_000
 """A state of rows has eight at most, so the states of 200 sources fit; 64 KB is the limit that others meet."""
 MAX_DIGITS = 38
 MAX_EXPONENT, MIN_EXPONENT = 125, -130
+"""Digits of a number, and the exponents of its first one, as DynamoDB holds them."""
 LAST_PLACE = -165
 """boto3's deserializer cannot read a number with digits after this decimal place."""
 MAX_CHUNKS, MAX_RAW_BYTES = 1_000, 256 * 1024 * 1024

@@ -35,6 +35,8 @@ MODULES: Mapping[str, Database] = {
 """Python drivers by the package that their connections are of."""
 PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 ROWS_AT_ONCE = 10_000
+"""Rows of one call of a driver's `executemany`, and of a batch of Spark's JDBC writer: its own 1,000 take ten times as
+many round trips."""
 
 
 class Session(Protocol):
