@@ -39,8 +39,8 @@ from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantile
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.protocol.names import optional_context
 from scripts.helpers.reading.by_schema import Asked
-from scripts.helpers.reading.fetch import Planned
-from scripts.helpers.reading.fetched_lines import marked, planned_of, read_whole_input
+from scripts.helpers.reading.fetch import Planned, planned_of
+from scripts.helpers.reading.fetched_lines import marked, read_whole_input
 from scripts.helpers.reading.small_files import (
     OnChanged,
     SmallFiles,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
+"""Requests at once of one task. As many tasks list at the same time as the cluster has cores, each with a client."""
 REFUSED = {
     "mode": "each range would need to know how much room the others leave in the band",
     "on_unreadable": "the list of what is set aside is one for all ranges",

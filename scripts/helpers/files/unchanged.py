@@ -13,8 +13,7 @@ from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.rules import folders_of
 from scripts.helpers.listing.listing import Listing, ListingOptions
 from scripts.helpers.listing.objects import TAKEN, ledger_rows
-from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from scripts.helpers.files.rules import FileOptions
     from scripts.helpers.listing.listing import Location
 
-WORKERS = 16
 LOOKED_AT_ONE_BY_ONE = 1_000
 """Up to so many objects, a HEAD each; above, listings of the folders that have many, which show 1,000 a request."""
 MANY_OF_A_FOLDER = 100
@@ -139,9 +137,8 @@ def _has_versions(table: pa.Table) -> bool:
 def _look(
     location: Location, table: pa.Table, s3_client: S3Client | None, request_payer: bool, pinned: bool
 ) -> Changed:
-    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
-    client = s3_client if location.is_local or s3_client else make_client(WORKERS)
-    fetcher = ObjectFetcher(location, client, request_payer)
+    planned = list(planned_of(table))
+    fetcher = fetcher_of(location, s3_client, WORKERS_HERE, request_payer)
 
     def look(one: Planned) -> ChangedObjectError | None:
         try:
@@ -152,7 +149,7 @@ def _look(
 
     overwritten: list[str] = []
     deleted: list[str] = []
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for error in pool.map(look, planned):
             if error is not None:
                 overwritten += error.overwritten
@@ -175,9 +172,9 @@ def _list_folders(
         rows = table.filter(pc.equal(folders, folder))
         first, last = rows.column("key")[0].as_py(), rows.column("key")[-1].as_py()
         # A key without its last character sorts before it.
-        return _list(location, rows, s3_client, request_payer, (first[:-1], last), max(1, WORKERS // len(large)))
+        return _list(location, rows, s3_client, request_payer, (first[:-1], last), max(1, WORKERS_HERE // len(large)))
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for found in pool.map(list_one, large):
             overwritten += found[0]
             deleted += found[1]
@@ -190,7 +187,7 @@ def _list(
     s3_client: S3Client | None,
     request_payer: bool,
     between: tuple[str, str] | None,
-    workers: int = WORKERS,
+    workers: int = WORKERS_HERE,
 ) -> Changed:
     """List the location once more and compare it with what was planned, as the next batch would."""
     planned = Known([ledger_rows(table.sort_by("key"), TAKEN, 0, "")])

@@ -33,7 +33,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.folders import folder_value
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
+from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned, planned_of
 
 _IN_FLIGHT = 64 * 1024 * 1024
 """Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
@@ -265,11 +265,6 @@ def unpacked(batch: pa.RecordBatch) -> Iterator[Planned]:
     """Read the planned objects of plans that `pack` wrote."""
     for packed in batch.column(0).to_pylist():
         yield from planned_of(pa.ipc.open_stream(packed).read_all())
-
-
-def planned_of(table: pa.Table) -> Iterator[Planned]:
-    """Return the planned objects of a table with at least their columns."""
-    return map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
 
 
 @lru_cache(maxsize=4)

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from scripts.helpers.errors import ChangedObjectError
 from scripts.helpers.listing.paths import suffix
-from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import decompressed
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from scripts.helpers.listing.listing import Location
 
-WORKERS = 16
 HEAD = 64 * 1024
 """Bytes at the start of a file that are fetched: the header of a thousand columns, also where it is compressed."""
 _UNKNOWN = ("zst", "snappy", "lz4")
@@ -66,9 +64,8 @@ def by_header(
     """
     if table.num_rows < 2:
         return [table]
-    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
-    client = client if location.is_local or client else make_client(WORKERS)
-    fetcher = ObjectFetcher(location, client, request_payer)
+    planned = list(planned_of(table))
+    fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
 
     def header(one: Planned) -> bytes:
         try:
@@ -80,7 +77,7 @@ def by_header(
         return _first_line(_unpacked(location, one.key, start), comment)
 
     groups: dict[bytes, list[int]] = {}
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for index, line in enumerate(pool.map(header, planned)):
             groups.setdefault(line, []).append(index)
     # Files without any line have no rows, and would have no columns.

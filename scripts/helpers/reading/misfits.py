@@ -109,7 +109,7 @@ class Misfits:
         from pyspark.sql import functions
 
         record = functions.col(RECORD)
-        options = {key: _option(value) for key, value in self.options.items() if key.lower() not in _OF_FILES}
+        options = {key: option_text(value) for key, value in self.options.items() if key.lower() not in _OF_FILES}
         if self.format == "json":
             # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
             return functions.from_json(record, "map<string,string>", options or None)
@@ -123,5 +123,6 @@ class Misfits:
         return functions.raise_error(functions.lit(marked(MisfitError(self.source, column, kind))))
 
 
-def _option(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Write an option as Spark reads it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.paths import suffix
-from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import folder_values
 from scripts.helpers.reading.spark import check_folders
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from scripts.helpers.listing.listing import Location
 
-WORKERS = 16
 LARGEST = 2**63 - 1
 """What Int64 holds at most."""
 EXACT = {"lines", "compression", "encoding"}
@@ -86,10 +84,9 @@ def read_pandas(
 
     exact = format == "json" and EXACT.issuperset(options or {})
     parse = _parser(location, format, dict(options or {}), exact)
-    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
+    planned = list(planned_of(table))
     names = check_folders(location, [one.key for one in planned]) if planned else ()
-    client = s3_client if location.is_local or s3_client else make_client(WORKERS)
-    fetcher = ObjectFetcher(location, client, request_payer)
+    fetcher = fetcher_of(location, s3_client, WORKERS_HERE, request_payer)
 
     def frame_of(one: Planned) -> pd.DataFrame | None:
         body = fetcher.fetch(one)
@@ -121,7 +118,7 @@ def read_pandas(
             found[name] = pd.Series([value] * len(found), index=found.index, dtype=object).astype("string")
         return found
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
         frames = [frame for frame in pool.map(frame_of, planned) if frame is not None]
     found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     return _typed(found) if exact else found

@@ -15,15 +15,13 @@ import pyarrow.parquet as pq
 
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, UnreadableObjectError
 from scripts.helpers.listing.paths import suffix
-from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from scripts.helpers.listing.listing import Location
 
-WORKERS = 16
 FOOTER = 64 * 1024
 """Bytes at the end of a Parquet file that are fetched. Most footers are smaller; of a larger one only its place is
 checked."""
@@ -64,9 +62,8 @@ def probe(
     """
     if not location.is_local and not location.is_s3:
         return {}
-    planned = list(map(Planned, *(table.column(name).to_pylist() for name in Planned._fields)))
-    client = client if location.is_local or client else make_client(WORKERS)
-    fetcher = ObjectFetcher(location, client, request_payer)
+    planned = list(planned_of(table))
+    fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
 
     def look(one: Planned) -> str | None:
         first, last, judge = _rule(format, one.key)
@@ -77,7 +74,7 @@ def probe(
         # Of an empty file Spark's readers make no rows, and no error.
         return judge(start, end) if one.size else None
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
         found = dict(zip([one.key for one in planned], pool.map(look, planned), strict=True))
     return {key: reason for key, reason in found.items() if reason is not None}
 

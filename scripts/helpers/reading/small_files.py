@@ -13,18 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import SourceError
-from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned
+from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import (
     Fetching,
     LineRules,
     decompressed,
     marked,
     pack,
-    planned_of,
     unmarked,
     unpacked,
 )
+from scripts.helpers.reading.misfits import option_text
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm
@@ -41,8 +40,6 @@ OnChanged = Literal["error", "skip"]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
 """About what one task fetches, where there is much: less to do again when one fails."""
-_HERE = 16
-"""Objects fetched at once where one is searched for that cannot be read."""
 _TASKS_PER_SLOT = 4
 """Enough to even out slow tasks; each task has costs of its own."""
 _JAVA_BLANK = bytes(range(33))
@@ -213,19 +210,19 @@ def header_of(
     location: Location, one: Planned, options: Mapping[str, Any], client: S3Client | None, request_payer: bool
 ) -> bytes | None:
     """Fetch a planned CSV file and return its header, as executors cut it; None if the file has no line."""
-    fetcher = ObjectFetcher(location, client if location.is_local or client else make_client(1), request_payer)
+    fetcher = fetcher_of(location, client, 1, request_payer)
     lines = _rules("csv", _asked(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
     return lines[0] if lines else None
 
 
 def try_small_files(location: Location, table: pa.Table, *, request_payer: bool = False) -> None:
     """Fetch planned objects here and undo their compression, as the executors do; raise the first error of one."""
-    fetcher = ObjectFetcher(location, None if location.is_local else make_client(WORKERS), request_payer)
+    fetcher = fetcher_of(location, None, WORKERS, request_payer)
 
     def fetch(one: Planned) -> None:
         decompressed(location, one.key, fetcher.fetch(one))
 
-    with ThreadPoolExecutor(_HERE) as pool:
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for _ in pool.map(fetch, planned_of(table)):
             pass
 
@@ -369,9 +366,4 @@ def _quoted(name: str) -> str:
 
 def _asked(options: Mapping[str, Any] | None) -> dict[str, str]:
     """Return options as they are compared here: Spark does not tell capitals in their names."""
-    return {name.lower(): _option(value) for name, value in (options or {}).items()}
-
-
-def _option(value: Any) -> str:
-    """Write an option as Spark reads it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {name.lower(): option_text(value) for name, value in (options or {}).items()}
