@@ -10,6 +10,7 @@ import pytest
 
 from scripts.helpers.errors import ContextsExistError, InvalidValueError
 from scripts.helpers.watermarks import Watermarks
+from tests.support.steps import add
 
 WHY: dict[str, Any] = {"why": "loaded by hand"}
 MARCH, MAY = (datetime(2026, month, 1, tzinfo=timezone.utc) for month in (3, 5))
@@ -92,10 +93,6 @@ def test_value_is_set_in_what_is_there_then_when_a_run_commits_meanwhile(sources
 
 
 # --- add_watermark -------------------------------------------------------------------------------------------------
-
-
-def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=run_id, **values))
 
 
 @pytest.mark.parametrize(

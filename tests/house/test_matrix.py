@@ -12,16 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.imports import parse
 from tests.support.places import REPOSITORY
 
 TESTS = REPOSITORY / "tests"
 STARTERS = {"find_jars", "SparkSession"}
 """Names without which no test starts Spark in another process."""
-
-
-@cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:

@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.event_messages import parse_message
 from scripts.helpers.listing.objects import byte_order
+from scripts.helpers.listing.s3 import code_of
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -209,7 +210,7 @@ class S3EventQueue:
                 failed.update(names[start:])  # SQS itself fails: the rest would only wait for the same error.
                 logger.warning(
                     "SQS failed, it delivers the messages again: queue=%s messages=%d reason=%s",
-                    self.queue_url, len(names) - start, _reason(error),
+                    self.queue_url, len(names) - start, code_of(error),
                 )  # fmt: skip
                 break
             for place, code in refused.items():
@@ -224,13 +225,9 @@ class S3EventQueue:
         except ClientError as error:
             raise SourceError(
                 self.queue_url,
-                f"SQS refused to receive from it ({_reason(error)}). Check the URL, its region and sqs:ReceiveMessage.",
+                f"SQS refused to receive from it ({code_of(error)}). Check the URL, its region and sqs:ReceiveMessage.",
             ) from error
         except BotoCoreError as error:
             raise SourceError(
-                self.queue_url, f"SQS could not be reached ({_reason(error)}). Check region, endpoint, login."
+                self.queue_url, f"SQS could not be reached ({code_of(error)}). Check region, endpoint, login."
             ) from error
-
-
-def _reason(error: ClientError | BotoCoreError) -> str:
-    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
