@@ -51,7 +51,7 @@ def read_partitions(
 
     asked = {name.lower(): (name, kind) for name, kind in types.items()}
     folders = {key.rpartition("/")[0] + "/" for key in table.column("key").to_pylist()}
-    values: list[tuple[str, str]] = []
+    values: list[tuple[str, str | None]] = []
     for folder in folders:
         values += folder_values(folder)
     found = {name for name, _ in values}
