@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from scripts.helpers.batch.end_of_run import utc_now
 from scripts.helpers.batch.rows import as_rows
-from scripts.helpers.errors import BoundsError, InvalidValueError, NothingThereError, PlanConflictError, UnknownJobError
+from scripts.helpers.errors import (
+    BoundsError,
+    InvalidValueError,
+    NothingThereError,
+    PlanConflictError,
+    UnknownJobError,
+    UnpublishedError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import BatchId, new_run_id
@@ -26,10 +33,13 @@ from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.slicing import SliceSource, backfill_bounds, slice_id
 from scripts.helpers.rows.window import check_same_cursor, check_types
+from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from scripts.helpers.sinks.sink import Sink as Target
 
 logger = logging.getLogger(__name__)
 
@@ -180,6 +190,8 @@ class Backfill:
                 self.job.__exit__(type(failure), failure, None)
                 raise
         self.job.__exit__(kind, error, trace)
+        if error is None and not self._is_asked:
+            self._check_published()
 
     def rows(self, source: DataFrame | Any, cursor_column: str | Sequence[str], **options: Any) -> DataFrame:
         """Return the rows of the slice, lazily; none if it is done.
@@ -223,20 +235,32 @@ class Backfill:
         self._is_asked = True
         return taken
 
-    def write(self, df: DataFrame, path: str, **options: Any) -> int:
-        """Write the slice to ``path/batch_id=…/``, as `IncrementalJob.write` does; nothing if it is done."""
-        if self.is_done:
+    def write(self, df: DataFrame | Any, path: str | Target, **options: Any) -> int:
+        """Write the slice to a target, as `IncrementalJob.write` does; no row if it is done.
+
+        If an earlier run of the slice died after its commit, this publishes what that run left for the target.
+        """
+        if not self.is_done:
+            self._check_live()
+        elif not self.run.unpublished:
             return 0
-        self._check_live()
+        # Also where it is done: only a write reaches the databases and catalogs that the script logs in to.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
-        """Commit the slice, then record it as covered. Called by a clean exit."""
+        """Commit the slice, then record it as covered. Called by a clean exit.
+
+        Raises
+        ------
+        UnpublishedError
+            The slice is done, and the target does not have all of its rows.
+        """
         if not self.is_done:
             self._check_live()
         # The commit first. Recorded first, a range would count as covered though a crash left it unread; a crash
         # in between leaves it begun, and the next run of the slice records it.
         outcome = self.job.commit()
+        self._check_published()
         self._change_record(self._finished)
         return outcome
 
@@ -277,6 +301,13 @@ class Backfill:
             return self._watermarks.latest(job_id)
         except UnknownJobError:
             return Head.first(job_id)
+
+    def _check_published(self) -> None:
+        """Raise UnpublishedError while a target lacks rows of the slice: no later run would bring them there."""
+        for record in self.run.unpublished:
+            output = Output.from_record(record)
+            remedy = "Write to that target again, in a run with the bounds and the name of this slice."
+            raise UnpublishedError(self.job_id, output.version, output.target, remedy)
 
     def _has_read(self, head: Head) -> bool:
         """Tell whether a slice is planned or done, and owns its rows."""

@@ -555,11 +555,17 @@ class NoJvmError(ConfigurationError):
 class UnpublishedError(WatermarkError):
     """A batch is committed, and readers of its target do not see all of it yet. Nothing is lost."""
 
-    def __init__(self, job_id: str, version: int, target: str) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        version: int,
+        target: str,
+        remedy: str = "Fix the cause named above; the next run of the job publishes the rest before it writes anything "
+        "there.",
+    ) -> None:
         self.job_id, self.version, self.target = job_id, version, target
         super().__init__(
-            f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. Fix the cause "
-            "named above; the next run of the job publishes the rest before it writes anything there."
+            f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. {remedy}"
         )
 
 

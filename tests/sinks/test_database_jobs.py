@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from scripts.helpers.backfill import Backfill
 from scripts.helpers.errors import InvalidValueError, MergeTieError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink
@@ -109,6 +110,46 @@ def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit
     assert (resumed, world.seen, world.staged) == ([1, 2, 3], [1, 2, 3, 4], [])
     assert "event=publication_waits job=repairs version=1 target=database://shop/repairs" in caplog.text
     assert world.watermarks.latest(JOB).unpublished == ()
+
+
+def die_after_the_commit(world: SqliteCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the live job take the rows from 3 on, and a slice of those before die when it has committed."""
+    with IncrementalJob(world.watermarks, JOB, "jr_1") as job:
+        job.write(job.rows_since(world.source, "id", transformation_ctx="rows", initial_value=3), world.sink)
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseSink, "publish", die)
+        with pytest.raises(KilledError), Backfill(world.watermarks, JOB, "jr_2", low=1, high=3) as past:
+            past.write(past.rows(world.source, "id"), world.sink)
+
+
+def test_rows_of_a_slice_come_when_it_runs_again_and_a_run_of_it_died_after_the_commit(
+    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die_after_the_commit(world, monkeypatch)
+    died = world.seen
+
+    with Backfill(world.watermarks, JOB, "jr_2", low=1, high=3) as past:
+        past.write(past.rows(world.source, "id"), world.sink)
+
+    assert (died, past.is_done, world.seen, world.staged) == ([3], True, [1, 2, 3], [])
+    assert world.watermarks.latest(past.job_id).unpublished == ()
+    assert world.watermarks.gaps(JOB, "rows", start=1) == []
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["rows", "nothing"])
+def test_slice_stays_a_gap_and_the_error_says_so_when_it_is_done_and_nobody_publishes_its_rows(
+    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    die_after_the_commit(world, monkeypatch)
+
+    with (
+        pytest.raises(UnpublishedError, match="Write to that target again"),
+        Backfill(world.watermarks, JOB, "jr_2", low=1, high=3) as past,
+    ):
+        if asks:
+            past.rows(world.source, "id")
+
+    assert world.watermarks.gaps(JOB, "rows", start=1) == [(1, 3)]
 
 
 def test_rows_come_once_when_the_plan_was_discarded_before_the_commit(world: SqliteCopy) -> None:
