@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.errors import InvalidValueError, MergeTieError, TargetError, UnpublishedError
+from scripts.helpers.errors import InvalidValueError, MergeTieError, PlanConflictError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
@@ -227,6 +227,32 @@ def test_batch_waits_and_the_error_says_so_when_the_target_does_not_take_it(worl
     world.run("jr_2")
 
     assert (blocked, world.seen) == ([2], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("mode", ["enable", "disable"])
+def test_second_write_is_refused_when_it_spells_the_table_in_another_way(world: SqliteCopy, mode: Any) -> None:
+    other = DatabaseSink("main.repairs", connect=world.connect, name="the-same-shop")
+
+    with (
+        pytest.raises(PlanConflictError, match=r"was written to 'database://the-same-shop/main\.repairs' already"),
+        IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode) as job,
+    ):
+        rows = job.rows_since(world.source, "id")
+        job.write(rows[rows["id"] < 3], world.sink)
+        job.write(rows[rows["id"] > 2], other)
+
+    assert (world.seen, world.staged) == ([], [])
+
+
+def test_rows_are_in_both_tables_when_one_batch_is_written_to_two(world: SqliteCopy) -> None:
+    world.query("CREATE TABLE mended (id integer)")
+
+    with world.begin("jr_1") as job:
+        rows = job.rows_since(world.source, "id")
+        job.write(rows, world.sink)
+        job.write(rows, DatabaseSink("mended", connect=world.connect, name="shop"))
+
+    assert (world.seen, world.query("SELECT id FROM mended ORDER BY id")) == ([1, 2, 3], [(1,), (2,), (3,)])
 
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])

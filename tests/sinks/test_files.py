@@ -250,6 +250,7 @@ def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..
         ("s3://raw/repairs", "/tmp/staging", "another kind of storage"),
         ("s3://raw/repairs", "s3://raw/repairs/_staging", "overlap"),
         ("s3://raw/repairs", "s3://raw", "overlap"),
+        ("s3a://raw/repairs", "s3://raw/repairs/staging", "overlap"),
         ("/data/raw", "/data/raw", "overlap"),
     ],
 )

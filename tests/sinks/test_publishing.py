@@ -12,6 +12,7 @@ import pytest
 from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
+    PlanConflictError,
     StagedFilesLostError,
     TargetError,
     TargetTakenError,
@@ -339,6 +340,19 @@ def test_write_is_refused_when_it_is_to_be_parted_by_no_column(world: DirectoryC
 
 
 VALUES = ["a b", "a/b", "a:b", "50%", "ü", None, "x=y", "{1}"]
+
+
+@pytest.mark.parametrize("spelled", ["raw/", "./raw", "link"])
+def test_second_write_is_refused_when_it_spells_the_target_in_another_way(world: DirectoryCopy, spelled: str) -> None:
+    folder = world.target.parent
+    (folder / "link").symlink_to(world.target)
+
+    with pytest.raises(PlanConflictError, match=r"was written to .* already"), world.job().__enter__() as job:
+        rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
+        job.write(rows[rows["id"] < 3], str(world.target))
+        job.write(rows[rows["id"] > 2], f"{folder}/{spelled}")
+
+    assert (world.seen, world.staged) == ([], [])
 
 
 def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(

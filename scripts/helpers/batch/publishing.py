@@ -11,7 +11,8 @@ from scripts.helpers.batch.unsaved_run import UnsavedRun
 from scripts.helpers.errors import RetractionError, StagedFilesLostError, TargetError, UnpublishedError, WatermarkError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks.choice import opened
-from scripts.helpers.sinks.outputs import Output, Retraction, place_of_name
+from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:

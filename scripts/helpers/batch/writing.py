@@ -8,8 +8,8 @@ from scripts.helpers.batch.batch import Batch
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, TargetError
 from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
-from scripts.helpers.sinks.outputs import Output, place_of_name
-from scripts.helpers.sinks.places import is_within
+from scripts.helpers.sinks.outputs import Output
+from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staging import Staging
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from mypy_boto3_s3 import S3Client
     from pyspark.sql import DataFrame
+
+
+IN_THE_TABLE = ("database", "iceberg")
+"""Kinds of sinks that stage beside the rows of their table, where its name in another spelling leads as well."""
 
 
 class BatchWriter:
@@ -40,11 +44,7 @@ class BatchWriter:
             raise InvalidValueError(f"{layout} is given with a sink, which has its own. Give it to the sink.")
         place = place_of_name(sink.name)
         if place in self._written:
-            raise PlanConflictError(
-                batch.run.job_id,
-                f"this batch was written to {sink.name!r} already, and a second write would replace it. Union the "
-                "frames, or give another target.",
-            )
+            raise self._written_twice(sink)
         sink.check(df)
         self._check_apart_from_sources(sink, df)
         # The plan is frozen (by `batch_id`) before the first byte: what another attempt would write are these rows.
@@ -54,9 +54,30 @@ class BatchWriter:
         batch.publication.finish(sink)
         with batch.looked_into(), batch.typed_errors():
             output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.strategy.saves)
+        if self._is_staged_beside_another(sink, output):
+            sink.drop(output)
+            raise self._written_twice(sink)
         batch.publication.add(sink, output)
         self._written.add(place)
         return output
+
+    def _written_twice(self, sink: Sink) -> PlanConflictError:
+        return PlanConflictError(
+            self._batch.run.job_id,
+            f"this batch was written to {sink.name!r} already, and only one of the two writes would be kept. Union the "
+            "frames, or give another target.",
+        )
+
+    def _is_staged_beside_another(self, sink: Sink, output: Output) -> bool:
+        """Tell whether the batch was staged for this table before, under another name of the table."""
+        # As `repairs` and `public.repairs`, or through two catalogs. The table records a batch once: of two outputs it
+        # would take the first, and the rows of the second would be gone without an error.
+        staged = [other.folder for _, other in self._batch.publication.staged if other.sink == output.sink]
+        # Only what is staged within the database, or on a branch of the table, says which table it is for: a folder
+        # may be shared by several targets, and paths have one spelling already.
+        if not staged or output.sink not in IN_THE_TABLE or "://" in output.staging:
+            return False
+        return not set(staged).isdisjoint(sink.staged(output.job))
 
     def _check_apart_from_sources(self, sink: Sink, df: Any) -> None:
         """Raise TargetError where the folders of a target and those of a source lie within each other."""

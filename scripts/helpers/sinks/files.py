@@ -46,7 +46,7 @@ from scripts.helpers.sinks.outputs import (
     job_hash,
     staging_beside,
 )
-from scripts.helpers.sinks.places import Place, S3Place, place_of
+from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staged_rows import check_partition_columns, columns_of
 from scripts.helpers.sinks.staging import Staging
@@ -362,7 +362,8 @@ def check_apart(target: Place, staging: Place) -> None:
             f"staging is in bucket {staging.bucket!r} and the target in {target.bucket!r}. Stage in the target's: a "
             "copy from there needs other rights, and takes as long as a download."
         )
-    if f"{staging.root}/".startswith(f"{target.root}/") or f"{target.root}/".startswith(f"{staging.root}/"):
+    # By what they stand for: s3a:// and s3:// are one bucket, and a link may lead from one to the other.
+    if is_within(staging.uri(""), target.uri("")) or is_within(target.uri(""), staging.uri("")):
         raise InvalidValueError(
             f"staging {staging.root!r} and the target {target.root!r} overlap: readers would see uncommitted "
             "rows. Stage next to the target."

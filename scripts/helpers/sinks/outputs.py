@@ -162,12 +162,6 @@ class Retraction:
         return found is not None and found[:2] == (self.job, self.epoch) and self.covers(found[2])
 
 
-def place_of_name(name: str) -> str:
-    """Return what a `Sink.name` stands for whatever its scheme: Spark writes s3a:// and pandas s3:// to one folder."""
-    _, separator, rest = name.partition("://")
-    return rest if separator else name
-
-
 def job_hash(job_id: str) -> str:
     """Return a job as it stands in names of files."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:8]

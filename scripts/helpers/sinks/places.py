@@ -412,6 +412,14 @@ def is_within(uri: str, other: str) -> bool:
     return _spelled(uri).startswith(_spelled(other))
 
 
+def place_of_name(name: str) -> str:
+    """Return what a `Sink.name` stands for, however it is written; a name that is no path as it is.
+
+    Spark writes s3a:// and pandas s3:// to one folder, and a link to a directory is that directory.
+    """
+    return _spelled(name) if "://" in name else name
+
+
 def _spelled(uri: str) -> str:
     """Return the one spelling of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
     scheme, separator, path = uri.partition("://")
