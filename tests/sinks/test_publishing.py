@@ -355,6 +355,15 @@ def test_second_write_is_refused_when_it_spells_the_target_in_another_way(world:
     assert (world.seen, world.staged) == ([], [])
 
 
+def test_rows_are_refused_when_readers_pass_over_the_folder_of_their_value(world: DirectoryCopy) -> None:
+    rows = pd.DataFrame({"id": [1, 2], "kind": ["a", "b._COPYING_"]})
+
+    with pytest.raises(TargetError, match=r"makes the folder 'kind=b\._COPYING_'"), world.job().__enter__() as job:
+        job.write(job.rows_since(rows, "id"), str(world.target), partition_by=["kind"])
+
+    assert (world.seen, world.staged) == ([], [])
+
+
 def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(
     world: DirectoryCopy, spark: Any, tmp_path: Path
 ) -> None:

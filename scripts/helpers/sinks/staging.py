@@ -36,6 +36,15 @@ class Staged:
     rows: int | None
 
 
+def _hidden_partition(name: str) -> str:
+    """Return the folder of a partition that hides a file from readers; an empty text where something else does."""
+    for folder in name.split("/")[:-1]:
+        if is_hidden(folder):
+            # Spark's own hidden folders have no value: `_temporary`, `.spark-staging-…`.
+            return folder if "=" in folder else ""
+    return ""
+
+
 class Staging:
     """A place where each attempt has a folder of its own, ``<job>/<batch>-f<fence>-<token>/``, with a manifest."""
 
@@ -47,9 +56,19 @@ class Staging:
         folder = folder_of(batch, fence, new_token()[:8])
         rows = write(self.place, folder)
         staged = self.place.files(folder)
-        # What Spark hides from readers it keeps for itself: markers, checksums, tasks that have not ended.
-        names = sorted(name for name in staged if not is_hidden(name.removeprefix(f"{folder}/")))
-        sizes = {name.removeprefix(f"{folder}/"): staged[name] for name in names}
+        sizes: dict[str, int] = {}
+        for name in sorted(staged):
+            within = name.removeprefix(f"{folder}/")
+            # What Spark hides from readers it keeps for itself: markers, checksums, tasks that have not ended.
+            if not is_hidden(within):
+                sizes[within] = staged[name]
+            elif _hidden_partition(within):
+                self.drop(folder)
+                raise TargetError(
+                    self.place.uri(""),
+                    f"a value of partition_by makes the folder {_hidden_partition(within)!r}, which readers such as "
+                    "Spark skip, so its rows would be lost. Change the value, or choose another column.",
+                )
         # Spark wrote where nobody here sees it: on the disk of another machine, or in a store of another address. As an
         # empty batch it would be published, and its rows lost.
         if isinstance(rows, int) and rows > 0 and not sizes:
