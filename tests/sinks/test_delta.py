@@ -12,7 +12,8 @@ import boto3
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from scripts.helpers.errors import (
     FencedError,
@@ -27,6 +28,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
+from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
@@ -149,6 +151,30 @@ def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) 
     assert len(table.sink().staging.left(table.stage(3, [5]).job)) == 3
 
 
+@pytest.mark.parametrize("merge", [None, Merge.of("id", "at", False)], ids=["append", "merge"])
+def test_rows_are_in_the_table_when_its_path_looks_like_a_pattern(
+    spark_with_tables: Any, tmp_path: Path, merge: Merge | None
+) -> None:
+    table = Table(f"{tmp_path}/[raw] {{a,b}}*/repairs", spark_with_tables)
+    rows = spark_with_tables.createDataFrame([(1, 1), (2, 1)], "id long, at long")
+    sink = table.sink(merge=merge)
+
+    sink.publish(sink.stage(BatchId(JOB, "e1", 1), 7, rows))
+
+    assert table.seen == [1, 2]
+
+
+def test_column_is_null_when_the_table_got_it_after_the_rows_were_staged(arrow: Table) -> None:
+    arrow.sink().publish(arrow.stage(1, [1]))
+    output = arrow.stage(2, [2])
+    DeltaTable(arrow.path).alter.add_columns(Field("later", PrimitiveType("long")))
+
+    arrow.sink().publish(output)
+
+    found = DeltaTable(arrow.path).to_pyarrow_table().sort_by("id")
+    assert found.select(["id", "later"]).to_pylist() == [{"id": 1, "later": None}, {"id": 2, "later": None}]
+
+
 def test_nothing_is_written_when_the_rows_are_none(arrow: Table) -> None:
     output = arrow.stage(1, [])
     arrow.sink().publish(output)
@@ -229,6 +255,7 @@ def test_package_is_named_when_it_is_not_installed(arrow: Table) -> None:
     code = """
 import pandas as pd, sys
 from scripts.helpers.sinks.delta import DeltaSink
+from scripts.helpers.sinks.merging import Merge
 DeltaSink(sys.argv[1]).check(pd.DataFrame({"id": [1]}))
 """
     done = run_without(["deltalake"], code, arrow.path)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.types import LongType
 
 from scripts.helpers.errors import (
     FencedError,
@@ -209,6 +210,46 @@ def test_rows_are_seen_once_when_snapshots_expire_between_publication_and_cleari
     table.sink().publish(output)
 
     assert table.seen == [1, 2]
+
+
+def test_staged_rows_are_published_when_branches_expire_before(spark_with_tables: Any, tmp_path: Path) -> None:
+    table = Table(f"lake.raw.e{abs(hash(tmp_path))}", spark_with_tables)
+    table.sink().publish(table.stage(1, [1]))
+    spark_with_tables.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('history.expire.max-ref-age-ms' = '1')")
+    output = table.stage(2, [2])
+    # So that the branch is not that of a snapshot which `main` has as well, and older than a millisecond.
+    spark_with_tables.sql(f"INSERT INTO {table.name} VALUES (3, 'k')")
+    spark_with_tables.sql(
+        f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
+    ).collect()
+
+    table.sink().publish(output)
+
+    assert table.seen == [1, 2, 3]
+
+
+def test_column_is_null_when_the_table_got_it_after_the_rows_were_staged(arrow: Table) -> None:
+    arrow.sink().publish(arrow.stage(1, [1]))
+    output = arrow.stage(2, [2])
+    with arrow.catalog.load_table("raw.repairs").update_schema() as update:
+        update.add_column("later", LongType())
+
+    arrow.sink().publish(output)
+
+    found = arrow.catalog.load_table("raw.repairs").scan().to_arrow().sort_by("id")
+    assert found.select(["id", "later"]).to_pylist() == [{"id": 1, "later": None}, {"id": 2, "later": None}]
+
+
+def test_values_are_not_left_out_when_their_column_got_another_name_after_they_were_staged(arrow: Table) -> None:
+    arrow.sink().publish(arrow.stage(1, [1]))
+    output = arrow.stage(2, [2])
+    with arrow.catalog.load_table("raw.repairs").update_schema() as update:
+        update.rename_column("kind", "sort")
+
+    with pytest.raises(TargetSchemaError, match="the rows lack 'sort'; the table lacks 'kind'"):
+        arrow.sink().publish(output)
+
+    assert arrow.seen == [1]
 
 
 def test_nothing_is_committed_when_the_rows_are_none(table: Table) -> None:

@@ -48,9 +48,11 @@ from scripts.helpers.sinks.staged_rows import (
     check_typed,
     columns_of,
     read_rows,
+    read_spark,
     spark_of,
     spark_types,
     with_batch,
+    with_later_columns,
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staging
@@ -504,7 +506,7 @@ class _SparkEngine:
         (writer.partitionBy(*partition_by) if partition_by else writer).save(self._uri)
 
     def read(self, staged: _Staged) -> DataFrame:
-        return self._spark.read.parquet(*[staged.place.uri(f"{staged.folder}/{name}") for name in staged.names])
+        return read_spark(self._spark, staged.place, staged.folder, staged.names)
 
     def kept(self, rows: DataFrame) -> DataFrame:
         return rows.where(f"NOT {DELETED}")
@@ -566,6 +568,7 @@ class _ArrowEngine:
         return (table.transaction_version(_app(of)) or 0) if table is not None else 0
 
     def append(self, output: Output, staged: _Staged) -> None:
+        import pyarrow as pa
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
         from deltalake.exceptions import DeltaError
 
@@ -588,6 +591,7 @@ class _ArrowEngine:
         if not _is_done(table, output):
             # To the table as it was looked at, not to the path: else another publisher's append in between, which
             # conflicts with this one, goes unnoticed, and the batch is there twice.
+            rows = with_later_columns(self._uri, rows, pa.schema(table.schema().to_arrow()))
             write_deltalake(table, rows, mode="append", commit_properties=once)
 
     def read(self, staged: _Staged) -> pa.Table:

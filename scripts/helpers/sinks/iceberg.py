@@ -58,9 +58,11 @@ from scripts.helpers.sinks.staged_rows import (
     check_typed,
     columns_of,
     read_rows,
+    read_spark,
     spark_of,
     spark_types,
     with_batch,
+    with_later_columns,
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staged, Staging
@@ -80,6 +82,8 @@ PROPERTY = "glue-watermarks"
 BRANCH = "staged-"
 FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties of a table that lead its files elsewhere than below its location; the last two are the older names."""
+FOR_EVER = 2**63 - 1
+"""Milliseconds: the largest number that Iceberg takes for an age."""
 CONFLICTS = ("Found conflicting", "Found new conflicting", "Missing required files")
 """What Iceberg says of a merge into a table that others have written to meanwhile."""
 
@@ -476,7 +480,10 @@ class _SparkEngine:
 
         folder = folder_of(batch, fence, new_token()[:8])
         branch = _branch(folder)
-        self._table().manageSnapshots().createBranch(branch).commit()
+        manage = self._table().manageSnapshots().createBranch(branch)
+        # Else `expire_snapshots` would drop the branch at the age that the table has for all, also where its batch is
+        # committed and waits for a run to publish it.
+        manage.setMaxRefAgeMs(branch, FOR_EVER).commit()
         required = [field.name for field in self._spark.table(self._quoted).schema.fields if not field.nullable]
         # Spark refuses a column that could be NULL, though none is: that was looked at before.
         sure = reduce(lambda found, name: found.where(F.col(name).isNotNull()), required, rows)
@@ -565,7 +572,7 @@ class _SparkEngine:
         return SparkMerge(self._target, rules, self._spark, self._table)
 
     def _read(self, staging: Staging, folder: str, names: Collection[str]) -> DataFrame:
-        return self._spark.read.parquet(*[staging.place.uri(f"{folder}/{name}") for name in sorted(names)])
+        return read_spark(self._spark, staging.place, folder, names)
 
     def _staging(self, of: Output | Retraction | None = None) -> Staging:
         return _staging_of(self._target, of, self._chosen, self._location, self._spark, self._s3_client)
@@ -829,7 +836,10 @@ class _ArrowEngine:
         try:
             if manifest is None:
                 raise FileNotFoundError(MANIFEST)
-            rows = read_rows(staging.place, output.folder, manifest).read_all()
+            rows = read_rows(staging.place, output.folder, manifest)
+            if not merge:
+                rows = with_later_columns(self._target, rows, table.schema().as_arrow())
+            rows = rows.read_all()
         except FileNotFoundError as error:
             if self.published(output) >= output.version:
                 return

@@ -50,10 +50,10 @@ def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str
     if format.lower() == "csv":
         reader = reader.option("multiLine", True)
     # Over Spark Connect it is a number of numpy.
-    return int(reader.load(_literal(folder)).count())
+    return int(reader.load(literal_path(folder)).count())
 
 
-def _literal(path: str) -> str:
+def literal_path(path: str) -> str:
     """Escape what Spark's reader globs, and its writer does not."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 

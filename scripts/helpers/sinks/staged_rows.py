@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetSchemaError
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.spark_files import write_spark
+from scripts.helpers.sinks.spark_files import literal_path, write_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 NAME = "part-00000.parquet"
 
@@ -78,6 +79,12 @@ def write_rows(rows: Any, place: Place, folder: str) -> int:
     return int(rows.num_rows)
 
 
+def read_spark(spark: SparkSession, place: Place, folder: str, names: Collection[str]) -> DataFrame:
+    """Return the rows of staged files as a DataFrame."""
+    # As they are written: a target such as `[raw]/repairs` would be globbed, and the batch never be published.
+    return spark.read.parquet(*[literal_path(place.uri(f"{folder}/{name}")) for name in sorted(names)])
+
+
 def read_rows(place: Place, folder: str, names: Collection[str]) -> pa.RecordBatchReader:
     """Return the rows of staged files, one file in memory at a time."""
     import pyarrow as pa
@@ -95,6 +102,32 @@ def read_rows(place: Place, folder: str, names: Collection[str]) -> pa.RecordBat
 
     files = sorted(names)
     return pa.RecordBatchReader.from_batches(opened(files[0]).schema_arrow.remove_metadata(), batches())
+
+
+def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema) -> pa.RecordBatchReader:
+    """Return rows with NULL in the columns that their table has got since they were staged.
+
+    Raises
+    ------
+    TargetSchemaError
+        The table lacks a column of the rows, too: one was renamed, and its values would be left out.
+    """
+    import pyarrow as pa
+
+    later = [pa.field(field.name, field.type) for field in table if field.name not in rows.schema.names]
+    if not later:
+        return rows
+    gone = [name for name in rows.schema.names if name not in table.names]
+    if gone:
+        raise TargetSchemaError(target, [field.name for field in later], gone, {})
+    schema = pa.schema([*rows.schema, *later])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            nothing = [pa.nulls(batch.num_rows, field.type) for field in later]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *nothing], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -> None:
