@@ -91,3 +91,14 @@ def test_arguments_are_the_jobs_when_a_page_submits_it(command: str, monkeypatch
     assert (REPOSITORY / script).is_file()
     assert code == 0
     assert words[words.index("--JOB_NAME") + 1] == parsed[0].JOB_NAME
+
+
+def test_zone_is_named_when_a_page_or_an_error_recommends_frames_of_pandas() -> None:
+    """In another zone than UTC, Spark writes two instants of the hour that clocks repeat as one time without zone."""
+    places = [*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "scripts").rglob("*.py")]
+    lines = [line for place in places for line in place.read_text(encoding="utf-8").splitlines()]
+
+    recommended = [line for line in lines if "write df.toPandas()" in line.replace("`", "")]
+
+    assert len(recommended) == 2
+    assert [line for line in recommended if "spark.sql.session.timeZone=UTC" not in line] == []

@@ -122,7 +122,8 @@ class JdbcAccess:
         self, spark: SparkSession, url: str, properties: Mapping[str, str] | None = None, name: str | None = None
     ) -> None:
         check_jvm(
-            spark, "A database sink over JDBC", "Give the sink connect= and write df.toPandas(), or run the job with a "
+            spark, "A database sink over JDBC",
+            "Give the sink connect=, set spark.sql.session.timeZone=UTC and write df.toPandas(), or run the job with a "
             "classic session.",
         )  # fmt: skip
         redact_logs()  # Before py4j is given the password.
