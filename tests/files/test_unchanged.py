@@ -196,6 +196,33 @@ def test_rest_of_the_source_is_not_listed_when_many_files_were_planned(
     assert len(asked) <= 4  # A HEAD, and two or three pages of the one folder.
 
 
+@pytest.mark.parametrize("between", [None, ("", "59")], ids=["folders", "range"])
+def test_listing_is_given_up_when_planned_files_lie_far_apart(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, between: tuple[str, str] | None
+) -> None:
+    """Six files of sixty, as a batch that arrived everywhere in a large source."""
+    monkeypatch.setattr(unchanged, "LOOKED_AT_ONE_BY_ONE", 0)
+    monkeypatch.setattr(unchanged, "MANY_OF_A_FOLDER", 1)
+    landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
+    for number in range(60):
+        landing.put(f"{number:02}", b"1")
+    plan = landing.plan().take(list(range(4, 60, 11)))
+    for key in ("04", "48", "50"):
+        landing.put(key, b"other")
+    landing.delete("26")
+    client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
+    client.meta.events.register("before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=1))
+    # One after another: pages that several workers ask for ahead would be counted as well.
+    monkeypatch.setattr(unchanged, "WORKERS_HERE", 1)
+    asked: list[str] = []
+    client.meta.events.register("before-send.s3.*", lambda request, **_: asked.append(request.url))
+
+    overwritten, deleted = find_changed(landing.location, plan, client, between=between)
+
+    assert (sorted(overwritten), deleted) == (["04", "48"], ["26"])
+    assert len(asked) <= 2 * plan.num_rows
+
+
 # --- fetching ---------------------------------------------------------------------------------------------
 
 

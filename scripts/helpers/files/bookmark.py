@@ -176,7 +176,8 @@ class FileBookmark:
         """
         if listing is None:
             found = self.lister.below(self.folders())
-            started, intervals = found.started, iter(found)
+            started = found.started
+            intervals: Iterable[Interval] = iter(found)
         else:
             started, intervals = listing.created, iter(listing.list_objects(self.location))
             before = self._state.get("listed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from scripts.helpers.errors import ChangedObjectError, InvalidValueError
 from scripts.helpers.files.diff import Known, compare
 from scripts.helpers.files.rules import folders_of
 from scripts.helpers.listing.listing import Listing, ListingOptions
-from scripts.helpers.listing.objects import TAKEN, ledger_rows
+from scripts.helpers.listing.objects import LEDGER, TAKEN, ledger_rows
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ LOOKED_AT_ONE_BY_ONE = 1_000
 """Up to so many objects, a HEAD each; above, listings of the folders that have many, which show 1,000 a request."""
 MANY_OF_A_FOLDER = 100
 """So many planned objects of a folder are listed from the first to the last: usually they landed together, and lie
-together. The folder may hold millions, and fewer are not worth it."""
+together. Fewer are not worth it."""
 Changed = tuple[list[str], list[str]]
 """Keys that were overwritten, and keys that were deleted."""
 
@@ -115,11 +116,13 @@ def find_changed(
         As in `check_unchanged`.
     between
         Two keys: all planned ones are above the first and not above the second. Nothing else is listed.
+
+    A listing that takes as many requests as are left to look at each object ends there: see `_list`.
     """
     if location.is_local or (location.is_s3 and table.num_rows <= LOOKED_AT_ONE_BY_ONE):
         return _look(location, table, s3_client, request_payer, pinned)
     if between is not None or not location.is_s3 or location.is_unordered:
-        overwritten, deleted = _list(location, table, s3_client, request_payer, between)
+        overwritten, deleted = _list(location, table, s3_client, request_payer, pinned, between)
     else:
         overwritten, deleted = _list_folders(location, table, s3_client, request_payer, pinned)
     if not (pinned or _has_versions(table)) or not (overwritten or deleted):
@@ -172,7 +175,8 @@ def _list_folders(
         rows = table.filter(pc.equal(folders, folder))
         first, last = rows.column("key")[0].as_py(), rows.column("key")[-1].as_py()
         # A key without its last character sorts before it.
-        return _list(location, rows, s3_client, request_payer, (first[:-1], last), max(1, WORKERS_HERE // len(large)))
+        workers = max(1, WORKERS_HERE // len(large))
+        return _list(location, rows, s3_client, request_payer, pinned, (first[:-1], last), workers)
 
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for found in pool.map(list_one, large):
@@ -186,16 +190,39 @@ def _list(
     table: pa.Table,
     s3_client: S3Client | None,
     request_payer: bool,
+    pinned: bool,
     between: tuple[str, str] | None,
-    workers: int = WORKERS_HERE,
+    workers: int | None = None,
 ) -> Changed:
-    """List the location once more and compare it with what was planned, as the next batch would."""
+    """List the location once more and compare it with what was planned, as the next batch would.
+
+    Planned objects may lie far apart, among millions of others. So a bucket is listed only as long as that takes fewer
+    requests than a look at each planned object that no page has shown yet: at most twice as many as the cheaper way.
+    """
     planned = Known([ledger_rows(table.sort_by("key"), TAKEN, 0, "")])
-    options = ListingOptions(versioned=_has_versions(table), request_payer=request_payer, workers=workers)
+    options = ListingOptions(
+        versioned=_has_versions(table), request_payer=request_payer, workers=workers or WORKERS_HERE
+    )  # fmt: skip
     overwritten: list[str] = []
     deleted: list[str] = []
-    for interval in Listing(location, s3_client, options, between=between):
-        found = compare(interval, interval.rows, planned.between(interval.after, interval.until))
-        overwritten += found.modified.column("key").to_pylist()
-        deleted += found.gone.column("key").to_pylist()
+    seen = [LEDGER.empty_table()]
+    left, requests = table.num_rows, 0
+    # Objects of other stores cannot be looked at one by one, and a bucket without an order is listed as a whole.
+    may_end = location.is_s3 and not location.is_unordered
+    # Closed at its end here, so that no worker lists on for nobody.
+    with closing(iter(Listing(location, s3_client, options, between=between))) as listing:
+        for interval in listing:
+            there = planned.between(interval.after, interval.until)
+            found = compare(interval, interval.rows, there)
+            overwritten += found.modified.column("key").to_pylist()
+            deleted += found.gone.column("key").to_pylist()
+            seen.append(there)
+            left, requests = left - there.num_rows, requests + 1
+            if may_end and requests >= left:
+                break
+    if left:
+        keys = pa.concat_tables(seen).column("key").combine_chunks()
+        rest = table.filter(pc.invert(pc.is_in(table.column("key"), value_set=keys)))
+        of_rest = _look(location, rest, s3_client, request_payer, pinned)
+        overwritten, deleted = overwritten + of_rest[0], deleted + of_rest[1]
     return overwritten, deleted

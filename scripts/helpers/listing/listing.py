@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -178,8 +178,8 @@ class Listing:
         self.started = min(dates, default=self.started)
         return ranges
 
-    def __iter__(self) -> Iterator[Interval]:
-        """Yield the intervals, as pages arrive."""
+    def __iter__(self) -> Generator[Interval, None, None]:
+        """Yield the intervals, as pages arrive. Whoever needs no more closes the generator, which ends the workers."""
         for part in self._parts:
             yield from part
 
