@@ -28,11 +28,9 @@ from benchmarks.landing_server import ARRIVING, arrive
 from benchmarks.local_spark import QUIET
 from benchmarks.spark_driver import heap_mb, jvm_mb
 from scripts.helpers.files.ledger import files_of
-from scripts.helpers.files.spark import TASKS_PER_CORE, SparkFileBookmark, SparkFileDelta
+from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 
 REPOSITORY = Path(__file__).parents[1]
-RANGE = 1_000_000
-"""Keys of a range on average: a task of Python holds those of one, at about 200 bytes each."""
 WORKER = "CoarseGrainedExecutorBackend"
 """In the command line of Spark's executor."""
 SAMPLES = 0.5
@@ -89,7 +87,7 @@ def _is_below(number: int, ancestor: int, parents: Mapping[int, int]) -> bool:
     return True
 
 
-def start_cluster(known: int) -> Any:
+def start_cluster() -> Any:
     """Start a driver with the least heap that Spark takes, and a worker of two cores with 1 GB of heap."""
     from pyspark.sql import SparkSession
 
@@ -97,8 +95,6 @@ def start_cluster(known: int) -> Any:
         **QUIET,
         "spark.driver.memory": "512m",
         "spark.executor.memory": "1g",
-        # Users decide about the number of ranges by this: there are eight times as many.
-        "spark.default.parallelism": str(max(2, known // (TASKS_PER_CORE * RANGE))),
         "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
     }
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
@@ -150,7 +146,7 @@ def main() -> None:
         # What a run wrote that was ended before its state was saved: nothing refers to it.
         shutil.rmtree(ledger, ignore_errors=True)
     ledger.mkdir(parents=True, exist_ok=True)
-    spark = start_cluster(given.known)
+    spark = start_cluster()
     with WorkerMemory() as worker:
         if kept.exists():
             state, first_seconds = loaded(kept)

@@ -122,6 +122,14 @@ def same_rows(table: Any) -> list[tuple[Any, ...]]:
 )
 @example(
     rounds=[
+        [(f"{folder}{name}", "put") for folder in "ab" for name in ("/1.csv", "/2 x.csv", "/_h")],
+        [("a/1.csv", "other"), ("b/2 x.csv", "delete"), ("z=1/1.csv", "put"), ("z=1/_h", "put")],
+    ],
+    options={"ready_marker": "_h"},
+    by_executors=True,
+)
+@example(
+    rounds=[
         [(f"{name}/1.csv", "put") for name in "fbdace"],
         [("f/1.csv", "other"), ("g/1.csv", "put"), ("b/1.csv", "delete"), ("z=1/1.csv", "other")],
     ],
@@ -136,6 +144,7 @@ def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
         # As for large ledgers: executors write what they find, merge segments, and look where keys are many.
         patch.setattr(spark_bookmark, "FILE_ROWS", 1)
         patch.setattr(spark_bookmark, "MERGED_FILE_ROWS", 2)
+        patch.setattr(spark_bookmark, "PIECE_ROWS", 1)
     with patch.context():
         check_rounds(spark, s3, bucket, rounds, options)
     patch.undo()
@@ -343,6 +352,54 @@ def test_ledger_has_few_files_when_many_runs_add_a_little(
         assert [len(files) for files in segments] == [1, 1]
     # Each of up to 16 tasks reads its part of two segments, and the driver reads them for the cuts and to merge.
     assert max(requests) <= 2 * 16 + 8
+
+
+def test_ranges_have_no_more_keys_than_a_task_can_hold_when_cores_are_few(
+    spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    change(s3, bucket, [(f"{number:02}.csv", "put") for number in range(12)])
+    first = SparkFileBookmark(spark, source, ledger_uri=ledger)
+    first.new_files()
+    ranges: list[list[bytes]] = []
+
+    def seen(spark: Any, parts: Any) -> Any:
+        ranges.append(list(parts))
+        return spread(spark, parts)
+
+    monkeypatch.setattr(spark_bookmark, "TASKS_PER_CORE", 1)
+    monkeypatch.setattr(spark_bookmark, "MOST_KEYS", 3)
+    monkeypatch.setattr(spark_bookmark, "spread", seen)
+
+    delta = SparkFileBookmark(spark, source, state=first.state_after, ledger_uri=ledger).new_files()
+
+    assert delta.count == 0
+    assert len(ranges[0]) == 4
+
+
+def test_known_files_stay_known_when_shares_come_in_another_order(
+    spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server of Spark Connect deals parts out to tasks in an order of its own."""
+    source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
+    # Each share is a file of the ledger, and executors merge them.
+    monkeypatch.setattr(spark_bookmark, "FILE_ROWS", 1)
+    monkeypatch.setattr(spark_bookmark, "MERGED_FILE_ROWS", 2)
+    monkeypatch.setattr(spark_bookmark, "spread", lambda spark, parts: spread(spark, parts[1:] + parts[:1]))
+    change(s3, bucket, [(f"{folder}/1.csv", "put") for folder in "abcdefgh"])
+    state, found = None, []
+
+    for added, most in (("c/2.csv", None), ("a/2.csv", None), ("h/2.csv", 5)):
+        bookmark = SparkFileBookmark(spark, source, state=state, ledger_uri=ledger, max_files=most)
+        bookmark.new_files()
+        state = bookmark.state_after
+        assert state is not None
+        for segment in state["segments"]:
+            assert all(before["last"] < after["first"] for before, after in pairwise(files_of(segment)))
+        change(s3, bucket, [(added, "put")])
+        found += [file.key for file in bookmark.delta_of(bookmark.plan).to_driver().files]
+
+    assert found == [*(f"{folder}/1.csv" for folder in "abcdefgh"), "c/2.csv", "a/2.csv"]
 
 
 # --- what was found, read --------------------------------------------------------------------------------------------

@@ -151,6 +151,24 @@ def test_read_small_is_refused_when_spark_would_infer_the_schema(
             landed.read_small(connect, "json")
 
 
+def test_executors_find_new_files_when_a_limited_batch_left_some(
+    connect: Any, make_job: Callable[[], IncrementalJob], tmp_path: Path
+) -> None:
+    source, found = tmp_path / "landing", []
+    for name in ("1.json", "2.json", "3.json"):
+        write(source, name, f'{{"id": {name[0]}}}\n')
+
+    for _ in range(3):
+        with make_job() as job:
+            delta = job.new_files_on_spark(f"{source}/", ledger_uri=f"{tmp_path}/ledger/", max_files=2)
+            rows = ids(delta.read_small(connect, "json", "id LONG"))
+            found.append((rows, delta.has_more))
+
+    assert sorted(found[0][0] + found[1][0]) == [1, 2, 3]
+    assert [has_more for _, has_more in found] == [True, False, False]
+    assert found[2][0] == []
+
+
 # --- tasks ---------------------------------------------------------------------------------------------
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -18,13 +19,14 @@ from scripts.helpers.errors import (
     SourceChangedError,
     SourceError,
 )
-from scripts.helpers.files.choice import BatchChooser, Choice
+from scripts.helpers.files.choice import BatchChooser, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FORMAT, FileLedger
 from scripts.helpers.files.memory import ExactMemory, RangeMemory, WindowMemory
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule
+from scripts.helpers.files.pieces import in_pieces
 from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.rules import FileOptions, folders_since
 from scripts.helpers.files.segment_files import SegmentFiles
@@ -470,31 +472,33 @@ class FileBookmark:
         kept = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
         return with_list(following, kept)
 
-    def part(self, after: str | None, until: str | None, started: datetime) -> Choice:
-        """Choose among the keys above `after` and not above `until`: a task's share of a batch.
+    def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
+        """Choose among the keys above `after` and not above `until`, a task's share of a batch, piece by piece.
 
-        With limits these are candidates: what would be a batch by itself, and the first file that does not fit.
+        Pieces come in any order, and about so many listed rows are held at once. With limits a choice is of
+        candidates: what would be a batch by itself, and the first file that does not fit.
         """
         if isinstance(self._memory, RangeMemory):
             self._memory.within(after, until)
-        intervals = self.lister.between(after, until)
         # Rows of what a person marked as done would come from every task.
         listed = {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
+        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None, is_part=True)
+        known = self.ledger.known(after, until)
+        for piece in in_pieces(self.lister.between(after, until), most_rows):
+            ends = piece[0].after, piece[-1].until
+            of_piece = replace(chooser, markers=partial(self._marked, ends))
+            yield Piece(*ends, of_piece.choose(piece, started, known))
 
-        def marked(folders: Collection[str]) -> set[str]:
-            """Look for the markers of folders that the range holds a part of."""
-            marker = self.options.ready_marker or ""
-            ends = after or "", until or ""
-            there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
-            return {key[: -len(marker)] for key in there.column("key").to_pylist()}
-
-        chooser = replace(self._chooser, aside=_all_waiting(listed), look_again=None, markers=marked, is_part=True)
-        return chooser.choose(intervals, started, self.ledger.known(after, until))
+    def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
+        """Return which folders have a ready marker, of those that a piece between two keys holds only a part of."""
+        marker = self.options.ready_marker or ""
+        there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
+        return {key[: -len(marker)] for key in there.column("key").to_pylist()}
 
 
-def _is_cut(folder: str, ends: tuple[str, str]) -> bool:
+def _is_cut(folder: str, ends: tuple[str | None, str | None]) -> bool:
     """Tell whether one of the ends of a range of keys lies in a folder."""
-    return any(end.startswith(folder) for end in ends)
+    return any((end or "").startswith(folder) for end in ends)
 
 
 class _Named(NamedTuple):

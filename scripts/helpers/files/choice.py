@@ -63,6 +63,14 @@ class Choice(NamedTuple):
     """Of whole partitions, all archived objects that are listed, also known ones."""
 
 
+class Piece(NamedTuple):
+    """What is chosen of the keys above `after` and not above `until`; None as in `Interval`."""
+
+    after: str | None
+    until: str | None
+    choice: Choice
+
+
 @dataclass(frozen=True)
 class BatchChooser:
     """The options of a bookmark, its memory, and who takes the batch: version of the job and run id."""

@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
 from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
-from scripts.helpers.files.choice import Choice
+from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
 from scripts.helpers.files.limits import Block, Blocks, Limits, Place, Stretch, blocks_of, earlier, narrowed
+from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import from_bytes, merged, merges, to_bytes
@@ -72,6 +73,8 @@ REFUSED = {
 """Options that executors cannot keep, each in a range of its own, and why."""
 LEAST_KEYS = 1_000
 """Of a range that the ledger cuts: a request shows as many."""
+MOST_KEYS = 500_000
+"""Of a range that the ledger cuts: a task holds the files of the ledger that reach into it, at 500 bytes a key."""
 MARKS_PER_RANGE = 64
 """Keys of the ledger by which a range is cut: enough for ranges that differ by a few hundredths."""
 MERGED_FILE_ROWS = 100_000
@@ -268,6 +271,9 @@ class SparkFileBookmark:
     in ``--additional-python-modules``), boto3 and pyarrow, and find their own AWS credentials. Options
     that need all files at one place are refused: mode windowed and on_unreadable. Sources are S3 and local directories.
 
+    A task holds what is known of its range, half a million keys, and works on 200,000 listed objects at a time. So the
+    memory of executors does not grow with the bucket, however unequal ranges are.
+
     With `max_files` or `max_bytes`, executors keep on their disks what they find, each at most as much as fits into
     the batch, and show the driver blocks of it until the end of the batch is known (`limits`). Only what is
     taken goes to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
@@ -329,7 +335,7 @@ class SparkFileBookmark:
         task = _Task(
             str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
             started.isoformat(), {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
-            FILE_ROWS // len(ranges),
+            FILE_ROWS // len(ranges), PIECE_ROWS,
         )  # fmt: skip
         parts = []
         for after, until in ranges:
@@ -438,7 +444,8 @@ class SparkFileBookmark:
         """
         files: list[dict[str, Any]] = []
         few: list[pa.Table] = []
-        for share in shares:
+        # Not as they come: Spark Connect's server deals parts out in an order of its own, and pieces come as listed.
+        for share in sorted(shares, key=lambda share: byte_order(share["after"] or "")):
             if share["files"]:
                 files += self._files_with(few) + share["files"]
                 few = []
@@ -467,6 +474,7 @@ class SparkFileBookmark:
             share = {"after": after, "until": until, "segments": _between(together, after, until)}
             parts.append(json.dumps(share))
         files = list(chain.from_iterable(_executed(self._spark, task, parts)))
+        files.sort(key=lambda file: byte_order(file["first"]))
         return [*segments[:first], segment_of(files)] if files else segments[:first]
 
     def _segments(self, state: Mapping[str, Any] | None) -> list[list[dict[str, Any]]]:
@@ -505,7 +513,7 @@ class SparkFileBookmark:
         rows = sum(map(_rows_in, held))
         cuts: list[str] = []
         if rows >= 2 * LEAST_KEYS:
-            wanted = min(wanted, rows // LEAST_KEYS)
+            wanted = max(min(wanted, rows // LEAST_KEYS), rows // MOST_KEYS)
             cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
         elif bounds == [(None, None)]:
             cuts = find_cuts(pages, wanted)  # Too little is known to tell where keys are many.
@@ -543,7 +551,7 @@ def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str
 
 
 def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
-    """Let executors do something with each part and return the shares of all, in the order of the parts."""
+    """Let executors do something with each part and return the shares of all, in whatever order."""
     with typed_errors():
         shares = parts.mapInArrow(task, "share string").collect()
     return [json.loads(row["share"]) for row in shares]
@@ -634,6 +642,8 @@ class _Task:
     options: Mapping[str, Any]
     few: int
     """Rows that are too few for a file of the ledger: the driver gets them, and writes those of many tasks together."""
+    most_rows: int
+    """Listed objects that are worked on at once."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in _parts(batches):
@@ -642,38 +652,50 @@ class _Task:
             yield _as_batch(share)
 
     def _share(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        bookmark, choice = self.chosen(part)
-        return _stored_share(
-            bookmark.ledger, choice.rows, self.few, bookmark.holding(choice.left).num_rows, has_more=False
-        )
+        bookmark, pieces = self.chosen(part)
+        share = _Share(bookmark.ledger)
+        for after, until, choice in pieces:
+            share.add((after, until), choice.rows, bookmark.holding(choice.left).num_rows)
+        return share.stored(part["after"], self.few)
 
-    def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Choice]:
-        """List a range and choose among its objects, with the bookmark that did."""
+    def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
+        """List a range and choose among its objects, piece by piece, with the bookmark that does."""
         state = None if self.state is None else {**self.state, "segments": part["known"]}
         end = None if self.until is None else {**self.until, "segments": part["then"]}
         bookmark = FileBookmark(
             self.source, state=state, s3_client=_client(), taken_by=self.taken_by, until=end, **self.options
         )
-        return bookmark, bookmark.part(part["after"], part["until"], datetime.fromisoformat(self.started))
+        started = datetime.fromisoformat(self.started)
+        return bookmark, bookmark.parts(part["after"], part["until"], started, self.most_rows)
 
 
-def _stored_share(ledger: FileLedger, rows: pa.Table, few: int, left: int, has_more: bool) -> dict[str, Any]:
-    """Write what a task found to the ledger, unless it is little, and return what the driver needs of it."""
-    taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
-    files, sent = [], None
-    if rows.num_rows > few:
-        files = files_of(ledger.stored(rows))
-    elif rows.num_rows:
-        sent = b64encode(to_bytes(rows)).decode()
-    return {
-        "files": files,
-        "rows": sent,
-        "left": left,
-        "has_more": has_more,
-        "count": taken.num_rows,
-        "bytes": pc.sum(taken.column("size")).as_py() or 0,
-        "gone": pc.sum(pc.equal(rows.column("status"), GONE)).as_py() or 0,
-    }
+class _Share:
+    """What a task found: rows for the ledger, and counts for the driver."""
+
+    def __init__(self, ledger: FileLedger) -> None:
+        self._gathered = Gathered(ledger)
+        self._counts = dict.fromkeys(("count", "bytes", "gone", "left"), 0)
+
+    def add(self, ends: tuple[str | None, str | None], rows: pa.Table, left: int) -> None:
+        """Add the rows of a piece between two keys, and how many of its objects keep the time of the last listing."""
+        taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
+        self._counts["count"] += taken.num_rows
+        self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
+        self._counts["gone"] += pc.sum(pc.equal(rows.column("status"), GONE), min_count=0).as_py()
+        self._counts["left"] += left
+        self._gathered.add(*ends, rows)
+
+    def stored(self, after: str | None, few: int, *, has_more: bool = False) -> dict[str, Any]:
+        """Write the rows to the ledger, unless they are few, and return what the driver needs.
+
+        Parameters
+        ----------
+        after
+            The key above which all of it lies; shares are put in order by it.
+        """
+        files, rows = self._gathered.taken(few)
+        sent = b64encode(to_bytes(rows)).decode() if rows is not None else None
+        return {"after": after, "files": files, "rows": sent, "has_more": has_more, **self._counts}
 
 
 @dataclass(frozen=True)
@@ -689,12 +711,11 @@ class _Candidates:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in _parts(batches):
             with _marked_errors():
-                bookmark, choice = self.task.chosen(part)
-            left = bookmark.holding(choice.left).num_rows
-            for start in range(0, max(1, choice.rows.num_rows), FILE_ROWS):
-                rows = choice.rows.slice(start, FILE_ROWS)
-                yield _as_batch({"rows": b64encode(to_bytes(rows)).decode(), "left": left})
-                left = 0  # Told once.
+                bookmark, pieces = self.task.chosen(part)
+                for after, until, choice in pieces:
+                    left = bookmark.holding(choice.left).num_rows
+                    rows = b64encode(to_bytes(choice.rows)).decode()
+                    yield _as_batch({"after": after, "until": until, "rows": rows, "left": left})
 
 
 def _candidates(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, Any], pa.Table, pa.Table]]:
@@ -733,9 +754,10 @@ class _Store:
             # What is gone or ignored is remembered by the first batch that sees it, as on the driver.
             rows = pa.concat_tables([taken, others]).sort_by("key")
             with _marked_errors():
-                ledger = FileLedger(self.source, (), SegmentFiles(self.ledger_uri, _client()))
-                share = _stored_share(ledger, rows, self.few, kept["left"] + out, has_more=out > 0)
-            yield _as_batch(share)
+                share = _Share(FileLedger(self.source, (), SegmentFiles(self.ledger_uri, _client())))
+                share.add((kept["after"], kept["until"]), rows, kept["left"] + out)
+                stored = share.stored(kept["after"], self.few, has_more=out > 0)
+            yield _as_batch(stored)
 
 
 @dataclass(frozen=True)

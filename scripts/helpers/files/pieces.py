@@ -1,0 +1,151 @@
+"""A range of keys worked off in pieces, so that a task holds few of its objects at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from scripts.helpers.files.ledger import FileLedger, files_of
+from scripts.helpers.listing.objects import LEDGER, Interval, byte_order
+
+PIECE_ROWS = 200_000
+"""Listed objects that wait at once to be compared. Work on them takes up to 750 bytes of memory for each."""
+WAITING_ROWS = 250_000
+"""Rows that wait at once for a file of the ledger: enough for few files, in some 100 MB with what it takes to write."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Run(Generic[T]):
+    """Neighbours, in order: what lies above one key and not above another."""
+
+    after: str | None
+    until: str | None
+    parts: list[T]
+    rows: int
+
+
+@dataclass
+class _Runs(Generic[T]):
+    """Parts of a range that come in any order, joined where they touch.
+
+    None is the start of all keys where a part begins, and their end where one ends: the two are no neighbours.
+    """
+
+    waiting: int = 0
+    """Rows of all parts."""
+    _by_start: dict[str | None, _Run[T]] = field(default_factory=dict)
+    _by_end: dict[str | None, _Run[T]] = field(default_factory=dict)
+
+    def add(self, after: str | None, until: str | None, part: T, rows: int) -> None:
+        """Add a part that touches others, or lies apart."""
+        run = self._by_end.pop(after, None) if after is not None else None
+        if run is None:
+            run = self._by_start[after] = _Run(after, until, [], 0)
+        run.parts.append(part)
+        run.until, run.rows = until, run.rows + rows
+        behind = self._by_start.pop(until, None) if until is not None else None
+        if behind is not None:
+            run.parts += behind.parts
+            run.until, run.rows = behind.until, run.rows + behind.rows
+        self._by_end[run.until] = run
+        self.waiting += rows
+
+    def take_largest(self) -> _Run[T]:
+        """Take out the run with most rows."""
+        run = max(self._by_start.values(), key=lambda one: one.rows)
+        del self._by_start[run.after], self._by_end[run.until]
+        self.waiting -= run.rows
+        return run
+
+    def in_order(self) -> list[_Run[T]]:
+        """Return the runs in the order of their keys."""
+        return sorted(self._by_start.values(), key=lambda one: byte_order(one.after or ""))
+
+
+def in_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[Interval]]:
+    """Yield all intervals of a listing, in whatever order they come, in pieces whose intervals touch.
+
+    Workers list several places at once, so neighbours are joined as they come. When more than so many rows wait, the
+    largest piece is given away: a listing of so few rows is one piece.
+    """
+    runs: _Runs[Interval] = _Runs()
+    for interval in intervals:
+        runs.add(interval.after, interval.until, interval, interval.rows.num_rows)
+        if runs.waiting > most_rows:
+            yield runs.take_largest().parts
+    for run in runs.in_order():
+        yield run.parts
+
+
+class _Written(NamedTuple):
+    after: str | None
+    files: Sequence[dict[str, Any]]
+
+
+class Gathered:
+    """Rows of pieces that come in any order, joined to few files of a ledger.
+
+    Parameters
+    ----------
+    most_rows
+        Rows that may wait at once: of more, the largest run of neighbours is written.
+    """
+
+    def __init__(self, ledger: FileLedger, most_rows: int = WAITING_ROWS) -> None:
+        self._ledger, self._most_rows = ledger, most_rows
+        self._runs: _Runs[pa.Table] = _Runs()
+        self._written: list[_Written] = []
+
+    def add(self, after: str | None, until: str | None, rows: pa.Table) -> None:
+        """Add a piece: its rows, sorted by key, lie above one key and not above another.
+
+        A piece without rows counts, too: what lies before and behind it are neighbours.
+
+        Raises
+        ------
+        LedgerError
+            Rows cannot be written.
+        """
+        self._runs.add(after, until, rows, rows.num_rows)
+        if self._runs.waiting > self._most_rows:
+            self._write([self._runs.take_largest()])
+
+    def taken(self, few: int) -> tuple[list[dict[str, Any]], pa.Table | None]:
+        """Return the files that hold all rows, in the order of their keys; or the rows, if they are no more than few.
+
+        Raises
+        ------
+        LedgerError
+            They cannot be written.
+        """
+        waiting = self._runs.in_order()
+        if self._runs.waiting <= few and not self._written:
+            return [], _joined(waiting) if self._runs.waiting else None
+        # Nothing comes between two runs any more, but where a file has keys that lie between.
+        places = sorted(byte_order(written.after or "") for written in self._written)
+        for place in [*places, None]:
+            before = [run for run in waiting if place is None or byte_order(run.after or "") < place]
+            waiting = waiting[len(before) :]
+            self._write(before)
+        files: list[dict[str, Any]] = []
+        for written in sorted(self._written, key=lambda one: byte_order(one.after or "")):
+            files += written.files
+        return files, None
+
+    def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
+        """Write runs together: nothing may lie between them."""
+        rows = _joined(runs)
+        if rows.num_rows:
+            self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))
+
+
+def _joined(runs: Sequence[_Run[pa.Table]]) -> pa.Table:
+    parts = [LEDGER.empty_table()]
+    for run in runs:
+        parts += run.parts
+    return pa.concat_tables(parts)
