@@ -92,6 +92,31 @@ def test_order_is_not_asked_for_when_the_listing_has_none() -> None:
     assert pages.most_at_once == 1
 
 
+class RepeatedToken(ListedPages):
+    """A server that gets stuck behind its second page: without keys, or in no order with the same ones."""
+
+    def page(self, after: str | None, token: str | None) -> Page:
+        """Return a page as before, then one whose token is the one that was asked for."""
+        assert self.pages < 50, "the listing goes on for ever"
+        page = super().page(after, token)
+        if token is None:
+            return page
+        return Page(page.rows if self.keys != FLAT else page.rows.slice(0, 0), token)
+
+
+@pytest.mark.parametrize(("workers", "unordered"), [(1, False), (4, False), (1, True)])
+@pytest.mark.parametrize("measured", [False, True])
+def test_listing_is_an_error_and_no_loop_when_the_server_repeats_a_token(
+    workers: int, unordered: bool, measured: bool
+) -> None:
+    keys = FLAT[1:] + FLAT[:1] if unordered else FLAT
+    listing = RangeListing(RepeatedToken(keys, 10, in_order=not unordered), "s3://b/", workers, unordered, measured)
+    listing.start()
+
+    with pytest.raises(SourceError, match="returns the token of the page before again, so pages could repeat"):
+        list(listing)
+
+
 @pytest.mark.parametrize("keys", [FLAT, HEX, FOLDERS, SKEWED, DEEP], ids=["flat", "hex", "folders", "skewed", "deep"])
 def test_many_requests_are_sent_at_once_when_keys_are_many(keys: list[str]) -> None:
     pages = ListedPages(keys, 10, pauses=(0.002,))

@@ -146,16 +146,27 @@ class RangeListing:
                     self._drain()
                     thread.join(0.01)
 
+    def _behind(self, token: str | None) -> Page:
+        """Return the page that a token stands for; SourceError if that is where it goes on, too."""
+        page = self.pages.page(None, token)
+        # The order of keys shows it, too. Pages without keys, or a listing without an order, would go on for ever.
+        if page.token is not None and page.token == token:
+            raise SourceError(
+                self.source, "its server returns the token of the page before again, so pages could repeat for ever. "
+                "Use S3Inventory.",
+            )  # fmt: skip
+        return page
+
     def _measured_page(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None, float]:
         """Ask for the next page, and see what the time of a page is beside that spent on it in this process."""
         wall, cpu = time.perf_counter(), time.thread_time()
-        page = self.pages.page(None, token)
+        page = self._behind(token)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
         return self._advance(whole, page), page.token, wall / max(cpu, 1e-6)
 
     def _sequential(self, whole: _Range, token: str | None) -> Iterator[Interval]:
         while whole.open:
-            page = self.pages.page(None, token)
+            page = self._behind(token)
             token = page.token
             interval = self._advance(whole, page)
             if interval is not None:
@@ -178,7 +189,7 @@ class RangeListing:
 
     def _list(self, range_: _Range, token: str | None) -> None:
         while range_.open and not self._stop:
-            page = self.pages.page(None, token) if token else self.pages.page(range_.position, None)
+            page = self._behind(token) if token else self.pages.page(range_.position, None)
             token = page.token
             interval = self._advance(range_, page)
             if interval is not None:
