@@ -90,6 +90,32 @@ def test_row_below_the_watermark_is_an_error_unless_the_caller_answers_for_it(
         assert "event=rows_below context=repairs source=public.repairs rows=2" in caplog.text
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("number", [4, 7, 9])
+def test_row_that_comes_within_the_lookback_is_read_and_no_error_when_it_was_not_there_before(
+    number: int, descending: bool
+) -> None:
+    sign = -1 if descending else 1
+    source = source_of(*(sign * other for other in (1, 2, 3, 5, 6, 8, 10)))
+    options: dict[str, Any] = {"lookback": 8, "sink": "merge", "descending": descending}
+    first = plan(source, **options)
+    source.listed.append((sign * number,))
+
+    second = plan(source, first, **options)
+
+    assert (sign * number,) in source.rows(second)
+    assert plan(source, second, **options).state_after == second.state_after
+
+
+def test_row_that_comes_below_the_lookback_is_an_error_when_others_came_within_it() -> None:
+    source = source_of(1, 10, 20, 900)
+    first = plan(source, lookback=10, sink="merge")
+    source.listed += [(number,) for number in (5, *range(891, 899))]
+
+    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+        plan(source, first, lookback=10, sink="merge")
+
+
 @pytest.mark.parametrize("change", ["gone", "changed"])
 @pytest.mark.parametrize("behind", ["raise", "warn", "strict"])
 def test_last_row_that_is_gone_or_changed_is_a_warning_or_an_error_as_asked(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import RowSource, SeenRow
-from scripts.helpers.rows.window import EDGE, RowWindow, read_bound
+from scripts.helpers.rows.window import EDGE, RowWindow, precedes, read_bound
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,11 @@ def edge_after(
         seen = ask(RowWindow(window.columns, before.start, window.low, descending=window.descending), KEPT + 1)
         # A table whose index went away is told about already, and would be read whole.
         if seen is not None:
-            _compare(before, Edge.of(seen, KEPT + 1), source, options, context, job_id)
+            never_read = seen
+            # What came within the lookback is read again by this window: nothing is lost there.
+            if window.lookback:
+                never_read = _below(ask, before.start, window)
+            _compare(before, seen, never_read, source, options, context, job_id)
     reached = window.low if window.high is None else window.high
     if reached is None:
         return None
@@ -149,8 +153,27 @@ def edge_after(
     return None if edge is None else edge.to_state()
 
 
-def _compare(before: Edge, now: Edge | None, source: RowSource, options: RowOptions, context: str, job_id: str) -> None:
-    came = before.came_below(now)
+def _below(
+    ask: Callable[[RowWindow, int], Sequence[SeenRow] | None], start: Bound | None, window: RowWindow
+) -> Sequence[SeenRow]:
+    """Return the rows from a start on, up to where a window with a lookback begins to read."""
+    end = window.read_low
+    is_read_from_start = end is None or (start is not None and not precedes(start, end, descending=window.descending))
+    if is_read_from_start:
+        return ()
+    return ask(RowWindow(window.columns, start, end, descending=window.descending), KEPT + 1) or ()
+
+
+def _compare(
+    before: Edge,
+    seen: Sequence[SeenRow],
+    never_read: Sequence[SeenRow],
+    source: RowSource,
+    options: RowOptions,
+    context: str,
+    job_id: str,
+) -> None:
+    came = before.came_below(Edge.of(never_read, KEPT + 1))
     if came:
         # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
         if options.behind in ("raise", "strict") and options.delay and not options.settled:
@@ -161,7 +184,7 @@ def _compare(before: Edge, now: Edge | None, source: RowSource, options: RowOpti
             context, source.name, came,
         )  # fmt: skip
         return
-    if before.is_there(now):
+    if before.is_there(Edge.of(seen, KEPT + 1)):
         return
     if options.behind == "strict":
         raise SourceBehindError(source.name, context, "last row taken", job_id)
