@@ -33,7 +33,7 @@ def test_worker_starts_what_waits_and_ends_when_told(dynamodb: Any, endpoint: st
     jobs = JobRuns(marks, SparkSubmit(str(logs), scripts=[str(tmp_path)]))
     for name, script in (("parking", scripts / "a.py"), ("planted", tmp_path / "evil.py"), ("waste", scripts / "a.py")):
         command = {"Name": "pythonshell", "ScriptLocation": str(script)}
-        jobs.service.scheduler.engine = Quiet()
+        jobs.scheduler.engine = Quiet()
         jobs.create_job(Name=name, Command=command, JobRunQueuingEnabled=True)
     waiting = {name: [jobs.start_job_run(JobName=name)["JobRunId"] for _ in "12"] for name in NAMES}
     for name, (first, _) in waiting.items():
@@ -73,7 +73,7 @@ def test_run_is_submitted_to_emr_serverless_when_an_application_is_named(
     application = client.create_application(name="jobs", releaseLabel="emr-7.0.0", type="SPARK")["applicationId"]
     monkeypatch.setenv("AWS_ENDPOINT_URL_EMR_SERVERLESS", moto_process)
     jobs = JobRuns(watermarks, EmrServerless(client, application, ROLE, scripts=["s3://scripts/jobs/"]))
-    jobs.service.scheduler.engine = Quiet()
+    jobs.scheduler.engine = Quiet()
     command = {"Name": "glueetl", "ScriptLocation": "s3://scripts/jobs/parking.py"}
     jobs.create_job(Name="parking", Command=command, JobRunQueuingEnabled=True, Timeout=30)
     first, waiting = (jobs.start_job_run(JobName="parking")["JobRunId"] for _ in "12")
@@ -122,8 +122,8 @@ class Quiet:
 
 def end(jobs: JobRuns, name: str, run_id: str) -> None:
     """Let a run come to its end, as its launcher would."""
-    records = jobs.service.scheduler.records
+    records = jobs.scheduler.records
     for state in ("RUNNING", "SUCCEEDED"):
         run = records.run(name, run_id)
         assert run is not None
-        records.write_run(run, run.to(state, jobs.service.scheduler.clock()))
+        records.write_run(run, run.to(state, jobs.scheduler.clock()))

@@ -82,7 +82,7 @@ def as_job_runs(marks: Watermarks) -> None:
         (after,) = jobs.get_job_runs(JobName=SECOND)["JobRuns"]
         assert jobs.wait(SECOND, after["Id"], seconds=PATIENCE)["JobRunState"] == "SUCCEEDED"
         for name, ended in ((FIRST, run_id), (SECOND, after["Id"])):
-            record = jobs.service.scheduler.records.run(name, ended)
+            record = jobs.scheduler.records.run(name, ended)
             assert record is not None
             assert gone(process_of(record))
         assert jobs.batch_stop_job_run(JobName=FIRST, JobRunIds=[run_id])["Errors"]

@@ -104,7 +104,7 @@ def test_run_is_submitted_with_its_script_arguments_and_settings_when_started(jo
 
     record = jobs.record("parking", run_id)
     assert (record.state, record.launcher, record.lease) == ("RUNNING", f"emr-serverless:{THERE}", None)
-    arguments = jobs.service.engine._rules().arguments(record)  # type: ignore[union-attr]
+    arguments = jobs.engine._rules().arguments(record)
     assert arguments[-4:] == ["--JOB_RUN_ID", run_id, "--day", "two words"]
 
 
@@ -121,7 +121,7 @@ def test_run_succeeds_when_an_emulator_carries_it_out(emulated: Jobs) -> None:
 def test_run_is_stopped_when_it_is_cancelled_in_an_emulator(emulated: Jobs) -> None:
     run_id = emulated.start("parking")
     emulated.pass_through("parking", run_id, "STOPPING")
-    emulated.service.engine.cancel(emulated.record("parking", run_id))  # type: ignore[union-attr]
+    emulated.engine.cancel(emulated.record("parking", run_id))
 
     assert emulated.run("parking", run_id)["JobRunState"] == "STOPPED"
 
@@ -209,7 +209,7 @@ def test_same_run_is_started_again_when_the_answer_to_its_start_was_lost(
     def note(params: dict[str, Any], **_: Any) -> None:
         tokens.append(params["clientToken"])
 
-    jobs.service.engine.client.meta.events.register("provide-client-params.*.StartJobRun", note)  # type: ignore[union-attr]
+    jobs.engine.client.meta.events.register("provide-client-params.*.StartJobRun", note)
     answers.add_client_error("start_job_run", "InternalServerException", http_status_code=500)
     run_id = jobs.start("parking")
     early = jobs.run("parking", run_id)["JobRunState"]

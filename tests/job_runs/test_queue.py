@@ -639,14 +639,14 @@ def test_slot_comes_back_when_a_start_dies_at_any_write(
 def test_start_is_given_up_when_it_took_so_long_that_its_slot_was_taken_back(
     parked: Jobs, make_parked: Callable[..., Jobs], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, other = parked.service._record, make_parked()
+    record, other = parked._record, make_parked()
 
     def slowly(*arguments: Any, **more: Any) -> None:
         clock.move(minutes=17)
         other.tend("parking")
         record(*arguments, **more)
 
-    monkeypatch.setattr(parked.service, "_record", slowly)
+    monkeypatch.setattr(parked, "_record", slowly)
     with pytest.raises(
         parked.exceptions.OperationTimeoutException, match=r"took too long and was given up. Start it again."
     ):
@@ -660,13 +660,13 @@ def test_queued_run_starts_when_its_slot_came_before_its_record(
     parked: Jobs, make_parked: Callable[..., Jobs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = parked.start("parking")
-    record, other = parked.service._record, make_parked()
+    record, other = parked._record, make_parked()
 
     def slowly(*arguments: Any, **more: Any) -> None:
         finish(other, first)
         record(*arguments, **more)
 
-    monkeypatch.setattr(parked.service, "_record", slowly)
+    monkeypatch.setattr(parked, "_record", slowly)
     second = parked.start("parking", JobRunQueuingEnabled=True)
 
     assert parked.scheduler.engine.launched == [first, second]

@@ -106,7 +106,7 @@ def test_run_is_lost_at_one_look_when_no_two_clocks_differ_by_so_much(
 def test_start_goes_on_when_it_has_no_record_yet_and_who_looks_is_minutes_ahead(
     parked: Jobs, observer: Jobs, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = parked.service._record
+    record = parked._record
 
     def slowly(*arguments: object, **more: object) -> None:
         observer.tend("parking")
@@ -114,6 +114,6 @@ def test_start_goes_on_when_it_has_no_record_yet_and_who_looks_is_minutes_ahead(
         observer.tend("parking")
         record(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parked.service, "_record", slowly)
+    monkeypatch.setattr(parked, "_record", slowly)
 
     assert parked.record("parking", parked.start("parking")).state == "STARTING"

@@ -119,7 +119,7 @@ def land(s3: Any, bucket: str, name: str, *rows: dict[str, Any]) -> None:
 def started_without_end(watermarks: Watermarks, job: str) -> str:
     """Start a run through the Job Runs API, without anything that carries it out."""
     jobs = JobRuns(watermarks, SparkSubmit("nowhere", scripts=["/a.py"]))
-    jobs.service.scheduler.engine = Parked()
+    jobs.scheduler.engine = Parked()
     jobs.create_job(Name=job, Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
     run_id: str = jobs.start_job_run(JobName=job)["JobRunId"]
     return run_id

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
+from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol.races import Written
 from tests.support.clock import Clock
@@ -55,15 +55,8 @@ class Parked:
 class Jobs(JobRuns):
     """Jobs, with what tests do to them."""
 
-    @property
-    def scheduler(self) -> Any:
-        return self.service.scheduler
-
-    @property
-    def engine(self) -> SparkSubmit:
-        """What these jobs are started by, where a test uses real launchers."""
-        assert isinstance(self.service.engine, SparkSubmit)
-        return self.service.engine
+    scheduler: Any
+    engine: Any
 
     def start(self, name: str, **request: Any) -> str:
         if isinstance(self.scheduler.clock, Clock):

@@ -60,6 +60,10 @@ class JobRecord:
         """Tell whether no more runs may wait."""
         return len(self.waiting) >= MAX_WAITING
 
+    def has_slot(self, run_id: str) -> bool:
+        """Tell whether a run has a slot."""
+        return any(entry.run_id == run_id for entry in self.active)
+
     def entry(self, run_id: str) -> Entry | None:
         """Return the place of a run in one of the lists."""
         return next((entry for entry in (*self.active, *self.waiting) if entry.run_id == run_id), None)
@@ -92,6 +96,18 @@ class JobRecord:
         while give_out and waiting and len(active) < self.slots:
             active.append(Entry(waiting.pop(0).run_id, now))
         return self.changed(active=tuple(active), waiting=tuple(waiting))
+
+    def watched(self, trigger: str, is_watched: bool) -> JobRecord:
+        """Return the record with a trigger that watches the job, or without it."""
+        if (trigger in self.triggers) == is_watched:
+            return self
+        return self.changed(triggers=_named(self.triggers, trigger, is_watched))
+
+    def accepting(self, trigger: str, accepts: bool) -> JobRecord:
+        """Return the record with a trigger that may start runs of the job, or without it."""
+        if (trigger in self.accepts) == accepts:
+            return self
+        return self.changed(accepts=_named(self.accepts, trigger, accepts))
 
     def same_lists(self, other: JobRecord) -> bool:
         """Tell whether the same runs are in the same lists."""
@@ -210,6 +226,11 @@ def _sound_trigger(definition: dict[str, Any]) -> dict[str, Any]:
         check_arguments(action.get("Arguments", {}))
         check_timeout(action.get("Timeout", 0))
     return definition
+
+
+def _named(names: tuple[str, ...], name: str, is_in: bool) -> tuple[str, ...]:
+    others = tuple(one for one in names if one != name)
+    return (*others, name) if is_in else others
 
 
 def _to_list(entries: tuple[Entry, ...]) -> dict[str, Any]:

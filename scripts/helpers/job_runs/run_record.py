@@ -183,13 +183,12 @@ class RunRecord:
         Whoever may write a job's items may write anything there. A worker that found out half way would
         end with an error that nobody expects, and so would the runs of all other jobs that it looks after.
         """
-        following = states.LEGAL[self.state]
         if self.lease is not None and not timedelta(0) < self.lease <= items.LONGEST_LEASE:
             raise ValueError("a lease that nobody would take")
         int(self.told.get("Attempt", 0))
         self.command.keys()
-        # One that is over is only shown. Some were never recorded with what they were to get.
-        if following:
+        # One that is over may be repeated, unless its start broke off before it was recorded with what it was to get.
+        if states.LEGAL[self.state] or "Timeout" in self.told:
             check_arguments(self.told["Arguments"])
             check_timeout(self.told["Timeout"])
 
