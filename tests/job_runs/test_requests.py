@@ -38,16 +38,16 @@ def differences(ours: Any, theirs: Any, path: str) -> list[str]:
         return [f"{path}: {ours.kind}, not {theirs.type_name}"]
     found = []
     limits = theirs.metadata
-    if isinstance(ours, (shapes.Text, shapes.Whole, shapes.Items)):
-        if "max" in limits and (ours.most or 10**9) > limits["max"] and not getattr(ours, "choices", None):
+    if ours.kind in ("string", "integer", "list"):
+        if "max" in limits and (ours.most or 10**9) > limits["max"] and not ours.choices:
             found.append(f"{path}: at most {limits['max']}")
         if "min" in limits and (ours.least or 0) < limits["min"]:
             found.append(f"{path}: at least {limits['min']}")
-    if isinstance(ours, shapes.Text) and theirs.enum and not set(ours.choices) <= set(theirs.enum):
+    if ours.kind == "string" and theirs.enum and not set(ours.choices) <= set(theirs.enum):
         found.append(f"{path}: one of {theirs.enum}")
-    if isinstance(ours, shapes.Items):
+    if ours.kind == "list":
         found += differences(ours.member, theirs.member, f"{path}[]")
-    if isinstance(ours, shapes.Structure):
+    if ours.kind == "structure":
         found += [f"{path}.{name} is not in the model" for name in ours.members.keys() - theirs.members.keys()]
         for name in ours.members.keys() & theirs.members.keys():
             found += differences(ours.members[name], theirs.members[name], f"{path}.{name}")

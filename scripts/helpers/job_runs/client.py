@@ -25,7 +25,7 @@ from scripts.helpers.glue_api.errors import (
     response_metadata,
 )
 from scripts.helpers.glue_api.pages import paginator
-from scripts.helpers.job_runs import capacity, ids, shapes, states
+from scripts.helpers.job_runs import ids, shapes, states
 from scripts.helpers.job_runs.emr_serverless import EmrServerless
 from scripts.helpers.job_runs.engines import (
     RESERVED,
@@ -665,12 +665,12 @@ def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
 
 
 def _check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
-    if wrong := capacity.problems(wanted, is_shell):
+    if wrong := shapes.capacity_problems(wanted, is_shell):
         raise _RefusedError(InvalidInputException, f"{'; '.join(wrong)}.")
 
 
 def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
-    if members := capacity.without_effect(given):
+    if members := shapes.without_effect(given):
         logger.warning(
             "event=without_effect job=%s count=%d members=%s: only Glue's machines know them. Spark's sizes are set by "
             "--conf, or by the engine", name, len(members), ",".join(members),

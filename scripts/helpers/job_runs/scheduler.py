@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from scripts.helpers.errors import InvalidValueError, WatermarkError
-from scripts.helpers.job_runs import ids
+from scripts.helpers.job_runs import ids, shapes
 from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
@@ -24,10 +24,6 @@ START_LEASE = timedelta(seconds=60)
 """For how long a run may be without a sign of its launcher after it was given a slot. Longer than a slow machine takes
 to start a Python, or runs that are about to begin would be given up."""
 A_WORKER = "A worker starts it: watermarks work, or JobRuns.tend."
-CAPACITY = (
-    "AllocatedCapacity", "MaxCapacity", "WorkerType", "NumberOfWorkers", "SecurityConfiguration",
-    "NotificationProperty", "ExecutionClass",
-)  # fmt: skip
 FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
 
 
@@ -329,15 +325,12 @@ class Scheduler:
             **definition.get("NonOverridableArguments", {}),
         }
         told = {name: definition[name] for name in FROM_JOB if name in definition}
-        for name in CAPACITY:
+        for name in (*shapes.CAPACITY, "JobRunQueuingEnabled"):
             if name in request or name in definition:
                 told[name] = request.get(name, definition.get(name))
         for name in ("PreviousRunId", "ExecutionRoleSessionPolicy"):
             if name in request:
                 told[name] = request[name]
-        queued = request.get("JobRunQueuingEnabled", definition.get("JobRunQueuingEnabled"))
-        if queued is not None:
-            told["JobRunQueuingEnabled"] = queued
         command = definition.get("Command", {})
         longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
         told["Attempt"], told["Arguments"] = 0, arguments
