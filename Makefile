@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
+.PHONY: help demo test small-spark-3.3 small-spark-4.1 test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,8 +10,14 @@ help: ## show this list
 demo: .venv/ready ## load a year of flights in several runs, one of them killed half-way
 	$(BIN)/python -m scripts.demo
 
-test: lint ## all tests; sets itself up
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+# The small set runs beside mypy, which leaves a core to it.
+test: .venv/ready ## all tests, and a small set of them on the Sparks of Glue 4.0 and 6.0; sets itself up
+	@$(MAKE) --no-print-directory --jobs 3 lint small-spark-3.3 small-spark-4.1
+	@failed=0; $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder || failed=$$?; \
+	.ci/small/run report; exit $$failed
+
+small-spark-3.3 small-spark-4.1: .venv/ready
+	@.ci/small/run $(@:small-%=%)
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_live_tables.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py --timeout 36000
@@ -19,8 +25,8 @@ test-long: .venv/ready ## the tests of the protocol for many minutes, and a mill
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)
 
-test-matrix: ## what uses Spark, on Spark 3.3 with Python 3.10 and on Spark 4; an hour (PYTHON310=PATH names the Python)
-	@failed=0; for spark in spark-3.3 spark-4; do .ci/matrix $$spark || failed=1; done; exit $$failed
+test-matrix: ## what uses Spark, on Spark 3.3, 4.1 and 4.3; two hours (PYTHON310=PATH, PYTHON313=PATH name the Pythons)
+	@failed=0; for spark in spark-3.3 spark-4.1 spark-4.3; do .ci/matrix $$spark || failed=1; done; exit $$failed
 
 mutants: .venv/ready ## random faults, and whether tests notice: SEED=1 or ALL=1 [MODULES="rows report/page.py"] [N=20] [JOBS=1] [RESULTS=FILE]
 	$(BIN)/python -m tests.mutants \
@@ -77,5 +83,5 @@ bench-scale: .venv/bench ## a hundred million known objects on Spark: memory, an
 	.venv/dlt/bin/pip install --quiet 'dlt[filesystem] >= 1.31, < 2' pyarrow psycopg2-binary 'sqlalchemy < 2.1' 'connectorx >= 0.4' 'adbc-driver-postgresql >= 1'
 	touch $@
 
-.venv/ready: setup.cfg .ci/constraints.txt .ci/checkov.txt .ci/setup
+.venv/ready: setup.cfg .ci/constraints.txt .ci/checkov.txt .ci/setup .ci/install-locked
 	.ci/setup

@@ -44,8 +44,14 @@ def test_wheel_is_called_as_the_pages_say() -> None:
     assert named == {f"glue_watermarks-{metadata()['metadata']['version']}-py3-none-any"}
 
 
-VERSIONS = ("constraints.txt", "constraints-spark-3.3.txt", "matrix")
-"""Files of .ci that each name the Spark of one line of the page, in its order."""
+SMALL = ("small/spark-3.3.txt", "small/spark-4.1.txt")
+"""Files of .ci that each name a Spark on which `make test` runs the small set."""
+
+
+def installed(*names: str) -> set[str]:
+    """Return the versions of Spark that files of .ci install."""
+    text = "".join((REPOSITORY / ".ci" / name).read_text(encoding="utf-8") for name in names)
+    return set(re.findall(r"\b(?:pyspark==|constraints_with )(\d+\.\d+\.\d+)", text))
 
 
 def tried() -> list[list[str]]:
@@ -69,14 +75,25 @@ def test_platform_was_tried_by_a_test_that_is_there_or_not_at_all(row: list[str]
     assert named or by == "not at all"
 
 
-def test_versions_of_the_matrix_are_those_that_it_installs() -> None:
-    text = "".join((REPOSITORY / ".ci" / name).read_text() for name in VERSIONS)
-    installed = re.findall(r"\bpyspark==(\d+\.\d+\.\d+)", text)
+@pytest.mark.parametrize(
+    ("target", "files"),
+    [
+        ("make test", ("constraints.txt", *SMALL)),
+        ("make test-matrix", ("constraints-spark-3.3.txt", "matrix")),
+    ],
+)
+def test_sparks_are_those_that_are_installed_when_a_target_tried_them(target: str, files: tuple[str, ...]) -> None:
+    told = [re.findall(r"Spark (\d+\.\d+\.\d+), Python 3", row[0]) for row in tried() if f"`{target}`" in row[2]]
 
-    told = [row[0] for row in tried() if row[2] in ("`make test`", "`make test-matrix`")]
+    assert sorted(told) == [[version] for version in sorted(installed(*files))]
 
-    assert len(told) == len(installed) == 3
-    assert [re.findall(r"Spark (\d+\.\d+\.\d+)", platform) for platform in told] == [[each] for each in installed]
+
+def test_small_set_is_told_apart_from_all_tests_when_only_it_ran() -> None:
+    told = {version: ran for platform, ran, by in tried() for version in re.findall(r"Spark (\d\.\d\.\d)", platform)}
+
+    claimed = {version for version in installed(*SMALL) if "the small set" in told[version]}
+
+    assert claimed == installed(*SMALL)
 
 
 @pytest.mark.parametrize("command", SUBMITTED, ids=range(len(SUBMITTED)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -10,23 +11,21 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.house.locked import packages, versions
 from tests.support.places import REPOSITORY
 
-LOCKED = [REPOSITORY / ".ci" / name for name in ("constraints.txt", "checkov.txt")]
-SETUP = (REPOSITORY / ".ci/setup").read_text(encoding="utf-8")
+LOCKED = [
+    REPOSITORY / ".ci" / name
+    for name in ("constraints.txt", "checkov.txt", "small/spark-3.3.txt", "small/spark-4.1.txt")
+]
+INSTALLERS = [REPOSITORY / ".ci" / name for name in ("setup", "install-locked", "small/run")]
 OF_CI = ("spark", "fast", "pandas", "telemetry", "cli", "notebook", "report")
 """The extras whose packages the tests need."""
 OF_DEVELOPERS = [REPOSITORY / ".ci/requirements" / f"{name}.txt" for name in ("demo", "docs", "test")]
 """What the tests need besides. Benchmarks need more, which `make bench-files` installs."""
 
 
-def packages(path: Path) -> dict[str, str]:
-    """Return the version and the hashes of each package that a file locks, by its name in the index's spelling."""
-    blocks = re.split(r"\n(?=\S)", path.read_text(encoding="utf-8").strip())
-    return {canonicalize_name(name): rest for name, rest in (block.split("==", 1) for block in blocks)}
-
-
-@pytest.mark.parametrize("path", LOCKED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", LOCKED, ids=lambda path: path.name)
 def test_each_package_has_hashes_when_ci_installs_it(path: Path) -> None:
     whole = re.compile(r"\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+")
 
@@ -37,16 +36,42 @@ def test_each_package_has_hashes_when_ci_installs_it(path: Path) -> None:
 
 
 def test_nothing_comes_without_its_hash_when_ci_is_set_up() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in INSTALLERS)
     installing = [
-        line for line in SETUP.splitlines() if re.search(r"pip\S* install\b", line) and not line.startswith("#")
+        line for line in text.splitlines() if re.search(r"pip\S* install\b", line) and not line.startswith("#")
     ]
 
     others = [line for line in installing if '"${options[@]}"' not in line and not line.endswith("--editable .")]
 
-    assert "--require-hashes" in SETUP
+    assert "options=(--quiet --no-compile --no-deps --no-build-isolation --require-hashes)" in text
     assert installing
     assert others == []
     assert all("--no-deps --no-build-isolation" in line for line in installing if line.endswith("--editable ."))
+
+
+X86 = "manylinux_2_17_x86_64.manylinux2014_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("pythons", "tags", "taken"),
+    [
+        ((11,), f"cp311-cp311-{X86}", True),
+        ((11,), f"cp313-cp313-{X86}", False),
+        ((11, 13), f"cp313-cp313-{X86}", True),
+        ((11, 13), f"cp313-cp313t-{X86}", False),
+        ((10,), f"cp311-abi3-{X86}", False),
+        ((10,), f"cp39-abi3-{X86}", True),
+        ((10,), "py2.py3-none-any", True),
+        ((10,), "cp310-cp310-win_amd64", False),
+    ],
+)
+def test_wheel_is_locked_when_it_fits_a_python_that_the_file_is_for(
+    pythons: tuple[int, ...], tags: str, taken: bool
+) -> None:
+    lock = runpy.run_path(str(REPOSITORY / ".ci" / "lock"))
+
+    assert lock["is_for"](pythons, f"numpy-2.2.6-{tags}.whl") is taken
+    assert set(lock["PYTHONS"]) <= {path.name for path in LOCKED}
 
 
 def test_each_requirement_is_locked_when_the_tests_need_it() -> None:
@@ -56,7 +81,7 @@ def test_each_requirement_is_locked_when_the_tests_need_it() -> None:
     lines = [config["options"]["install_requires"], *(config["options.extras_require"][extra] for extra in OF_CI)]
     lines += [path.read_text(encoding="utf-8") for path in OF_DEVELOPERS]
     needed = [Requirement(line) for text in lines for line in text.split("\n") if line.strip()]
-    locked = {name: rest.split()[0] for name, rest in packages(LOCKED[0]).items()}
+    locked = versions(LOCKED[0])
 
     wrong = [str(one) for one in needed if not one.specifier.contains(locked.get(canonicalize_name(one.name), "0"))]
 

@@ -1,0 +1,124 @@
+"""The small set on other Sparks: what `make test` says of a Spark that it tried, and of one that it could not try."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.locked import versions
+from tests.support.places import REPOSITORY
+
+SMALL = REPOSITORY / ".ci" / "small"
+NO_PYTHON = {"PYTHON310": "/nowhere/python3.10", "PYTHON313": "/nowhere/python3.13"}
+"""A machine that has Python 3.11 alone."""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return a folder with CI's files and this environment, which also stands for that of Spark 4.1 on Python 3.11."""
+    shutil.copytree(REPOSITORY / ".ci", tmp_path / ".ci")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / ".venv-matrix").mkdir()
+    (tmp_path / ".venv-matrix" / f"small-spark-4.1-{platform.python_version()}").symlink_to(sys.prefix)
+    # As if that environment had been made after the versions were locked.
+    os.utime(tmp_path / ".ci" / "small" / "spark-4.1.txt", (0, 0))
+    return tmp_path
+
+
+def small(clone: Path, argument: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [clone / ".ci" / "small" / "run", argument],
+        env=os.environ | NO_PYTHON,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_report_says_that_a_spark_was_not_tried_when_its_python_is_missing(clone: Path) -> None:
+    done = small(clone, "spark-3.3")
+
+    report = small(clone, "report").stdout
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Spark 3.3.4: NOT TRIED, as there is no Python 3.10; name one with PYTHON310=PATH\n"
+    assert done.stdout in report
+    assert "spark-4.1: NOT TRIED, as its run did not end\n" in report
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "outcome"), [("pass", 0, "1 passed"), ("raise ValueError", 1, "1 failed")], ids=["good", "bad"]
+)
+def test_spark_is_tried_on_the_python_there_is_when_it_can_run_there(
+    clone: Path, body: str, code: int, outcome: str
+) -> None:
+    (clone / "test_it.py").write_text(f"def test_it():\n    {body}\n")
+    (clone / ".ci" / "small" / "tests.txt").write_text("test_it.py::test_it\n")
+
+    done = small(clone, "spark-4.1")
+
+    _, _, line = small(clone, "report").stdout.splitlines()
+    label = f"Spark 4.1.1, Python {platform.python_version()}"
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout.startswith(f"== {label}, the small set\n")
+    assert line.startswith(f"{label}, as there is no Python 3.13 (PYTHON313=PATH): the small set, {outcome}")
+
+
+def test_outcome_of_an_earlier_run_is_gone_when_the_next_one_fails_at_its_start(clone: Path) -> None:
+    small(clone, "spark-3.3")
+    (clone / ".ci" / "small" / "spark-3.3.txt").unlink()
+
+    done = small(clone, "spark-3.3")
+
+    assert done.returncode != 0
+    assert "spark-3.3: NOT TRIED, as its run did not end\n" in small(clone, "report").stdout
+
+
+def test_all_sparks_and_the_report_are_part_of_the_tests_when_make_runs_them() -> None:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    }
+
+    planned = subprocess.run(
+        ["make", "--dry-run", "test"], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+    steps = (".ci/small/run spark-3.3", ".ci/small/run spark-4.1", "-m pytest -n 6", ".ci/small/run report")
+    places = [planned.index(step) for step in steps]
+    assert places == sorted(places)
+    assert "/mypy\n" in planned[: places[2]]
+
+
+@pytest.mark.parametrize(("number", "all_of_it"), [("3.3", "constraints-spark-3.3.txt"), ("4.1", "constraints.txt")])
+def test_versions_are_those_of_all_tests_when_the_small_set_has_a_package_too(number: str, all_of_it: str) -> None:
+    """Else the small set would show something of other packages than the matrix does."""
+    known = versions(REPOSITORY / ".ci" / all_of_it)
+    of_its_own = {"setuptools", "wheel"} if number == "3.3" else {"pyspark"}
+
+    small_set = versions(SMALL / f"spark-{number}.txt")
+    others = {name for name, version in small_set.items() if known.get(name) != version}
+
+    assert others == of_its_own
+
+
+def test_python_is_found_when_it_is_named_or_on_path(tmp_path: Path) -> None:
+    version = "{}.{}".format(*sys.version_info[:2])
+    (tmp_path / f"python{version}").symlink_to(sys.executable)
+
+    def find(**more: str) -> str:
+        command = [str(REPOSITORY / ".ci" / "find-python"), version]
+        return subprocess.run(
+            command, env=os.environ | more, capture_output=True, text=True, check=False
+        ).stdout.strip()
+
+    on_path = find(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    named = find(**{f"PYTHON{version.replace('.', '')}": sys.executable})
+    of_another_version = find(**{f"PYTHON{version.replace('.', '')}": "/bin/true"})
+
+    assert on_path == str(tmp_path / f"python{version}")
+    assert (named, of_another_version) == (sys.executable, "")
