@@ -118,6 +118,21 @@ def test_null_is_no_empty_text_and_floats_are_compared_by_value(
     assert [sum(one.missing for one in result) for result in (narrow, texts)] == [1, 1]
 
 
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_rows_without_a_cursor_are_counted_in_a_warning_when_they_are_not_compared(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    target, dated, undated = str(tmp_path / "raw"), rows(0, 1), rows(2, 3)
+    load(watermarks, dated, target)
+    empty = pa.nulls(2, pa.timestamp("us", "UTC"))
+    table = pa.concat_tables([dated, undated.set_column(0, "at", empty)])
+
+    found = job.verify(table if kind == "arrow" else table.to_pandas(), target)
+
+    assert found.is_equal
+    assert "event=nulls_not_compared job=repairs context=rows column=at rows=2" in caplog.text
+
+
 def test_rows_past_the_watermark_and_older_versions_are_no_difference(
     watermarks: Watermarks, job: IncrementalJob, tmp_path: Path
 ) -> None:

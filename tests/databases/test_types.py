@@ -270,3 +270,17 @@ def test_rows_are_read_and_watermark_is_not_pinned_when_a_stamp_is_past_what_spa
     assert window.high is not None
     assert isinstance(window.high[0], datetime)
     assert window.high[0] < datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("far", ["infinity", "-infinity"])
+def test_rows_are_read_when_a_date_is_infinite(jdbc: Any, postgres: Any, far: str) -> None:
+    name = postgres.new_table("id int, at date NOT NULL, other date")
+    postgres.sql(f"INSERT INTO {name} VALUES (0, '2026-01-01', '{far}'), (1, '{far}', NULL)")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+
+    window = plan(source, "at")
+    row = source.rows(window).selectExpr("id", "year(other) AS year").where("id = 0").head()
+
+    assert row is not None
+    assert row["year"] == (1 if far == "-infinity" else 9999)
+    assert taken(source, window) == ([0, 1] if far == "-infinity" else [0])

@@ -88,6 +88,7 @@ def verify(
     for column in (ours, theirs):
         _as(column, watermark)
     compared = Compared.of(engine.types(rows, ours), engine.types(other, theirs), columns)
+    _warn_of_nulls(rows, ours, watermark, job_id, context)
     covered = covered_below(watermarks.progress.coverage(job_id, context), watermark)
     spans, total = choice.spans(first, covered, _smallest(rows, ours) if _is_open(covered) else None)
     is_exact = not first.is_time if exact is None else exact
@@ -106,6 +107,18 @@ def verify(
         job_id, context, len(found), total, len(result.differing), len(compared.kinds), len(compared.left_out),
     )  # fmt: skip
     return result
+
+
+def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job_id: str, context: str) -> None:
+    """Say how many rows of the source are in no interval, as they have no cursor."""
+    # From the watermark on, so that a database counts them by its index and looks at few rows otherwise.
+    nulls = rows.facts((column,), (_as(column, watermark),), descending=False).nulls
+    if nulls:
+        logger.warning(
+            "event=nulls_not_compared job=%s context=%s column=%s rows=%d: rows without a cursor are in no interval. "
+            "Compare them by hand.",
+            job_id, context, column.name, nulls,
+        )  # fmt: skip
 
 
 def _is_open(covered: Sequence[tuple[Cursor | None, Cursor]]) -> bool:

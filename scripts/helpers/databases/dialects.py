@@ -332,9 +332,10 @@ class PostgreSQL(Database):
         return with_tick(simple.get(found.text))
 
     def read_as_text(self, declared: str) -> str | None:
-        """Return Spark's type where the driver shifts values: without zone, in the hour that summer time skips."""
-        kind = super().read_as_text(declared)
-        return kind if kind == "timestamp_ntz" else None
+        """Return Spark's type where the driver shifts values, or makes an infinity that Spark cannot hold."""
+        kind, _ = self.cursor_type(declared) or (None, None)
+        # Without zone: shifted in the hour that summer time skips. A date: Spark's reader fails at infinity.
+        return kind if kind in ("timestamp_ntz", "date") else None
 
     def catalogue(self, parts: Sequence[str]) -> str:
         """Return the query for a table's columns."""
