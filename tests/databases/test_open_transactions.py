@@ -219,6 +219,26 @@ def test_time_decides_when_the_user_of_mariadb_may_not_see_transactions(jdbc: An
     assert (before, after) == ([], [1])
 
 
+def test_time_decides_when_mariadb_is_a_replica_that_can_be_written_to(jdbc: Any, maria: Any) -> None:
+    name = maria.new_table("id bigint AUTO_INCREMENT PRIMARY KEY, s text")
+    maria.sql(f"INSERT INTO {name} VALUES (2, 'y')")
+    source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
+    # Whom it follows does not matter: nobody answers there.
+    maria.sql(
+        "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x', MASTER_PASSWORD='not-a-secret'",
+        "START SLAVE",
+    )
+    try:
+        first, before = run(source, delay=timedelta(seconds=1))
+        # As a transaction of the primary that was open until now.
+        maria.sql(f"INSERT INTO {name} VALUES (1, 'x')", "SELECT SLEEP(1)")
+        _, after = run(source, first, delay=timedelta(seconds=1))
+    finally:
+        maria.sql("STOP SLAVE", "RESET SLAVE ALL")
+
+    assert (before, after) == ([], [1, 2])
+
+
 def test_sqlite_is_not_waited_for_as_one_transaction_writes_at_a_time(jdbc: Any, sqlite: Any) -> None:
     name = sqlite.new_table("id integer PRIMARY KEY, s text")
     source = JdbcTable(jdbc, sqlite.url, name)

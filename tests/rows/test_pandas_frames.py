@@ -585,8 +585,8 @@ def test_second_write_is_refused_when_it_goes_to_the_same_path(
         job.write(second, f"{tmp_path}/{again}")
 
     assert str(caught.value) == (
-        f"Job 'shell job': this batch was written to 'file://{tmp_path}/raw' already, and a second write would "
-        "replace it. Union the frames, or give another target."
+        f"Job 'shell job': this batch was written to 'file://{tmp_path}/raw' already, and only one of the two "
+        "writes would be kept. Union the frames, or give another target."
     )
     assert not (tmp_path / "raw").exists()
     assert (watermarks.latest(JOB).version, job.metrics["rows_written"]) == (0, 2)

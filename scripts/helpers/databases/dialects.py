@@ -502,10 +502,16 @@ class MySQL(Database):
 
         Which tables they have written to is in no list that MySQL and MariaDB share.
         """
+        # A replica that can be written to shows itself only by the threads that follow its primary; InnoDB's own have
+        # the same user in older versions of MariaDB, and are daemons.
+        follows = (
+            "EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
+            " WHERE p.USER = 'system user' AND p.COMMAND <> 'Daemon')"
+        )
         return (
             f"SELECT CONCAT(trx_mysql_thread_id, ' ', trx_started) AS {WRITER} FROM information_schema.INNODB_TRX"
             " WHERE trx_is_read_only = 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
-            f" UNION SELECT NULL AS {WRITER} FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1"
+            f" UNION SELECT NULL AS {WRITER} FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1 OR {follows}"
         )
 
 
