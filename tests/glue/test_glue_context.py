@@ -659,7 +659,7 @@ def test_second_batch_is_refused_when_the_run_has_written_one_to_the_path(
     options = {"path": raw, "perBatch": True}
     glue_context.write_dynamic_frame.from_options(one, "s3", options, "json")
 
-    with pytest.raises(PlanConflictError, match="would replace it"):
+    with pytest.raises(PlanConflictError, match="only one of the two writes would be kept"):
         glue_context.write_dynamic_frame.from_options(two, "s3", options, "json")
 
     job.commit()
