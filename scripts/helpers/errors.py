@@ -278,6 +278,18 @@ class MergeTieError(InvalidValueError):
         )
 
 
+class EmptyPartitionError(InvalidValueError):
+    """Rows with an empty text in a column that their target is partitioned by: readers would get NULL there."""
+
+    def __init__(self, column: str, count: int) -> None:
+        self.column, self.count = column, count
+        super().__init__(
+            f"Partition column {column!r}: {rows_have(count)} an empty text there, which folders and Delta tables keep "
+            "as NULL. Replace the empty text, for example by 'unknown', or partition by another column. Nothing was "
+            "written."
+        )
+
+
 class ScriptNotAllowedError(InvalidValueError):
     """A script or a module of a run that lies outside the places that an engine runs scripts from."""
 

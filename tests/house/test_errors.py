@@ -97,6 +97,10 @@ BUILT = [
     (errors.LogFolderError("/logs/a", "is a link"), ["'/logs/a'", "is a link", "Remove it"]),
     (errors.MergeNullError("id", 2), ["'id'", "2 rows have NULL", "Filter or fill"]),
     (
+        errors.EmptyPartitionError("city", 1_000),
+        ["'city'", "1,000 rows have an empty text", "as NULL", "Replace the empty text"],
+    ),
+    (
         errors.MergeTieError("shop/repairs", ["id"], ["at", "line"], 1, "of the batch"),
         ["'shop/repairs'", "1 row has the same id, at, line", "of the batch", "Add a column to sequence_by"],
     ),
@@ -220,7 +224,7 @@ FAMILIES = [
             "InvalidIdError", "ReservedNameError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
             "FieldTypeError", "TooManyIdsError", "KeyColumnError", "GlueOptionError", "ExportFileError",
             "JobsExistError", "ContextsExistError", "MergeNullError", "MergeTieError", "ScriptNotAllowedError",
-            "ArgumentNotAllowedError", "SourceOptionError",
+            "ArgumentNotAllowedError", "SourceOptionError", "EmptyPartitionError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from scripts.helpers.errors import (
+    EmptyPartitionError,
     FencedError,
     InvalidValueError,
     MissingConnectorError,
@@ -28,7 +29,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.delta import DeltaSink
-from scripts.helpers.sinks.merging import Merge
+from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
@@ -149,6 +150,37 @@ def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) 
     with pytest.raises(TargetLayoutError, match=r"partitioned by \['kind'\]"):
         table.stage(3, [5], partition_by=["id"])
     assert len(table.sink().staging.left(table.stage(3, [5]).job)) == 3
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new-table", "table"])
+def test_rows_are_refused_and_counted_when_a_partition_would_keep_their_empty_text_as_null(
+    table: Table, is_new: bool
+) -> None:
+    if not is_new:
+        table.sink().publish(table.stage(1, [1], partition_by=["kind"]))
+    frame: Any = pd.DataFrame({"id": [2, 3, 4, 5], "kind": ["", "k", None, ""]})
+    if table.spark is not None:
+        frame = table.spark.createDataFrame([(2, ""), (3, "k"), (4, None), (5, "")], "id long, kind string")
+    sink = table.sink(partition_by=["kind"] if is_new else [])
+
+    with pytest.raises(EmptyPartitionError, match="'kind': 2 rows have") as caught:
+        sink.stage(BatchId(JOB, "e1", 2), 7, frame)
+
+    assert (caught.value.column, caught.value.count, table.staged) == ("kind", 2, [])
+
+
+def test_delete_is_merged_when_it_has_an_empty_text_where_the_table_is_partitioned(arrow: Table) -> None:
+    rows = pd.DataFrame({"id": [1, 2], "at": [1, 1], "kind": ["a", "b"]})
+    arrow.sink(partition_by=["kind"]).publish(arrow.sink(partition_by=["kind"]).stage(BatchId(JOB, "e1", 1), 7, rows))
+    sink, rules = arrow.sink(), Merge.of("id", "at")
+    gone = pd.DataFrame({"id": [2], "at": [2], "kind": [""], DELETED: [True]})
+
+    output = sink.merging(rules).stage(BatchId(JOB, "e1", 2), 7, gone)
+    sink.merging(rules).publish(output)
+    with pytest.raises(EmptyPartitionError, match="'kind': 1 row has"):
+        sink.merging(rules).stage(BatchId(JOB, "e1", 3), 7, gone.assign(**{DELETED: [False]}))
+
+    assert arrow.seen == [1]
 
 
 @pytest.mark.parametrize("merge", [None, Merge.of("id", "at", False)], ids=["append", "merge"])

@@ -171,6 +171,24 @@ def test_lower_version_is_taken_when_the_epoch_is_new(arrow: Table) -> None:
     assert arrow.seen == [1, 2]
 
 
+def test_empty_text_and_null_stay_two_values_when_the_table_is_partitioned_by_them(table: Table) -> None:
+    kinds = ["a", "", None]
+    frame: Any = pd.DataFrame({"id": [1, 2, 3], "kind": kinds})
+    if table.spark is not None:
+        frame = table.spark.createDataFrame([(1, "a"), (2, ""), (3, None)], "id long, kind string")
+    sink = table.sink(partition_by=["kind"])
+
+    sink.publish(sink.stage(BatchId(JOB, "e1", 1), 7, frame))
+
+    if table.spark is not None:
+        table.spark.sql(f"REFRESH TABLE {table.name}")
+        found = {row.id: row.kind for row in table.spark.table(table.name).collect()}
+    else:
+        rows = table.catalog.load_table(table.name.partition(".")[2]).scan().to_arrow().to_pylist()
+        found = {row["id"]: row["kind"] for row in rows}
+    assert found == dict(zip([1, 2, 3], kinds, strict=True))
+
+
 def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) -> None:
     table.sink().publish(table.stage(1, [1, 2], partition_by=["kind"]))
     table.sink().publish(table.stage(2, [3, 4]))

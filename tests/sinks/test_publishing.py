@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import (
+    EmptyPartitionError,
     FencedError,
     InvalidValueError,
     PlanConflictError,
@@ -362,6 +364,27 @@ def test_rows_are_refused_when_readers_pass_over_the_folder_of_their_value(world
         job.write(job.rows_since(rows, "id"), str(world.target), partition_by=["kind"])
 
     assert (world.seen, world.staged) == ([], [])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "spark"])
+def test_rows_are_refused_and_counted_when_readers_would_take_their_empty_text_for_null(
+    world: DirectoryCopy, request: pytest.FixtureRequest, kind: str
+) -> None:
+    values = [(1, 7, "a"), (2, 7, ""), (3, 8, None), (4, 9, "")]
+    table = pa.Table.from_pylist([dict(zip(("id", "a.b", "kind"), row, strict=True)) for row in values])
+    rows: Any = table.to_pandas() if kind == "pandas" else table
+    if kind == "spark":
+        rows = request.getfixturevalue("spark").createDataFrame(values, "id long, `a.b` int, kind string")
+
+    with pytest.raises(EmptyPartitionError, match="'kind': 2 rows have") as caught, world.job().__enter__() as job:
+        job.write(job.rows_since(rows, "id"), str(world.target), partition_by=["a.b", "kind"])
+    refused = world.seen, world.staged, world.watermarks.latest(JOB).version
+    with IncrementalJob(world.watermarks, JOB) as job:
+        found = job.rows_since(rows, "id")
+        count = job.write(found, str(world.target), partition_by=["a.b"])
+
+    assert (caught.value.column, caught.value.count) == ("kind", 2)
+    assert (refused, count, world.seen) == (([], [], 0), 4, [1, 2, 3, 4])
 
 
 def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(

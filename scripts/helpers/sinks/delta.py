@@ -15,7 +15,7 @@ they append: the later one fails, looks again, and finds that the batch is there
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -44,6 +44,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_batch_column,
     check_fits,
     check_partition_columns,
+    check_partition_texts,
     check_required,
     check_typed,
     columns_of,
@@ -183,8 +184,9 @@ class DeltaSink:
 
         Raises
         ------
-        MergeNullError, MergeTieError
-            Rows that a merge cannot decide about. What was staged is deleted.
+        MergeNullError, MergeTieError, EmptyPartitionError
+            Rows that a merge cannot decide about, or with an empty text in a column that the table is partitioned by.
+            What was staged is deleted.
         TargetSchemaError, TargetLayoutError, NotATableError, InvalidValueError
             Before anything is written.
         TargetError
@@ -194,14 +196,14 @@ class DeltaSink:
             df = events_of(df, self.rules)
         self.check(df)
         rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
-        self._check_table(rows)
+        texts = self._check_table(rows)
         staged = self.staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
+        self._check_staged(_Staged(self.staging.place, staged.folder, sorted(staged.sizes)), texts)
         options: dict[str, Any] = {"engine": self._engine.name, "partition_by": self._partition_by}
         if self._batch_column is not None:
             options["batch_column"] = self._batch_column
         if self.rules is not None:
             options["merge"] = self.rules.record()
-            self._check_merge(self.rules, _Staged(self.staging.place, staged.folder, sorted(staged.sizes)))
         return Output(
             sink="delta",
             target=self.name,
@@ -304,12 +306,16 @@ class DeltaSink:
             )  # fmt: skip
         return 0
 
-    def _check_merge(self, rules: Merge, staged: _Staged) -> None:
-        """Raise what a merge cannot decide about in staged rows, and delete them."""
-        if not staged.names:
+    def _check_staged(self, staged: _Staged, texts: Sequence[str]) -> None:
+        """Raise what speaks against the values of staged rows, and delete them: merged, or parted by some columns."""
+        if not staged.names or not (texts or self.rules):
             return
+        # Not of the rows as they came: Spark would compute each of them once more.
         try:
-            self._engine.merging(rules).check(self._engine.read(staged))
+            rows = self._engine.read(staged)
+            check_partition_texts(rows if self.rules is None else self._engine.kept(rows), texts)
+            if self.rules is not None:
+                self._engine.merging(self.rules).check(rows)
         except BaseException:
             self.staging.drop(staged.folder)
             raise
@@ -359,18 +365,22 @@ class DeltaSink:
             raise StagedFilesLostError(output.target, output.version, lost)
         return None
 
-    def _check_table(self, rows: Any) -> None:
-        """Raise what speaks against the rows at the table, or against the target where there is no table."""
+    def _check_table(self, rows: Any) -> list[str]:
+        """Raise what speaks against the rows at the table, or against the target where there is no table.
+
+        Returns the columns of text that the table is partitioned by, or is going to be.
+        """
         if not columns_of(rows):
-            return
+            return []
+        brought = self._engine.types(rows)
         table = self._engine.table() if self.target.files(LOG, most=1) else None
         if table is None:
             found = [name for name in self.target.files(most=100) if not is_hidden(name)]
             if found:
                 raise NotATableError(self.name, "Delta", found[0])
             self._engine.check_new(rows)
-            return
-        brought, there = self._engine.types(rows), dict(table.types)
+            return _texts(self._partition_by, brought)
+        there = dict(table.types)
         if self.rules is not None:
             del brought[DELETED]
             history = self.rules.history
@@ -384,6 +394,12 @@ class DeltaSink:
                 self.name,
                 f"it is partitioned by {table.partition_by}, not by {self._partition_by}. Leave partition_by out.",
             )
+        return _texts(table.partition_by, brought)
+
+
+def _texts(names: Sequence[str], types: Mapping[str, str]) -> list[str]:
+    """Return those of some columns that hold texts, by the types that an engine tells."""
+    return [name for name in names if types.get(name) == "string"]
 
 
 @dataclass(frozen=True)

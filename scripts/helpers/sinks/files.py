@@ -48,7 +48,7 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of
 from scripts.helpers.sinks.spark_files import write_spark
-from scripts.helpers.sinks.staged_rows import check_partition_columns, columns_of
+from scripts.helpers.sinks.staged_rows import check_partition_columns, check_partition_texts, columns_of
 from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
@@ -129,12 +129,17 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
-        """Raise InvalidValueError for a missing column of `partition_by`, or a format that only Spark writes."""
+        """Raise InvalidValueError for a missing column of `partition_by`, or a format that only Spark writes.
+
+        EmptyPartitionError for rows of pandas or pyarrow with an empty text there; those of Spark are counted while
+        they are staged.
+        """
         check_partition_columns(self._partition_by, columns_of(df))
         if is_pandas(df) or is_arrow(df):
             from scripts.helpers.sinks.pandas_files import check_format
 
             check_format(self._format)
+            check_partition_texts(df, self._partition_by)
 
     def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
         """Write rows to a folder of this attempt alone. Nobody sees them yet.
@@ -145,6 +150,8 @@ class FileSink:
         ------
         InvalidValueError
             See `check`.
+        EmptyPartitionError
+            Rows with an empty text in a column of `partition_by`. What was staged is deleted.
         TargetTakenError, TargetLayoutError, TargetSchemaError, ReservedNameError
             Before anything is written. The types of Parquet and ORC are compared with one file of the target, the
             columns of CSV and JSON with what the last publication has left there in a hidden file, or without one with

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from scripts.helpers.errors import EmptyPartitionError
+from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.spark.observed import observe
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 
@@ -29,18 +31,47 @@ def write_spark(
         Its URI.
     options
         Of Spark's writer.
+
+    Raises
+    ------
+    EmptyPartitionError
+        Rows with an empty text in a column of `partition_by`. They are written by then, and so are all others.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    counted, observed = observe(df, [F.count(F.lit(1)).alias("rows")])
+    empty = empty_texts(partition_by)
+    counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *empty])
     with timestamps_with_statistics(df, format):
         # Not "overwrite": it would begin by deleting, and nothing here may be anybody else's.
         writer = counted.write.format(format).options(**options).mode("error")
         (writer.partitionBy(*partition_by) if partition_by else writer).save(folder)
     found = None if observed is None else observed.after_action()
-    if found is not None:
-        return int(found["rows"])
-    return _counted_again(df, folder, format, options)
+    if found is None:
+        found = {"rows": _counted_again(df, folder, format, options)}
+        if empty:
+            # By the rows themselves: of what was written nobody can tell an empty text from NULL.
+            found |= df.select(*empty).collect()[0].asDict()
+    check_empty_texts(partition_by, found)
+    return int(found["rows"])
+
+
+def empty_texts(columns: Sequence[str]) -> list[Column]:
+    """Return what counts the rows with an empty text in each of some columns, for `check_empty_texts`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    counts = []
+    for number, column in enumerate(columns):
+        # As a text whatever its type: that is how the name of a folder is made.
+        is_empty = F.col(SPARK.quote(column)).cast("string") == ""
+        counts.append(F.count(F.when(is_empty, 1)).alias(f"empty_{number}"))
+    return counts
+
+
+def check_empty_texts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
+    """Raise EmptyPartitionError for the first of some columns in which `empty_texts` has counted a row."""
+    for number, column in enumerate(columns):
+        if counts[f"empty_{number}"]:
+            raise EmptyPartitionError(column, int(counts[f"empty_{number}"]))
 
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:

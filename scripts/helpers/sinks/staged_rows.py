@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetSchemaError
+from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, MissingConnectorError, TargetSchemaError
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.spark_files import literal_path, write_spark
+from scripts.helpers.sinks.spark_files import check_empty_texts, empty_texts, literal_path, write_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,31 @@ def check_partition_columns(partition_by: Collection[str], columns: Collection[s
     # A frame without columns is that of a source where nothing is new.
     if missing and len(columns):
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
+
+
+def check_partition_texts(rows: Any, partition_by: Sequence[str]) -> None:
+    """Raise EmptyPartitionError for rows of Spark, pandas or pyarrow with an empty text in a column of `partition_by`.
+
+    Rows of Spark are read for it.
+    """
+    if not partition_by or not columns_of(rows):
+        return
+    if spark_of(rows) is not None:
+        check_empty_texts(partition_by, rows.select(*empty_texts(partition_by)).collect()[0].asDict())
+        return
+    for name in partition_by:
+        count = int((rows[name] == "").sum()) if is_pandas(rows) else _empty_in_arrow(rows[name])
+        if count:
+            raise EmptyPartitionError(name, count)
+
+
+def _empty_in_arrow(column: pa.ChunkedArray) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if plain(column.type) != pa.string():
+        return 0
+    return pc.sum(pc.equal(column.cast(pa.string()), "")).as_py() or 0
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool = False) -> None:

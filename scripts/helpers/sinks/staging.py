@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.helpers.errors import TargetError, rows_have
+from scripts.helpers.errors import EmptyPartitionError, TargetError, rows_have
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, folder_of, version_of
@@ -54,7 +54,11 @@ class Staging:
     def stage(self, batch: BatchId, fence: int, write: Callable[[Place, str], Any]) -> Staged:
         """Let `write` fill a folder of this attempt alone; it may return how many rows it wrote."""
         folder = folder_of(batch, fence, new_token()[:8])
-        rows = write(self.place, folder)
+        try:
+            rows = write(self.place, folder)
+        except EmptyPartitionError:
+            self.drop(folder)
+            raise
         staged = self.place.files(folder)
         sizes: dict[str, int] = {}
         for name in sorted(staged):
