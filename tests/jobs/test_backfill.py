@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from scripts.helpers.backfill import Backfill
@@ -837,14 +838,21 @@ def test_context_is_unknown_when_it_is_not_of_rows(table: GrowingTable, ask: str
         getattr(table.watermarks, ask)(JOB, "latest_data")
 
 
-def test_slice_takes_its_rows_when_they_are_of_pandas(watermarks: Watermarks, clock: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_slice_takes_and_counts_its_rows_when_they_are_in_memory(
+    watermarks: Watermarks, clock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
     watermarks.set_watermark(JOB, STATE | {"value": 9}, transformation_ctx=CONTEXT, why="start from here")
-    frame = pd.DataFrame({"id": range(1, 10)})
+    table = pa.table({"id": range(1, 10)})
+    rows: Any = table.to_pandas() if kind == "pandas" else table
 
     with Backfill(watermarks, JOB, transformation_ctx=CONTEXT, low=3, high=6, clock=clock) as backfill:
-        written = backfill.write(backfill.rows(frame, "id"), str(tmp_path))
+        written = backfill.write(backfill.rows(rows, "id"), str(tmp_path))
 
-    assert written == 3
+    metrics = watermarks.history(backfill.job_id)[0].change.metrics
+    assert (written, metrics["rows_collected"]) == (3, 3)
+    assert metrics["contexts"] == {CONTEXT: {"rows": 3, "minimum": 3, "maximum": 5}}
+    assert "rows_not_counted" not in caplog.text
     assert sorted(pd.read_parquet(next(tmp_path.glob("part-*")))["id"]) == [3, 4, 5]
     assert watermarks.gaps(JOB, CONTEXT) == [(None, 3), (6, 9)]
 

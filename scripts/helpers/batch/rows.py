@@ -19,6 +19,7 @@ from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
+from scripts.helpers.rows.slicing import SliceSource
 from scripts.helpers.rows.spark_frames import as_source
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.tables.options import TableOptions
@@ -110,8 +111,10 @@ class RowPlanning:
             batch.run.replay, window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
         )  # fmt: skip
         found = rows.rows(window)
-        if isinstance(rows, PandasRows | ArrowRows):
-            batch.counts.add(context, rows.counts(found, window))
+        # A backfill asks for a slice of a source. What is in memory is counted there, not by Spark.
+        asked = rows.source if isinstance(rows, SliceSource) else rows
+        if isinstance(asked, PandasRows | ArrowRows):
+            batch.counts.add(context, asked.counts(found, window))
             return found
         return batch.counts.watch(context, found, window)
 
