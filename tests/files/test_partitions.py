@@ -440,7 +440,7 @@ def test_changed_file_is_an_error_when_on_modified_says_so(lake: Lake) -> None:
         (DAY, {"whole": True, "mode": "windowed"}), (DAY, {"whole": True, "layout": "import_date=%Y%m%d/"}),
         (DAY, {"whole": True, "on_modified": "ignore"}), (DAY, {"whole": True, "on_archived": "skip"}),
         (DAY, {"whole": True, "on_archived": "skip_and_remember"}), (DAY, {"whole": True, "on_changed": "skip"}),
-        (DAY, {"on_changed": "never"}),
+        (DAY, {"on_changed": "never"}), (DAY, {"events": object()}), (DAY, {"after_commit": "delete"}),
     ],
 )  # fmt: skip
 def test_option_is_refused_when_it_cannot_be_meant(lake: Lake, columns: Any, options: dict[str, Any]) -> None:
@@ -564,6 +564,7 @@ def test_nothing_is_saved_of_the_largest_when_the_job_is_paused_or_disabled(snap
         {"on_same": "raise"}, {"max_files": 1}, {"mode": "windowed"}, {"layout": "import_date=%Y%m%d/"},
         {"start_from": "now"}, {"on_modified": "ignore"}, {"ledger_uri": "/tmp/x"}, {"compare": "mtime"},
         {"on_archived": "skip"}, {"on_changed": "skip"}, {"lookback": timedelta(1)},
+        {"listing": object()}, {"archive_to": "/tmp/x"},
     ],
 )  # fmt: skip
 def test_option_of_the_largest_is_refused_when_it_cannot_be_meant(snapshots: Lake, options: dict[str, Any]) -> None:

@@ -56,6 +56,9 @@ OPTIONS = st.fixed_dictionaries(
     optional={
         "settle": st.sampled_from([timedelta(0), timedelta(hours=1)]),
         "on_modified": st.just("ignore"),
+        "start_from": st.sampled_from(["a/2", "now", datetime(2020, 1, 1, tzinfo=timezone.utc)]),
+        "compare": st.just("mtime"),
+        "exclude": st.just(["b/**"]),
         "min_size": st.just(len("other")),
         "versioned": st.just(True),
         "ready_marker": st.just("_h"),
@@ -134,6 +137,11 @@ def same_rows(table: Any) -> list[tuple[Any, ...]]:
         [("f/1.csv", "other"), ("g/1.csv", "put"), ("b/1.csv", "delete"), ("z=1/1.csv", "other")],
     ],
     options={"max_files": 3, "max_bytes": 8},
+    by_executors=True,
+)
+@example(
+    rounds=[[(f"{name}/1.csv", "put") for name in "abcdef"], [("b/1.csv", "other"), ("a/2 x.csv", "put")]],
+    options={"start_from": "c/", "max_files": 2},
     by_executors=True,
 )
 def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
@@ -631,6 +639,59 @@ def test_replay_is_a_ledger_error_when_a_file_of_the_plan_was_altered(runs: Spar
 def test_on_changed_is_refused_when_executors_cannot_do_it(runs: SparkRuns) -> None:
     with pytest.raises(InvalidValueError, match="On Spark on_changed is 'error' or None, and not 'skip'"):
         runs.run(on_changed="skip")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"listing": object()}, {"events": object()}, {"metadata": object()}, {"relist": timedelta(0)},
+        {"after_commit": "delete"}, {"archive_to": "s3://bucket/done/"}, {"min_age": timedelta(days=1)},
+    ],
+)  # fmt: skip
+def test_option_is_refused_when_new_files_alone_has_it(runs: SparkRuns, options: dict[str, Any]) -> None:
+    (name,) = options
+    not_given: dict[str, Any] = {name: None}
+
+    with pytest.raises(
+        InvalidValueError, match=f"new_files_on_spark does not support {name}. Omit it, or use new_files"
+    ):
+        runs.run(**options)
+
+    assert [row[0] for row in runs.run(**not_given)] == ["a/1.csv", "b/1.csv"]
+
+
+def test_files_that_executors_took_are_archived_when_a_run_of_new_files_does_it(runs: SparkRuns) -> None:
+    runs.run()
+    with IncrementalJob(runs.watermarks, "landing", s3_client=runs.s3) as job:
+        delta = job.new_files(
+            runs.source, transformation_ctx="files", ledger_uri=runs.ledger, after_commit="archive",
+            archive_to=f"s3://{runs.bucket}/done/",
+        )  # fmt: skip
+
+    found = [found["Key"] for found in runs.s3.list_objects_v2(Bucket=runs.bucket, MaxKeys=1000)["Contents"]]
+    assert delta.count == 0
+    assert [key for key in found if not key.startswith("ledger/")] == [
+        "done/_may-clear", "done/v1/a/1.csv", "done/v1/b/1.csv", "landing/_hidden",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "workers"), [({}, 4), ({"workers": 2}, 2)])
+def test_each_task_has_as_many_requests_at_once_as_workers_says(
+    runs: SparkRuns, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], workers: int
+) -> None:
+    tasks: list[Any] = []
+    of_frame = DataFrame.mapInArrow
+
+    def run(frame: Any, task: Any, *schema: Any) -> Any:
+        tasks.append(task)
+        return of_frame(frame, task, *schema)
+
+    monkeypatch.setattr(DataFrame, "mapInArrow", run)
+
+    runs.run(**options)
+
+    bookmark, _ = tasks[0].chosen({"after": None, "until": None, "known": [], "then": []})
+    assert bookmark.options.workers == workers
 
 
 def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(

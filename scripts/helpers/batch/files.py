@@ -10,7 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.batch.after_commit import AfterCommit, ClearingUp
+from scripts.helpers.batch.after_commit import NAMES, AfterCommit, ClearingUp
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.schemas import SchemaKeeping
 from scripts.helpers.batch.strategies import FileRequest, Reach, warn_of_limit
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+OWN = ("listing", "events", "metadata", "relist", *NAMES)
+"""Options that `new_files` alone has."""
 CONNECTIONS = 32
 """Of the S3 client that lists, compares and checks. Workers would wait for a connection if it had fewer than them."""
 
@@ -140,6 +142,7 @@ class FilePlanning:
     ) -> SparkFileDelta:
         """Return the files that are new, found by executors; see `IncrementalJob.new_files_on_spark`."""
         batch = self._batch
+        options = without_own("new_files_on_spark", options)
         if spark is None:
             raise PlanConflictError(batch.run.job_id, "there is no Spark session. Give the job spark=.")
         settled, reach = self.begin(source, context)
@@ -327,6 +330,14 @@ class FilePlanning:
 
 def _without_start(options: Mapping[str, Any], reach: Reach) -> Mapping[str, Any]:
     return {**options, "start_from": None} if reach.everything else options
+
+
+def without_own(call: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those that `new_files` alone has; InvalidValueError if another call is given one."""
+    for name in OWN:
+        if options.get(name) is not None:
+            raise InvalidValueError(f"{call} does not support {name}. Omit it, or use new_files.")
+    return {name: value for name, value in options.items() if name not in OWN}
 
 
 def need_pyarrow(source: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import NOTHING, Batch
-from scripts.helpers.batch.files import FilePlanning, check_same_call, need_pyarrow
+from scripts.helpers.batch.files import FilePlanning, check_same_call, need_pyarrow, without_own
 from scripts.helpers.batch.strategies import RangeAgain, Reach
 from scripts.helpers.errors import InvalidValueError
 
@@ -80,6 +80,7 @@ class PartitionPlanning:
         self, asked: PartitionRequest, whole: bool, nulls: str, start_from: Any, max_partitions: int | None
     ) -> PartitionDelta:
         """Return the partitions in which something is new; see `IncrementalJob.new_partitions`."""
+        asked = replace(asked, options=without_own("new_partitions", asked.options))
         self._refuse(asked, LIMITS, whole=whole)
         if whole:
             self._refuse(asked, NOT_WHOLE, whole=True)
@@ -124,6 +125,7 @@ class PartitionPlanning:
 
     def latest_partition(self, asked: PartitionRequest, on_same: OnSame) -> PartitionDelta:
         """Return the largest partition; see `IncrementalJob.latest_partition`."""
+        asked = replace(asked, options=without_own("latest_partition", asked.options))
         self._refuse(asked, NOT_LATEST, whole=True)
         need_pyarrow(asked.source)
         from scripts.helpers.files.catalogue import located

@@ -65,7 +65,8 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
 WORKERS_PER_TASK = 4
-"""Requests at once of one task. As many tasks list at the same time as the cluster has cores, each with a client."""
+"""Requests at once of one task by default. As many tasks list at the same time as the cluster has cores, each with a
+client."""
 REFUSED = {
     "mode": "each range would need to know how much room the others leave in the band",
     "on_unreadable": "the list of what is set aside is one for all ranges",
@@ -283,8 +284,8 @@ class SparkFileBookmark:
     spark
         The session.
     source, state, transformation_ctx, context, taken_by, until, saves, **options
-        As those of `FileBookmark`. What is new is written to the ledger's folder also where nothing is saved:
-        the delta is read from there.
+        As those of `FileBookmark`; `workers` counts the requests of one task at once, by default 4. What is new is
+        written to the ledger's folder also where nothing is saved: the delta is read from there.
     """
 
     def __init__(
@@ -302,6 +303,7 @@ class SparkFileBookmark:
     ) -> None:
         name = optional_context(transformation_ctx, context) or "files"
         self._spark, self._context, self._taken_by = spark, name, taken_by
+        self._workers = options.get("workers", WORKERS_PER_TASK)
         self._local = FileBookmark(
             source, state=state, transformation_ctx=name, taken_by=taken_by, until=until, saves=saves, **options
         )
@@ -313,11 +315,11 @@ class SparkFileBookmark:
             )
         for option, reason in REFUSED.items():
             if getattr(chosen, option) != getattr(FileOptions(), option):
-                raise InvalidValueError(f"On Spark {option} cannot be used: {reason}. Use FileBookmark instead.")
+                raise InvalidValueError(f"On Spark {option} cannot be used: {reason}. Use new_files instead.")
         if chosen.layout is not None and self._is_one_range:
             raise InvalidValueError(
                 "On Spark layout cannot be used: directories and directory buckets are listed as a whole there. Use "
-                "FileBookmark instead."
+                "new_files instead."
             )
         if chosen.ledger_uri is None:
             raise InvalidValueError(
@@ -334,7 +336,7 @@ class SparkFileBookmark:
         ranges, started = self._ranges(known)
         task = _Task(
             str(self.location), _without_segments(self._state), _without_segments(self._until), self._taken_by,
-            started.isoformat(), {**asdict(self._local.options), "workers": WORKERS_PER_TASK},
+            started.isoformat(), {**asdict(self._local.options), "workers": self._workers},
             FILE_ROWS // len(ranges), PIECE_ROWS,
         )  # fmt: skip
         parts = []
@@ -624,10 +626,10 @@ def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str
     return shares
 
 
-@lru_cache(maxsize=1)
-def _client() -> S3Client:
-    """Make one client for all tasks of a Python worker."""
-    return make_client(WORKERS_PER_TASK)
+@lru_cache(maxsize=2)
+def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
+    """Make one client for all tasks of a Python worker that have so many requests at once."""
+    return make_client(workers)
 
 
 @dataclass(frozen=True)
@@ -662,8 +664,9 @@ class _Task:
         """List a range and choose among its objects, piece by piece, with the bookmark that does."""
         state = None if self.state is None else {**self.state, "segments": part["known"]}
         end = None if self.until is None else {**self.until, "segments": part["then"]}
+        client = _client(self.options["workers"])
         bookmark = FileBookmark(
-            self.source, state=state, s3_client=_client(), taken_by=self.taken_by, until=end, **self.options
+            self.source, state=state, s3_client=client, taken_by=self.taken_by, until=end, **self.options
         )
         started = datetime.fromisoformat(self.started)
         return bookmark, bookmark.parts(part["after"], part["until"], started, self.most_rows)
