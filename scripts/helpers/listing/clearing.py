@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +30,12 @@ MAX_COPY_BYTES = 5 * 1024**3
 """S3 copies larger objects in parts only (Amazon S3 API, CopyObject)."""
 PROBE = "_may-clear"
 """Name of an object that no run writes to a source, and of an empty one that it writes to an archive."""
+MARK = "glue-watermarks-source"
+"""Metadata of each copy: ETag and size of the object that it was made of."""
+MAX_METADATA = 2_000
+"""Characters of metadata that a copy is given. S3 takes 2 KB of an object (Amazon S3 User Guide, object metadata)."""
+_KEPT = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires")
+"""What S3 copies beside the metadata, unless the metadata is given anew."""
 _CHANGED, _GONE, _DENIED = ("PreconditionFailed", "412"), ("NoSuchKey", "404", "NotFound"), ("AccessDenied", "403")
 
 
@@ -121,45 +127,45 @@ class Clearing:
 
     def _clear_object(self, taken: Taken) -> str:
         uri = self.location.uri(taken.key)
+        found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
             # A delete has its own condition. So has a copy, but for servers that pass over it.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
-                    self._compare(taken)
+                    found = self._compare(taken)
             if self.archive is not None:
                 with self._typed("s3:PutObject", self.archive.uri(self._name(taken))):
-                    self._copy(self.archive, taken)
+                    self._copy(self.archive, taken, found)
             with self._typed("s3:DeleteObject", uri):
                 self._delete(taken.key, taken.etag)
         except _OtherError as other:
             return other.outcome
         return "done"
 
-    def _compare(self, taken: Taken) -> None:
-        """Look whether the newest object of a key is the one that was taken."""
+    def _compare(self, taken: Taken) -> Mapping[str, Any]:
+        """Look whether the newest object of a key is the one that was taken, and return what S3 says of it."""
         assert self.client is not None
         found = self.client.head_object(**self._place(taken.key), IfMatch=f'"{taken.etag}"')
         if self.by_time and found["LastModified"] != taken.modified.replace(microsecond=0):
             raise _OtherError("changed")
         if taken.version_id and found.get("VersionId") not in (None, taken.version_id):
             raise _OtherError("changed")
+        return found
 
-    def _copy(self, archive: Location, taken: Taken) -> None:
+    def _copy(self, archive: Location, taken: Taken, found: Mapping[str, Any]) -> None:
         """Copy an object, if it is still what was taken, and prove that it has arrived."""
         assert self.client is not None
         place: dict[str, Any] = {"Bucket": archive.bucket, "Key": archive.prefix + self._name(taken)}
         source = {"Bucket": self.location.bucket, "Key": self.location.prefix + taken.key}
         with suppress(_OtherError), self._typed("s3:GetObject", archive.uri(self._name(taken))):
-            there = self.client.head_object(**place)
-            # An ETag of an upload in parts, or under a key of KMS, says nothing of another object's bytes.
-            etags = {there["ETag"].strip('"'), taken.etag}
-            if there["ContentLength"] != taken.size or (len(etags) > 1 and not any("-" in etag for etag in etags)):
+            if not _is_copy(self.client.head_object(**place), taken):
                 raise self._is_in_the_way(archive.uri(self._name(taken)))
+            return  # Of a run that died before it deleted the source.
+        extra = {"CopySourceIfMatch": f'"{taken.etag}"', **_with_mark(found, taken), **self._payer}
         if taken.size < MAX_COPY_BYTES:
-            self.client.copy_object(**place, CopySource=source, CopySourceIfMatch=f'"{taken.etag}"', **self._payer)  # type: ignore[arg-type]
+            self.client.copy_object(**place, CopySource=source, **extra)  # type: ignore[arg-type]
         else:
-            extra = {"CopySourceIfMatch": f'"{taken.etag}"', **self._payer}
             self.client.copy(source, place["Bucket"], place["Key"], ExtraArgs=extra)  # type: ignore[arg-type]
         size = self.client.head_object(**place)["ContentLength"]
         if size != taken.size:
@@ -263,6 +269,34 @@ class Clearing:
             "another file exists there already, such as one from before a restore of the table. Move it "
             "elsewhere; the source keeps its file until then.",
         )
+
+
+def _is_copy(there: Mapping[str, Any], taken: Taken) -> bool:
+    """Tell whether an object in the archive is a copy of what was taken.
+
+    A copy has an ETag of its own if it is encrypted with a KMS key, or if one of the two was written in parts.
+    """
+    if there["ContentLength"] != taken.size:
+        return False
+    return bool(there["ETag"].strip('"') == taken.etag or there["Metadata"].get(MARK) == _mark(taken))
+
+
+def _with_mark(found: Mapping[str, Any], taken: Taken) -> dict[str, Any]:
+    """Return the arguments of a copy that keeps all metadata of its source, and says what it was made of.
+
+    Metadata that cannot be sent once more, with the mark, is left to S3. Without the mark a copy may not be
+    recognised after a crash, and is then in the way of the next one.
+    """
+    metadata = {**found["Metadata"], MARK: _mark(taken)}
+    text = "".join([*metadata, *metadata.values()])
+    if not text.isascii() or len(text) > MAX_METADATA or found.get("MissingMeta"):
+        return {}
+    kept = {name: found[name] for name in _KEPT if name in found}
+    return {**kept, "Metadata": metadata, "MetadataDirective": "REPLACE"}
+
+
+def _mark(taken: Taken) -> str:
+    return f"{taken.etag} {taken.size}"
 
 
 class _OtherError(Exception):
