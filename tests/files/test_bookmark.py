@@ -402,6 +402,21 @@ def test_new_files_raises_source_error_when_a_file_name_is_not_utf8(tmp_path: Pa
         FileBookmark(str(tmp_path)).new_files()
 
 
+@pytest.mark.parametrize("key", ["_\udcff.csv", ".\udcff", "\udcff._COPYING_", "_tmp/\udcff.csv", "_\udcff/a.csv"])
+def test_other_files_are_taken_when_a_hidden_name_is_not_utf8(tmp_path: Path, key: str) -> None:
+    for name in (key, "a.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+
+    assert [file.key for file in FileBookmark(str(tmp_path)).new_files().files] == ["a.csv"]
+
+
+@pytest.mark.parametrize("source", ["/lake/\udcff/", "s3://lake/\udcff/"])
+def test_source_is_refused_when_its_name_is_not_utf8(source: str) -> None:
+    with pytest.raises(SourceError, match=r"/lake/\\udcff/': its name is not valid UTF-8"):
+        FileBookmark(source)
+
+
 def test_local_directory_keeps_its_bookmark_when_files_come_and_change(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1")
     (tmp_path / "new\nline.csv").write_text("1")

@@ -18,7 +18,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import LAST
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order, local_etag
-from scripts.helpers.listing.paths import check_readable
+from scripts.helpers.listing.paths import check_readable, is_hidden
 from scripts.helpers.listing.ranges import RangeListing
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.listing.single_objects import look_at_each
@@ -51,7 +51,11 @@ class Location:
 
     @classmethod
     def parse(cls, source: str) -> Location:
-        """Read a source as users write it. SourceError for a prefix without its slash."""
+        """Read a source as users write it. SourceError for one that is not UTF-8, or a prefix without its slash."""
+        try:
+            source.encode()
+        except UnicodeEncodeError as error:
+            raise SourceError(source, "its name is not valid UTF-8, so no state can hold it. Rename it.") from error
         scheme, separator, _ = source.partition("://")
         if not separator or scheme == "file":
             path = source.removeprefix("file://")
@@ -327,7 +331,13 @@ def _list_directory(location: Location, folder: str) -> Iterator[Interval]:
                 refuse(error)
             key = f"{place}{entry.name}"[len(location.prefix) :]
             if not key.isascii():
-                check_readable(str(location), key)
+                try:
+                    check_readable(str(location), key)
+                except SourceError:
+                    # Arrow holds no name that is not UTF-8. Nobody misses that of a file that is hidden anyway.
+                    if is_hidden(key):
+                        continue
+                    raise
             columns["key"].append(key)
             columns["etag"].append(local_etag(status))
             columns["size"].append(status.st_size)
