@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from scripts.helpers.sinks import DeltaSink, IcebergSink
 from scripts.helpers.sinks.places import LocalPlace
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
-from tests.support.patience import PATIENCE
+from tests.sinks.processes import wait_at
 
 ROWS = 10
 LEASE = timedelta(seconds=3)
@@ -67,10 +66,7 @@ def wait_in_mid_write(gate: Path) -> None:
     def write(place: LocalPlace, name: str, data: bytes) -> None:
         if gate.is_dir() and name.endswith(".parquet"):
             whole(place, f"{name}.half", data[: len(data) // 2])
-            (gate / "inside").touch()
-            end = time.monotonic() + PATIENCE
-            while gate.is_dir() and time.monotonic() < end:
-                time.sleep(0.05)
+            wait_at(gate)
             place.delete([f"{name}.half"])
         whole(place, name, data)
 

@@ -120,6 +120,34 @@ def test_landing_table_of_a_dead_attempt_goes_when_a_batch_is_swept(written: Wri
     assert written.staged(table) == []
 
 
+@SERVERS
+def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_open(
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorter = {"postgres": "SET LOCAL lock_timeout = '100ms'", "maria": "SET SESSION lock_wait_timeout = 1"}
+    written = written_as(request, kind)
+    table = written.new_table("id integer, word varchar(20)")
+    sink = written.sink(table)
+    stopped, winner = sink.stage(BATCH, 1, ROWS), sink.stage(BATCH, 2, ROWS)
+    monkeypatch.setattr(sink._sql, "impatient", (shorter[kind],))
+    holder = written.connect()
+    holder.cursor().execute(f"INSERT INTO {stopped.folder} (id) VALUES (1)")
+
+    sink.publish(winner)
+    sink.clear(winner)
+    with pytest.raises(TargetError, match="cannot be dropped"):
+        sink.sweep(winner, [])
+    taken = Retraction("database", sink.name, stopped.staging, stopped.job, EPOCH, 3, 3, "2026-11-23T00:00:00+00:00")
+    sink.retract(taken)
+    held = written.staged(table)
+    holder.rollback()
+    holder.close()
+
+    assert (held, seen(written, table)) == ([stopped.folder], ALL)
+    assert sink.sweep(winner, []) == 1
+    assert written.staged(table) == []
+
+
 def test_publisher_changes_nothing_when_it_wakes_after_the_next_version(written: Written, table: str) -> None:
     sink = written.sink(table)
     late, following = sink.stage(batch(3), 1, ROWS), sink.stage(batch(4), 2, pd.DataFrame({"id": [4]}))

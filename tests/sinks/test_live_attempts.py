@@ -5,41 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
-from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.sinks import Output, opened
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.attempt import ROWS, attempt
+from tests.sinks.processes import attempt_of, wait_for, when_free
 from tests.support.patience import LONG, PATIENCE
-from tests.support.places import REPOSITORY
 from tests.support.servers import is_long
 from tests.support.standalone import standalone_cluster
-
-
-@contextmanager
-def older_attempt(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start an attempt in a group of processes, with its JVM and its Python workers; end them all at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.sinks.attempt", *arguments],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +29,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not path.exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < end, "the attempt never got to the middle of its write"
-        time.sleep(0.05)
-
-
 def run_when_free(spark: Any, watermarks: Watermarks, target: str, run_id: str, format: str = "parquet") -> str:
     """Run as soon as nobody's lease is in the way: a heartbeat that is stopped lets it end."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return attempt(spark, watermarks, target, run_id, "/nonexistent", format)
-        except RunInProgressError:
-            assert time.monotonic() < end
-            time.sleep(0.2)
+    return when_free(lambda: attempt(spark, watermarks, target, run_id, "/nonexistent", format))
 
 
 ALL = [(newer, place) for newer in ("jr_1", "jr_2") for place in ("directory", "bucket")]
@@ -84,7 +50,7 @@ def test_every_row_is_at_the_target_once_when_a_stopped_attempt_goes_on(
     gate = tmp_path / "gate"
     gate.mkdir()
 
-    with older_attempt(table, endpoint, target, "jr_1", str(gate)) as older:
+    with attempt_of("attempt", table, endpoint, target, "jr_1", str(gate)) as older:
         wait_for(gate / "inside", older)
         os.killpg(older.pid, signal.SIGSTOP)
         outcome = run_when_free(spark, watermarks, target, newer)
@@ -115,7 +81,7 @@ def test_every_row_is_at_the_target_once_when_an_executor_and_the_driver_of_a_cl
     gate = tmp_path / "gate"
     gate.mkdir()
 
-    with older_attempt(table, endpoint, target, "jr_1", str(gate), cluster) as older:
+    with attempt_of("attempt", table, endpoint, target, "jr_1", str(gate), cluster) as older:
         wait_for(gate / "inside", older)
         executor = int((gate / "inside").read_text())
         os.kill(executor, signal.SIGKILL)
@@ -181,7 +147,7 @@ def test_every_row_is_in_the_table_once_when_a_stopped_attempt_goes_on(
     gate = tmp_path / "gate"
     gate.mkdir()
 
-    with older_attempt(table, endpoint, target, "jr_1", str(gate), "local[2]", format, warehouse) as older:
+    with attempt_of("attempt", table, endpoint, target, "jr_1", str(gate), "local[2]", format, warehouse) as older:
         wait_for(gate / "inside", older)
         os.killpg(older.pid, signal.SIGSTOP)
         outcome = run_when_free(spark, watermarks, target, newer, format)
@@ -215,8 +181,8 @@ def test_every_row_is_in_the_table_once_when_the_writer_is_killed_before_the_hea
     warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
     target = f"{tmp_path}/repairs" if format == "delta" else f"lake.raw.killed_{death}"
 
-    with older_attempt(
-        table, endpoint, target, "jr_1", str(tmp_path / "no-gate"), "local[2]", format, warehouse, death
+    with attempt_of(
+        "attempt", table, endpoint, target, "jr_1", str(tmp_path / "no-gate"), "local[2]", format, warehouse, death
     ) as older:
         _, errors = older.communicate(timeout=PATIENCE)
     waiting = len(watermarks.latest("repairs").unpublished)

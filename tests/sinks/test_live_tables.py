@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import RunInProgressError
 from scripts.helpers.sinks.outputs import job_hash
 from scripts.helpers.watermarks import Watermarks
+from tests.sinks.processes import attempt_of, wait_for, when_free
 from tests.sinks.table_attempt import ROWS, attempt, rows_of, sink_of
 from tests.support.patience import LONG, PATIENCE
-from tests.support.places import REPOSITORY
 from tests.support.servers import is_long
 
 FORMATS = ["delta", "iceberg"]
@@ -34,32 +28,6 @@ def shared(dynamodb: Any, tmp_path: Path) -> Watermarks:
     return watermarks
 
 
-@contextmanager
-def process_of(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start an attempt, and end it at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.sinks.table_attempt", *arguments],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def newer_attempt(watermarks: Watermarks, format: str, folder: Path, run_id: str) -> str:
-    """Run as soon as nobody's lease is in the way: a heartbeat that is stopped lets it end."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return attempt(watermarks, sink_of(format, folder), run_id, "newer")
-        except RunInProgressError:
-            assert time.monotonic() < end
-            time.sleep(0.2)
-
-
 @pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("newer", ["jr_1", "jr_2"] if is_long() else ["jr_1"])
 @pytest.mark.parametrize("format", FORMATS)
@@ -70,14 +38,12 @@ def test_table_holds_the_rows_of_the_winner_alone_when_a_stopped_attempt_goes_on
     gate.mkdir()
     winners = [(row, "newer") for row in range(ROWS)]
 
-    with process_of(shared.table_name, endpoint, format, str(tmp_path), "jr_1", "older", str(gate), "") as older:
-        end = time.monotonic() + PATIENCE
-        while not (gate / "inside").exists():
-            assert older.poll() is None, older.communicate()[1]
-            assert time.monotonic() < end, "the attempt never got to the middle of its write"
-            time.sleep(0.05)
+    with attempt_of(
+        "table_attempt", shared.table_name, endpoint, format, str(tmp_path), "jr_1", "older", str(gate), ""
+    ) as older:
+        wait_for(gate / "inside", older)
         os.killpg(older.pid, signal.SIGSTOP)
-        outcome = newer_attempt(shared, format, tmp_path, newer)
+        outcome = when_free(lambda: attempt(shared, sink_of(format, tmp_path), newer, "newer"))
         seen_meanwhile = rows_of(format, tmp_path)
         shutil.rmtree(gate)
         os.killpg(older.pid, signal.SIGCONT)
@@ -97,12 +63,12 @@ def test_table_holds_each_row_once_when_the_writer_is_killed_before_the_head_kno
     shared: Watermarks, endpoint: str, tmp_path: Path, format: str, death: str
 ) -> None:
     arguments = (shared.table_name, endpoint, format, str(tmp_path), "jr_1", "older", str(tmp_path / "no-gate"), death)
-    with process_of(*arguments) as older:
+    with attempt_of("table_attempt", *arguments) as older:
         _, errors = older.communicate(timeout=PATIENCE)
     killed, waiting = older.returncode, len(shared.latest("repairs").unpublished)
 
     # The same rows are there for it, and none is new.
-    outcome = newer_attempt(shared, format, tmp_path, "jr_1")
+    outcome = when_free(lambda: attempt(shared, sink_of(format, tmp_path), "jr_1", "newer"))
 
     assert (killed, waiting) == (-signal.SIGKILL, 1), errors
     assert outcome in ("done", "empty")

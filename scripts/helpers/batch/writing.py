@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.batch.batch import Batch
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, TargetError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, StoreUnavailableError, TargetError
 from scripts.helpers.sinks.choice import Layout, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output
@@ -53,7 +54,13 @@ class BatchWriter:
         # What only this sink can reach comes before what it is given now: readers see batches in their order.
         batch.publication.finish(sink)
         with batch.looked_into(), batch.typed_errors():
-            output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.strategy.saves)
+            try:
+                output = sink.stage(batch_id, batch.run.fence, df, replaces=not batch.strategy.saves)
+            except TargetError:
+                # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
+                with suppress(StoreUnavailableError):
+                    batch.run.check()
+                raise
         if self._is_staged_beside_another(sink, output):
             sink.drop(output)
             raise self._written_twice(sink)

@@ -284,7 +284,11 @@ class DatabaseSink:
             with self._session("a batch cannot be taken back") as session:
                 # Under its key: a publisher that sleeps finds it there, and one at work is waited for.
                 session.run(statements.record(job, epoch, version, TAKEN_BACK))
-            self._drop(statements, table)
+            try:
+                self._drop(statements, table)
+            except TargetError as error:
+                # Nobody publishes it any more. A run that stopped here would wait for an attempt that is stopped.
+                logger.warning("event=staging_left target=%s error=%s", self.name, error)
         with self._session("published batches cannot be read") as session:
             if not self._catalogue(session, [statements.schema, BATCHES]):
                 return 0
@@ -545,8 +549,14 @@ class DatabaseSink:
 
     def _drop(self, statements: Statements, table: str) -> None:
         with self._session(f"staging table {table!r} cannot be dropped") as session:
+            begin(session, statements)
+            # An attempt that is stopped, and not dead, holds its own open for as long as that lasts: nobody waits for
+            # it, as no reader sees the table, and the next run sweeps it.
+            for statement in statements.sql.impatient:
+                session.run(statement)
             session.run(statements.drop(table + LANDING))
             session.run(statements.drop(table))
+            session.commit()
 
 
 @dataclass(frozen=True)

@@ -460,6 +460,7 @@ MEANINGS = {
     "23": "a constraint of the table is violated (NOT NULL, unique, foreign key or check)",
     "42P01": "a table is gone",
     "42S02": "a table is gone",
+    "55P03": "a transaction of another attempt holds it",
     "0A": "the database cannot do this",
 }
 

@@ -118,6 +118,8 @@ class WritingSQL:
     """Bytes of a name that it takes; 0 is no limit."""
     session: Sequence[str] = ()
     """Statements that each connection starts with."""
+    impatient: Sequence[str] = ()
+    """Statements after which a transaction waits for a lock no longer than a while."""
     begins = "BEGIN"
     """Statement that begins a transaction, where the driver does not."""
     isolation: str | None = None
@@ -210,6 +212,7 @@ class WritingPostgres(WritingSQL):
 
     longest_name = 63
     session = ("SET TIME ZONE 'UTC'",)
+    impatient = ("SET LOCAL lock_timeout = '10s'",)
     # Under REPEATABLE READ, if that is a user's default, whoever waited for another publisher would fail instead of
     # seeing that the batch is there.
     isolation = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -313,6 +316,8 @@ class WritingMySQL(WritingSQL):
     longest_name = 64
     # Else a value that does not fit would be cut, and a time be moved to the zone of the server.
     session = ("SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE')",)
+    # Without it a server waits for a year, and MariaDB for a day.
+    impatient = ("SET SESSION lock_wait_timeout = 10",)
     begins = "START TRANSACTION"
     engine = " ENGINE=InnoDB"
     attempt = "CONNECTION_ID()"
