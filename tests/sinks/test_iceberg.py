@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,52 @@ def test_empty_text_and_null_stay_two_values_when_the_table_is_partitioned_by_th
         rows = table.catalog.load_table(table.name.partition(".")[2]).scan().to_arrow().to_pylist()
         found = {row["id"]: row["kind"] for row in rows}
     assert found == dict(zip([1, 2, 3], kinds, strict=True))
+
+
+RENAMED = "version 2 was staged in is no longer here: it was renamed"
+
+
+def renamed(table: Table, back: bool = False) -> None:
+    """Give a table another name, or its own again."""
+    elsewhere = table.location.with_name(f"elsewhere_{table.location.name}")
+    old, new = (elsewhere, table.location) if back else (table.location, elsewhere)
+    if table.spark is None:
+        table.catalog.rename_table(f"raw.{old.name}", f"raw.{new.name}")
+        return
+    # The catalog of the tests renames none. To a reader it is the same.
+    shutil.rmtree(new, ignore_errors=True)
+    old.rename(new)
+    table.spark.sql(f"REFRESH TABLE {table.name}")
+
+
+def test_batch_waits_and_the_error_says_why_when_its_table_is_renamed_before_the_publication(table: Table) -> None:
+    table.sink().publish(table.stage(1, [1]))
+    output = table.stage(2, [2])
+    renamed(table)
+
+    with pytest.raises(TargetError, match=RENAMED):
+        table.sink().publish(output)
+    renamed(table, back=True)
+    table.sink().publish(output)
+
+    assert table.seen == [1, 2]
+
+
+def test_error_does_not_speak_of_lost_files_when_another_table_has_the_name_of_a_renamed_one(
+    spark_with_tables: Any, tmp_path: Path
+) -> None:
+    table = Table(f"lake.raw.n{abs(hash(tmp_path))}", spark_with_tables)
+    output = table.stage(2, [2])
+    renamed(table)
+    table.make("id bigint, kind string", pa.schema([]))
+
+    with pytest.raises(TargetError, match=RENAMED) as caught:
+        table.sink().publish(output)
+    renamed(table, back=True)
+    table.sink().publish(output)
+
+    assert not isinstance(caught.value, StagedFilesLostError)
+    assert table.seen == [2]
 
 
 def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) -> None:

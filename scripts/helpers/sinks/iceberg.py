@@ -280,6 +280,8 @@ class IcebergSink:
             except WatermarkError:
                 raise
             except Exception as error:
+                if self._engine.is_missing(error):
+                    raise _moved_table(output) from error
                 if not self._engine.may_pass(error):
                     raise TargetError(self.name, f"{reason_of(error)} Publishing again is safe.") from error
                 # Another publisher of this batch, or another writer of the table. Look again.
@@ -354,6 +356,16 @@ def _property(output: Output | Retraction) -> tuple[str, str]:
     return f"{PROPERTY}.{output.job}.{output.epoch}", str(version)
 
 
+def _moved_table(output: Output) -> TargetError:
+    """Return the error for a batch whose table is under this name no longer."""
+    return TargetError(
+        output.target,
+        f"the table that version {output.version} was staged in is no longer here: it was renamed, dropped or "
+        "replaced. If it was renamed, give it this name again, run the job once, and then rename it. Otherwise rewind "
+        "the job to the version before and run it again.",
+    )
+
+
 class _Engine(Protocol):
     """What commits to the catalog."""
 
@@ -406,6 +418,9 @@ class _Engine(Protocol):
 
     def is_of_connector(self, error: Exception) -> bool:
         """Tell whether it is the connector that complains."""
+
+    def is_missing(self, error: Exception) -> bool:
+        """Tell whether it says that there is no such table."""
 
     def may_pass(self, error: Exception) -> bool:
         """Tell whether to look again after an error."""
@@ -500,7 +515,7 @@ class _SparkEngine:
             epoch=batch.epoch, version=batch.version, fence=fence,
             files=int(summary.get("added-data-files") or 0), bytes=int(summary.get("added-files-size") or 0),
             rows=int(summary.get("added-records") or 0), replaces=replaces,
-            options={"engine": self.name, "snapshot": str(snapshot.snapshotId())},
+            options={"engine": self.name, "snapshot": str(snapshot.snapshotId()), "table": self._uuid()},
         )  # fmt: skip
 
     def _stage_events(self, batch: BatchId, fence: int, rows: DataFrame, replaces: bool, rules: Merge) -> Output:
@@ -537,6 +552,9 @@ class _SparkEngine:
             if is_of_java(error, "unknown snapshot"):
                 if self.published(output) >= output.version:
                     return
+                # Output of an earlier version of this package does not say which table it is in.
+                if output.options.get("table", self._uuid()) != self._uuid():
+                    raise _moved_table(output) from error
                 raise StagedFilesLostError(output.target, output.version, [_branch(output.folder)]) from error
             raise
 
@@ -651,6 +669,9 @@ class _SparkEngine:
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__name__ in ("AnalysisException", "Py4JJavaError", "IllegalArgumentException")
 
+    def is_missing(self, error: Exception) -> bool:
+        return is_missing(error)
+
     def may_pass(self, error: Exception) -> bool:
         passing = ("CommitFailedException", "CommitStateUnknownException", *CONFLICTS)
         return isinstance(error, MovedError) or is_of_java(error, *passing)
@@ -687,6 +708,10 @@ class _SparkEngine:
     def _table(self, name: str = "") -> Any:
         """Return the table, or another one, as it is now: Spark's catalog keeps what it has read for half a minute."""
         return spark_table(name or self._target, self._spark)
+
+    def _uuid(self) -> str:
+        """Return what a table keeps when it is renamed, and another one of its name has not."""
+        return str(self._table().operations().current().uuid())
 
     def _imagined(self) -> Any:
         """Return the table that would be made, from a transaction that is never committed."""
@@ -899,6 +924,11 @@ class _ArrowEngine:
 
     def is_of_connector(self, error: Exception) -> bool:
         return type(error).__module__.startswith("pyiceberg.")
+
+    def is_missing(self, error: Exception) -> bool:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        return isinstance(error, NoSuchTableError)
 
     def may_pass(self, error: Exception) -> bool:
         from pyiceberg.exceptions import CommitStateUnknownException
