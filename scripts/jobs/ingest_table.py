@@ -57,7 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=session.not_negative,
         default=int(DEFAULT_DELAY.total_seconds()),
         metavar="N",
-        help="how far the upper bound stays behind the clock: at least the longest transaction of the source "
+        help="how far the upper bound stays behind the clock: at least as long as a row may come after its stamp "
         "(default: %(default)s)",
     )
     parser.add_argument(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.databases.table import JdbcTable
+from scripts.helpers.errors import BoundsError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -43,3 +46,33 @@ def test_gap_is_read_from_the_database_and_live_watermark_stays_when_it_is_fille
     assert sent and all('WHERE "id" >= 1 AND "id" < 60)' in line for line in sent)
     written = sorted(row["id"] for row in jdbc.read.parquet(target).select("id").collect())
     assert written == list(range(1, 102))
+
+
+def test_slice_is_refused_while_a_transaction_may_commit_rows_into_it(
+    jdbc: Any, postgres: Any, watermarks: Watermarks, clock: Clock, tmp_path: Path
+) -> None:
+    name = postgres.new_table("id int PRIMARY KEY, at timestamptz DEFAULT now()")
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+    options: dict[str, Any] = {"transformation_ctx": "repairs", "clock": clock}
+    begun = datetime.now(timezone.utc)
+    slow = postgres.connect()
+    try:
+        slow.execute("BEGIN")
+        slow.execute(f"INSERT INTO {name} VALUES (1)")
+        ((end,),) = postgres.sql("SELECT clock_timestamp()")
+        with IncrementalJob(watermarks, "parking", spark=jdbc, clock=clock) as job:
+            job.rows_since(source, "at", transformation_ctx="repairs", initial_value=end, high=end, delay=timedelta(0))
+        postgres.sql("SELECT pg_sleep(0.5)")
+
+        def fill() -> int:
+            bounds: dict[str, Any] = {"low": begun - timedelta(hours=1), "high": end}
+            with Backfill(watermarks, "parking", delay=timedelta(milliseconds=300), **bounds, **options) as backfill:
+                return backfill.write(backfill.rows(source, "at"), str(tmp_path / "raw"))
+
+        with pytest.raises(BoundsError, match=r"may still come from the transaction 'pid \d+', which is open since"):
+            fill()
+        slow.execute("COMMIT")
+    finally:
+        slow.close()
+
+    assert fill() == 1

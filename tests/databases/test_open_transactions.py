@@ -1,4 +1,4 @@
-"""Ids that commit out of order, on real databases: none is lost while transactions are open."""
+"""Ids and stamps that commit out of order, on real databases: none is lost while transactions are open."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import importlib.util
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.window import RowWindow
 from tests.support.components import missing_component
+from tests.support.databases import MariaServer
 from tests.support.row_windows import JOB_CLOCK, plan, taken
 
 Maker = Callable[..., JdbcTable]
@@ -181,17 +184,167 @@ def test_every_id_is_taken_once_when_transactions_open_commit_and_abort_in_any_o
     assert sorted(found) == [number for (number,) in postgres.sql(f"SELECT id FROM {name} ORDER BY id")]
 
 
+# --- stamps ----------------------------------------------------------------------------------------------
+
+STAMPED = "id int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now()"
+
+
+def run_by_time(source: Any, before: RowWindow | None = None, **options: Any) -> tuple[RowWindow, list[int]]:
+    window = plan(source, "at", before, **({"delay": SHORT} | options))
+    return window, taken(source, window)
+
+
+def wait_past_the_delay(postgres: Any) -> None:
+    postgres.sql("SELECT pg_sleep(0.5)")
+
+
+@pytest.mark.parametrize("columns", [STAMPED, STAMPED.replace("timestamptz", "timestamp")], ids=["zone", "no zone"])
+def test_stamp_is_taken_once_when_its_transaction_is_open_past_the_delay(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, columns: str
+) -> None:
+    name = postgres.new_table(columns)
+    # The server's zone, in which now() becomes a wall clock.
+    source = table_in(name, zone="America/New_York")
+    postgres.sql(f"INSERT INTO {name} VALUES (1)")
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute(f"INSERT INTO {name} VALUES (2)")
+        postgres.sql(f"INSERT INTO {name} VALUES (3)")
+        wait_past_the_delay(postgres)
+
+        first, before = run_by_time(source)
+        slow.connection.commit()
+        pid = slow.connection.info.backend_pid
+    second, after = run_by_time(source, first)
+
+    assert (before, after) == ([1], [2, 3])
+    assert (
+        f"event=long_transaction context=repairs source=PostgreSQL table {name} transaction='pid {pid}'" in caplog.text
+    )
+    assert caplog.text.count("event=long_transaction") == 1
+    assert run_by_time(source, second)[1] == []
+
+
+def test_stamps_of_a_view_wait_for_open_transactions(postgres: Any, table_in: Maker) -> None:
+    name = postgres.new_table(STAMPED)
+    postgres.sql(f"CREATE VIEW {name}_seen AS SELECT * FROM {name}")
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute(f"INSERT INTO {name} VALUES (1)")
+        postgres.sql(f"INSERT INTO {name} VALUES (2)")
+        wait_past_the_delay(postgres)
+
+        assert run_by_time(table_in(f"{name}_seen"))[1] == []
+
+
+def test_transaction_that_wrote_elsewhere_is_waited_for_as_it_may_stamp_with_its_beginning(
+    postgres: Any, table_in: Maker
+) -> None:
+    name, other = postgres.new_table(STAMPED), postgres.new_table(STAMPED)
+    source = table_in(name)
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute(f"INSERT INTO {other} VALUES (1)")
+        postgres.sql(f"INSERT INTO {name} VALUES (2)")
+        wait_past_the_delay(postgres)
+
+        first, before = run_by_time(source)
+        slow.execute(f"INSERT INTO {name} VALUES (1)")
+        slow.connection.commit()
+
+    assert (before, run_by_time(source, first)[1]) == ([], [1, 2])
+
+
+def test_insert_that_waits_for_a_lock_is_waited_for_as_it_has_its_stamp_already(postgres: Any, table_in: Maker) -> None:
+    name = postgres.new_table(STAMPED)
+    source = table_in(name)
+    postgres.sql(f"INSERT INTO {name} VALUES (2, now() + INTERVAL '1 second')")
+    with ThreadPoolExecutor(1) as aside, open_transaction(postgres.connect()) as locking:
+        locking.execute(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
+        waiting = aside.submit(postgres.sql, f"INSERT INTO {name} VALUES (1)")
+        refused = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'"
+        while postgres.sql(refused) != [(1,)]:
+            postgres.sql("SELECT pg_sleep(0.05)")
+        postgres.sql("SELECT pg_sleep(1.5)")
+
+        first, before = run_by_time(source)
+        locking.connection.rollback()
+        waiting.result()
+
+    assert (before, run_by_time(source, first)[1]) == ([], [1, 2])
+
+
+def test_transactions_that_only_read_hold_no_stamp_back(
+    postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = postgres.new_table(STAMPED)
+    with open_transaction(postgres.connect()) as reader:
+        reader.execute(f"SELECT * FROM {name}")
+        postgres.sql(f"INSERT INTO {name} VALUES (1)")
+        wait_past_the_delay(postgres)
+
+        _, ids = run_by_time(table_in(name))
+
+    assert ids == [1]
+    assert "_transaction" not in caplog.text
+
+
+def test_prepared_transaction_is_waited_for(postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    name = postgres.new_table(STAMPED)
+    source = table_in(name)
+    with closing(postgres.connect()) as connection:
+        for statement in ("BEGIN", f"INSERT INTO {name} VALUES (1)", "PREPARE TRANSACTION 'half'"):
+            connection.execute(statement)
+    try:
+        postgres.sql(f"INSERT INTO {name} VALUES (2)", "SELECT pg_sleep(2.5)")
+        first, before = run_by_time(source, delay=timedelta(seconds=2))
+    finally:
+        postgres.sql("COMMIT PREPARED 'half'")
+    _, after = run_by_time(source, first, delay=timedelta(0))
+
+    assert (before, after) == ([], [1, 2])
+    assert "event=long_transaction context=repairs" in caplog.text
+    assert "transaction='prepared " in caplog.text
+
+
+def test_first_run_says_so_when_the_user_may_not_see_when_others_began(
+    jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, user = postgres.new_table(STAMPED), "short_sighted"
+    postgres.sql(f"DROP ROLE IF EXISTS {user}", f"CREATE ROLE {user} LOGIN", f"GRANT SELECT ON {name} TO {user}")
+    source = JdbcTable(jdbc, postgres.url, name, properties={**postgres.properties, "user": user})
+    with open_transaction(postgres.connect()) as slow:
+        slow.execute(f"INSERT INTO {name} VALUES (1)")
+        postgres.sql(f"INSERT INTO {name} VALUES (2)")
+        wait_past_the_delay(postgres)
+
+        first, before = run_by_time(source)
+        run_by_time(source, first)
+        postgres.sql(f"GRANT pg_read_all_stats TO {user}")
+        _, allowed = run_by_time(source)
+
+    assert (before, allowed) == ([2], [])
+    assert caplog.text.count("event=hidden_transactions context=repairs") == 1
+
+
 # --- MariaDB and SQLite ----------------------------------------------------------------------------------
 
 
-def test_lower_id_is_taken_when_it_commits_later_in_mariadb(jdbc: Any, maria: Any) -> None:
+def connect(maria: Any) -> Any:
     if importlib.util.find_spec("pymysql") is None:
         missing_component("PyMySQL", "pip install PyMySQL")
     import pymysql
 
+    return pymysql.connect(unix_socket=f"{maria.folder}/socket", user="root", database="shop")
+
+
+def blind(maria: Any) -> dict[str, str]:
+    """Return the login of a user that may not see transactions."""
+    maria.sql("CREATE USER IF NOT EXISTS blind@'%' IDENTIFIED BY 'not-a-secret'", "GRANT SELECT ON shop.* TO blind@'%'")
+    return {**maria.properties, "user": "blind"}
+
+
+def test_lower_id_is_taken_when_it_commits_later_in_mariadb(jdbc: Any, maria: Any) -> None:
     name = maria.new_table("id bigint AUTO_INCREMENT PRIMARY KEY, s text")
     source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
-    with open_transaction(pymysql.connect(unix_socket=f"{maria.folder}/socket", user="root", database="shop")) as slow:
+    with open_transaction(connect(maria)) as slow:
         insert(slow, name)
         maria.sql(f"INSERT INTO {name} (s) VALUES ('y')")
 
@@ -205,12 +358,8 @@ def test_lower_id_is_taken_when_it_commits_later_in_mariadb(jdbc: Any, maria: An
 
 def test_time_decides_when_the_user_of_mariadb_may_not_see_transactions(jdbc: Any, maria: Any) -> None:
     name = maria.new_table("id bigint AUTO_INCREMENT PRIMARY KEY, s text")
-    maria.sql(
-        f"INSERT INTO {name} (s) VALUES ('y')",
-        "CREATE USER IF NOT EXISTS blind@'%' IDENTIFIED BY 'not-a-secret'",
-        "GRANT SELECT ON shop.* TO blind@'%'",
-    )
-    source = JdbcTable(jdbc, maria.url, name, properties=maria.properties | {"user": "blind"})
+    maria.sql(f"INSERT INTO {name} (s) VALUES ('y')")
+    source = JdbcTable(jdbc, maria.url, name, properties=blind(maria))
 
     first, before = run(source, delay=timedelta(seconds=1))
     maria.sql("SELECT SLEEP(1)")
@@ -237,6 +386,118 @@ def test_time_decides_when_mariadb_is_a_replica_that_can_be_written_to(jdbc: Any
         maria.sql("STOP SLAVE", "RESET SLAVE ALL")
 
     assert (before, after) == ([], [1, 2])
+
+
+# Stamps of the server's own zone, which is -04:00.
+STAMPED_BY_MARIA = {
+    "zone": "id int PRIMARY KEY, at timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)",
+    "no zone": "id int PRIMARY KEY, at datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)",
+}
+
+
+def stamped_in(jdbc: Any, server: Any, columns: str = "zone", **options: Any) -> tuple[str, JdbcTable]:
+    name = server.new_table(STAMPED_BY_MARIA[columns])
+    return name, JdbcTable(jdbc, server.url, name, zone="Etc/GMT+4", **({"properties": server.properties} | options))
+
+
+@pytest.mark.parametrize("columns", STAMPED_BY_MARIA)
+def test_stamp_is_taken_once_when_its_transaction_is_open_past_the_delay_in_mariadb(
+    jdbc: Any, maria: Any, caplog: pytest.LogCaptureFixture, columns: str
+) -> None:
+    name, source = stamped_in(jdbc, maria, columns)
+    maria.sql(f"INSERT INTO {name} (id) VALUES (1)", "SELECT SLEEP(3)")
+    with open_transaction(connect(maria)) as slow:
+        thread = slow.connection.thread_id()
+        slow.execute(f"INSERT INTO {name} (id) VALUES (2)")
+        maria.sql(f"INSERT INTO {name} (id) VALUES (3)", "SELECT SLEEP(0.5)")
+
+        first, before = run_by_time(source)
+        slow.connection.commit()
+    second, after = run_by_time(source, first)
+
+    assert (before, after) == ([1], [2, 3])
+    assert f"transaction='thread {thread}' open_for=0:00:0" in caplog.text
+    assert run_by_time(source, second)[1] == []
+
+
+def test_transactions_that_only_read_hold_no_stamp_back_in_mariadb(jdbc: Any, maria: Any) -> None:
+    name, source = stamped_in(jdbc, maria)
+    with open_transaction(connect(maria)) as reader:
+        reader.execute(f"SELECT * FROM {name}")
+        maria.sql(f"INSERT INTO {name} (id) VALUES (1)", "SELECT SLEEP(0.5)")
+
+        assert run_by_time(source)[1] == [1]
+
+
+def test_insert_that_still_reads_is_waited_for_in_mariadb_as_it_has_its_stamp_already(jdbc: Any, maria: Any) -> None:
+    name, source = stamped_in(jdbc, maria)
+    other = maria.new_table("id int PRIMARY KEY")
+    maria.sql(f"INSERT INTO {other} VALUES (1)")
+    reads = f"SELECT id FROM {other} WHERE GET_LOCK(CONCAT('held', LEFT(id, 0)), 60) = 1"
+    with ThreadPoolExecutor(1) as aside, open_transaction(connect(maria)) as holding:
+        holding.execute("SELECT GET_LOCK('held', 0)")
+        waiting = aside.submit(maria.sql, f"INSERT INTO {name} (id) {reads}")
+        while "User lock" not in maria.sql("SELECT state FROM information_schema.PROCESSLIST"):
+            maria.sql("SELECT SLEEP(0.05)")
+        maria.sql(f"INSERT INTO {name} (id) VALUES (2)", "SELECT SLEEP(0.5)")
+
+        first, before = run_by_time(source)
+        holding.execute("SELECT RELEASE_LOCK('held')")
+        waiting.result()
+
+    assert (before, run_by_time(source, first)[1]) == ([], [1, 2])
+
+
+def test_prepared_transaction_is_waited_for_in_mariadb(jdbc: Any, maria: Any) -> None:
+    name, source = stamped_in(jdbc, maria)
+    try:
+        maria.sql("XA START 'half'", f"INSERT INTO {name} (id) VALUES (1)", "XA END 'half'", "XA PREPARE 'half'")
+        maria.sql(f"INSERT INTO {name} (id) VALUES (2)", "SELECT SLEEP(0.5)")
+        first, before = run_by_time(source)
+    finally:
+        maria.sql("XA COMMIT 'half'")
+    _, after = run_by_time(source, first)
+
+    assert (before, after) == ([], [1, 2])
+
+
+def test_first_run_says_so_when_the_user_of_mariadb_may_not_see_transactions(
+    jdbc: Any, maria: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, source = stamped_in(jdbc, maria, properties=blind(maria))
+    with open_transaction(connect(maria)) as slow:
+        slow.execute(f"INSERT INTO {name} (id) VALUES (1)")
+        maria.sql(f"INSERT INTO {name} (id) VALUES (2)", "SELECT SLEEP(0.5)")
+
+        first, before = run_by_time(source)
+        run_by_time(source, first)
+
+    assert before == [2]
+    assert caplog.text.count("event=hidden_transactions context=repairs") == 1
+
+
+def test_beginning_of_a_transaction_is_an_instant_when_the_machine_of_mariadb_has_a_zone(
+    jdbc: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    server = MariaServer()
+    try:
+        name, source = stamped_in(jdbc, server)
+        with open_transaction(connect(server)) as slow:
+            slow.execute(f"INSERT INTO {name} (id) VALUES (1)")
+            server.sql("SELECT SLEEP(0.5)")
+            oldest = source.open_writers(SHORT).oldest
+        # In the hour that repeats, the first of the two is meant.
+        instants = []
+        for wall in ("2026-07-01 12:00", "2026-11-01 01:30", "2026-12-01 12:00"):
+            instant = MySQL().instant_of_server(f"CAST('{wall}' AS DATETIME)")
+            instants.append(server.sql(f"SELECT {instant} AS instant").splitlines()[1])
+    finally:
+        server.stop()
+
+    assert oldest is not None
+    assert timedelta(0) < datetime.now(timezone.utc) - oldest.began < timedelta(minutes=10)
+    assert instants == ["2026-07-01 16:00:00", "2026-11-01 05:30:00", "2026-12-01 17:00:00"]
 
 
 def test_sqlite_is_not_waited_for_as_one_transaction_writes_at_a_time(jdbc: Any, sqlite: Any) -> None:

@@ -27,7 +27,7 @@ from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import check_same_plan
 from scripts.helpers.rows.options import Behind
 from scripts.helpers.rows.plan import plan_window
-from scripts.helpers.rows.sources import Facts, SeenRow
+from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, SeenRow
 from scripts.helpers.rows.window import RowWindow
 
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -35,7 +35,9 @@ DELAY = timedelta(minutes=5)
 TICK = timedelta(microseconds=1)
 ID, AT = CursorColumn("id", "bigint"), CursorColumn("at", "timestamp")
 OUTLIER = 10**6
-WAITING = ("event=undecided_rows", "event=source_empty", "event=future_stamps", "event=large_tie")
+WAITING = (
+    "event=undecided_rows", "event=source_empty", "event=future_stamps", "event=large_tie", "event=long_transaction",
+)  # fmt: skip
 """WARNINGs after which nobody need do anything."""
 
 
@@ -89,6 +91,10 @@ class Transactions:
     def writers(self, longest: timedelta) -> frozenset[str] | None:
         return frozenset(map(str, self.open)) if self.tells_writers else None
 
+    def open_writers(self, delay: timedelta) -> OpenWriters:
+        began = [(since, name) for name, (since, rows) in self.open.items() if rows and self.tells_writers]
+        return OpenWriters(OpenWriter(f"pid {min(began)[1]}", min(began)[0]) if began else None)
+
     def rows(self, window: RowWindow) -> list[int]:
         if window.high is None:
             return []
@@ -134,7 +140,7 @@ class Numbers(RuleBasedStateMachine):
         max_rows: int | None = None,
     ) -> None:
         is_number = not column.is_time
-        self.table = Transactions(column, tells_writers and is_number, descending and is_number)
+        self.table = Transactions(column, tells_writers, descending and is_number)
         self.options: dict[str, Any] = {
             "delay": DELAY, "descending": self.table.descending, "behind": behind, "max_rows": max_rows,
         }  # fmt: skip
@@ -164,7 +170,10 @@ class Numbers(RuleBasedStateMachine):
     @precondition(lambda self: self.table.open)
     @rule(which=st.integers(0, 9))
     def insert(self, which: int) -> None:
-        _, rows = list(self.table.open.values())[which % len(self.table.open)]
+        name = list(self.table.open)[which % len(self.table.open)]
+        since, rows = self.table.open[name]
+        # As in InnoDB: a transaction counts from its first row, and stamps none earlier.
+        self.table.open[name] = (since if rows else self.table.now, rows)
         rows[self.table.next_number()] = self.born()
 
     @rule(count=st.integers(1, 7))
@@ -324,3 +333,20 @@ def test_alarm_is_raised_when_no_transaction_is_waited_for(monkeypatch: pytest.M
 
     with pytest.raises(AssertionError, match="transactions alone raise no alarm"):
         story.run(dies=False)
+
+
+def test_stamp_is_lost_when_no_open_transaction_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The property above can fail: a transaction that is open for longer than the delay."""
+    monkeypatch.setattr(planning, "oldest_writer", lambda *arguments, **options: None)
+    story = Numbers()
+    story.start(AT, tells_writers=True)
+    story.begin()
+    story.insert(0)
+    story.wait(6)
+    story.insert_and_commit(1)
+    story.wait(6)
+    story.run(dies=False)
+    story.end(0, commits=True)
+
+    with pytest.raises(AssertionError):
+        story.teardown()

@@ -1,10 +1,11 @@
-"""Numbers that are committed out of order: how far a window goes while transactions are open, and what is kept."""
+"""Numbers and stamps that are committed out of order: how far a window goes while transactions are open."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -12,6 +13,8 @@ from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.open_writers import LONGEST_WAIT
 from scripts.helpers.rows.plan import plan_window
+from scripts.helpers.rows.sources import OpenWriter, OpenWriters
+from scripts.helpers.rows.uuids import first_at
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
@@ -207,3 +210,132 @@ def test_plan_is_replayed_without_a_look_at_transactions() -> None:
 
     assert ids(source, again) == [1, 3]
     assert again.undecided is None
+
+
+# --- times and UUIDs -------------------------------------------------------------------------------------
+
+AT = CursorColumn("at", "timestamp")
+
+
+def ago(minutes: float) -> datetime:
+    return NOW - minutes * MINUTE
+
+
+@dataclass
+class Stamped(ListedRows):
+    """Rows of stamps, and since when a transaction is open beside them."""
+
+    began: datetime | None = None
+    are_all_seen: bool = True
+    delays: list[timedelta] = field(default_factory=list)
+
+    def open_writers(self, delay: timedelta) -> OpenWriters:
+        self.delays.append(delay)
+        return OpenWriters(OpenWriter("pid 7", self.began) if self.began else None, self.are_all_seen)
+
+
+def stamped(*minutes: float, began: float | None = None) -> Stamped:
+    rows: list[tuple[Any, ...]] = [(ago(one),) for one in minutes]
+    return Stamped((AT,), rows, now=NOW, began=None if began is None else ago(began))
+
+
+def plan_of_times(source: Stamped, before: RowWindow | None = None, **options: Any) -> RowWindow:
+    return plan_after(
+        before, source, [source.cursors[0].name], now=datetime(1999, 1, 1, tzinfo=timezone.utc), **options
+    )
+
+
+def stamps(source: Stamped, window: RowWindow) -> list[Any]:
+    return sorted(stamp for (stamp,) in source.rows(window))
+
+
+def test_stamps_since_a_transaction_began_wait_for_it_when_it_is_open_for_longer_than_the_delay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = stamped(20, 10, began=12)
+
+    first = plan_of_times(source)
+    source.listed.append((ago(11),))
+    source.began = None
+    warned = caplog.text
+    second = plan_of_times(source, first)
+
+    assert (stamps(source, first), stamps(source, second)) == ([ago(20)], [ago(11), ago(10)])
+    assert "event=long_transaction context=repairs source=public.repairs transaction='pid 7' open_for=0:12:00" in warned
+    assert caplog.text == warned
+
+
+@pytest.mark.parametrize(("minutes", "began"), [((10, 6, 4), 5), ((20, 15), 12)], ids=["short", "newer than all rows"])
+def test_transaction_holds_nothing_back_when_no_row_could_be_lost(
+    caplog: pytest.LogCaptureFixture, minutes: tuple[float, ...], began: float
+) -> None:
+    source = stamped(*minutes, began=began)
+
+    assert stamps(source, plan_of_times(source)) == [ago(one) for one in minutes if one > 5]
+    assert caplog.text == ""
+
+
+def test_source_is_complete_no_further_than_an_open_transaction() -> None:
+    source = stamped(20, began=12)
+
+    assert plan_of_times(source).complete == (ago(12),)
+
+
+def test_warning_says_so_when_the_watermark_is_past_the_beginning_of_an_open_transaction(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It only read until the watermark had passed: so do many that read first, and stamp with their beginning."""
+    source = stamped(20, 10)
+    first = plan_of_times(source)
+    source.began = ago(12)
+    source.listed.append((ago(8),))
+
+    second = plan_of_times(source, first)
+
+    assert second.is_empty
+    assert "event=passed_transaction context=repairs source=public.repairs transaction='pid 7'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options", [{"delay": timedelta(0)}, {"high": ago(1)}, {"initial_value": ago(15), "high": ago(9)}], ids=str
+)
+def test_transactions_are_not_asked_for_when_no_delay_is_kept(options: dict[str, Any]) -> None:
+    source = stamped(10, 3, began=12)
+
+    plan_of_times(source, **options)
+
+    assert source.delays == []
+
+
+def test_first_run_warns_when_transactions_of_others_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
+    source = stamped(20, 10)
+    source.are_all_seen = False
+
+    first = plan_of_times(source)
+    warned = caplog.text
+    plan_of_times(source, first)
+
+    assert stamps(source, first) == [ago(20), ago(10)]
+    assert "event=hidden_transactions context=repairs source=public.repairs" in warned
+    assert caplog.text == warned
+
+
+def test_transaction_is_compared_as_an_instant_when_the_clocks_go_back_meanwhile() -> None:
+    """At 01:30 after the change, one that began at 01:40 before it is 50 minutes old."""
+    london = ZoneInfo("Europe/London")
+    now = datetime(2026, 10, 25, 1, 30, tzinfo=timezone.utc).astimezone(london)
+    began = datetime(2026, 10, 25, 0, 40, tzinfo=timezone.utc).astimezone(london)
+    wall = [(datetime(2026, 10, 25, hour, minute, tzinfo=timezone.utc),) for hour, minute in ((0, 50), (1, 10))]
+    source = Stamped((CursorColumn("at", "timestamp_ntz"),), list(wall), now=now, began=began)
+
+    assert stamps(source, plan_of_times(source)) == [wall[0][0]]
+
+
+def test_uuids_since_a_transaction_began_wait_for_it() -> None:
+    old, held = first_at(ago(20)), first_at(ago(10))
+    source = Stamped((CursorColumn("id", "uuid"),), [(old,), (held,)], now=NOW, began=ago(12))
+
+    first = plan_of_times(source)
+    source.began = None
+
+    assert (stamps(source, first), stamps(source, plan_of_times(source, first))) == ([old], [held])

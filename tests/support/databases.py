@@ -122,7 +122,7 @@ class PostgresServer(Server):
         settings = {
             "listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.folder, "fsync": "off",
             "timezone": "America/New_York", "log_timezone": "UTC", "log_statement": "all", "log_destination": "stderr",
-            "autovacuum": "off", "max_connections": 60,
+            "autovacuum": "off", "max_connections": 60, "max_prepared_transactions": 4,
         }  # fmt: skip
         options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
         self.command = [str(folder / "postgres"), "-D", str(self.data), *options]

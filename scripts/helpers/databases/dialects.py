@@ -23,8 +23,8 @@ CATALOGUE = NAME, TYPE, INDEXED, NULLABLE = "column_name", "declared", "indexed"
 IDENTITY = DATABASE, SCHEMA, TABLE, OID = "database_name", "schema_name", "table_name", "table_oid"
 """Columns of an identity query."""
 
-WRITER = "writer"
-"""Column of a query for writers."""
+WRITER, BEGAN = "writer", "began"
+"""Columns of a query for writers."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,18 @@ class Database(Dialect):
         """
         return ""
 
+    def open_since(self, delay: timedelta) -> str:
+        """Return the query for the transactions that have written and are open: name, and when they began in UTC.
+
+        Of whatever table. A beginning of NULL says that this user may not see one. Empty where no such query is known.
+
+        Parameters
+        ----------
+        delay
+            How long before it was first seen a transaction may have begun, if the server does not keep that.
+        """
+        return ""
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {predicate} LIMIT {limit}) few"
@@ -243,6 +255,11 @@ class Database(Dialect):
         return f"SELECT {named}{self.from_nothing}"
 
 
+def _text_in_utc(instant: str) -> str:
+    """Write the text of an instant of PostgreSQL in UTC."""
+    return f"to_char(({instant}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+
+
 class PostgreSQL(Database):
     """PostgreSQL 13 and later, Aurora and the like."""
 
@@ -250,7 +267,7 @@ class PostgreSQL(Database):
     driver = "org.postgresql.Driver"
     options = MappingProxyType({"prepareThreshold": "-1"})
     """Values in binary, which the driver reads in two thirds of the time that text takes it."""
-    now = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+    now = _text_in_utc("now()")
     cluster = "SELECT CAST(system_identifier AS text) AS cluster FROM pg_control_system()"
 
     current_database = "current_database()"
@@ -305,7 +322,7 @@ class PostgreSQL(Database):
         # row from the future is.
         if kind == "timestamp":
             inside = _between(expression, f"TIMESTAMPTZ '{FIRST} 00:00+00'", f"TIMESTAMPTZ '{LAST} 23:59:59.999999+00'")
-            return f"to_char(({inside}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+            return _text_in_utc(inside)
         if kind == "timestamp_ntz":
             inside = _between(expression, f"TIMESTAMP '{FIRST} 00:00'", f"TIMESTAMP '{LAST} 23:59:59.999999'")
             return f"to_char({inside}, 'YYYY-MM-DD HH24:MI:SS.US')"
@@ -394,6 +411,29 @@ class PostgreSQL(Database):
             " AND l.mode = 'RowExclusiveLock'"
             " AND l.relation IN (SELECT oid FROM family UNION SELECT oid FROM numbers)"
             f" UNION SELECT NULL WHERE pg_is_in_recovery() OR {cached} OR NOT {is_table}"
+        )
+
+    def open_since(self, delay: timedelta) -> str:
+        """Return the query for the transactions of this database that have an id, or wait for a lock to write.
+
+        Of whatever table: `now()` is the beginning of a transaction, also in the table that it writes to last. One that
+        was prepared keeps no beginning, and whoever lacks the role may not see those of others.
+        """
+        # Who waits to write to a table has no id yet. VACUUM has such a lock on indexes only, and writes no row.
+        waiting = (
+            "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
+            " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
+        )
+        prepared = f"p.prepared - INTERVAL '{delay.total_seconds():f} seconds'"
+        # In this order: one that is prepared between the two is in the first.
+        return (
+            f"SELECT 'pid ' || a.pid AS {WRITER}, {_text_in_utc('a.xact_start')} AS {BEGAN} FROM pg_stat_activity a"
+            " WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()"
+            " AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
+            f" AND (a.backend_xid IS NOT NULL OR a.pid IN ({waiting}))"
+            f" UNION ALL SELECT 'prepared ' || p.transaction, {_text_in_utc(prepared)} FROM pg_prepared_xacts p"
+            " WHERE p.database = current_database()"
+            " UNION ALL SELECT 'hidden', NULL WHERE NOT pg_has_role('pg_read_all_stats', 'USAGE')"
         )
 
 
@@ -513,6 +553,27 @@ class MySQL(Database):
             " WHERE trx_is_read_only = 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
             f" UNION SELECT NULL AS {WRITER} FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1 OR {follows}"
         )
+
+    def open_since(self, delay: timedelta) -> str:
+        """Return the query for InnoDB's transactions that have written or have a lock; reads take none.
+
+        A statement has its time from before its transaction begins, and InnoDB keeps the whole second of that.
+        """
+        began = f"{self.instant_of_server('trx_started')} - INTERVAL 1 SECOND"
+        return (
+            f"SELECT CONCAT('thread ', trx_mysql_thread_id) AS {WRITER},"
+            f" CONCAT(DATE_FORMAT({began}, '%Y-%m-%d %H:%i:%s.%f'), '+00:00') AS {BEGAN}"
+            " FROM information_schema.INNODB_TRX"
+            " WHERE trx_rows_modified + trx_lock_structs > 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
+        )
+
+    def instant_of_server(self, wall_clock: str) -> str:
+        """Write the instant, in UTC, of a wall clock in the zone of the machine, which InnoDB's list is in."""
+        instant = f"CONVERT_TZ({wall_clock}, 'SYSTEM', '+00:00')"
+        # In autumn an hour repeats, and the earlier of the two is meant: a later one would let a row come below it.
+        hour_before = f"{instant} - INTERVAL 1 HOUR"
+        is_repeated = f"CONVERT_TZ({hour_before}, '+00:00', 'SYSTEM') = {wall_clock}"
+        return f"CASE WHEN {is_repeated} THEN {hour_before} ELSE {instant} END"
 
 
 class MariaDB(MySQL):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from dateutil.parser import isoparse
 
 from scripts.helpers.databases.connection import ask, columns_of_query, typed_errors
 from scripts.helpers.databases.dialects import (
+    BEGAN,
     CATALOGUE,
     IDENTITY,
     WRITER,
@@ -35,7 +36,7 @@ from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableEr
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
-from scripts.helpers.rows.sources import Facts, SeenRow, named_zone
+from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, SeenRow, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.tasks import slots_of
@@ -221,7 +222,7 @@ class JdbcTable:
             )
         found = self._bound(columns, row[3:])
         return Facts(
-            now=isoparse(row[0].replace(" ", "T", 1)).astimezone(self._zone),
+            now=moment_of(row[0]).astimezone(self._zone),
             largest=None if descending else found,
             smallest=found if descending else None,
             nulls=int(row[1]),
@@ -271,6 +272,25 @@ class JdbcTable:
             # Those that have begun meanwhile get higher numbers. Who cannot tell any more has not seen the others end.
             found = found if now_open is None else found & now_open
         return found
+
+    def open_writers(self, delay: timedelta) -> OpenWriters:
+        """Return which transaction of the database began first, of those that have written and are open.
+
+        One that was prepared in PostgreSQL counts from `delay` before that, as nobody keeps when it began.
+        """
+        query = self._database.open_since(delay)
+        if not query:
+            return OpenWriters()
+        try:
+            found = self._query(query, [WRITER, BEGAN])
+        except SourceUnavailableError:
+            raise
+        except SourceError as error:
+            # MySQL and MariaDB show them to users with PROCESS only.
+            logger.debug("event=writers_unknown source=%s error=%s", self.name, type(error).__name__)
+            return OpenWriters(are_all_seen=False)
+        seen = [OpenWriter(name, moment_of(began)) for name, began in found if began is not None]
+        return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), len(seen) == len(found))
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
@@ -457,6 +477,11 @@ class JdbcTable:
     def _query(self, query: str, names: Sequence[str]) -> list[Any]:
         with self.typed_errors():
             return ask(self._spark, self._options, query, names)
+
+
+def moment_of(text: str) -> datetime:
+    """Read what a dialect writes of an instant, in UTC."""
+    return isoparse(text.replace(" ", "T", 1))
 
 
 def _checked_columns(source: str, columns: Sequence[str] | None) -> tuple[str, ...] | None:

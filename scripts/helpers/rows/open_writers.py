@@ -1,8 +1,11 @@
-"""Up to which number no row can come any more: numbers are given out first, and committed later in any order. Pure.
+"""Up to which number or stamp no row can come any more: both are given first, and committed later in any order. Pure.
 
 A database gives an id to a row when it is inserted, and shows the row when its transaction commits. So id 2 may show
 after id 3, and a window that ended past 3 would lose it. A row of a lower id belongs to a transaction that was open
 when the last id was seen, so the last id is decided once all of those have ended.
+
+A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest one that
+is open. Below the clock less the delay a row comes only from a transaction that is open for longer than the delay.
 """
 
 from __future__ import annotations
@@ -10,13 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.errors import CursorError
-from scripts.helpers.rows.cursors import Bound, CursorColumn
+from scripts.helpers.rows.cursors import Bound, CursorColumn, earlier
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import RowSource
+from scripts.helpers.rows.sources import OpenWriter, RowSource
 from scripts.helpers.rows.window import precedes, read_bound
 
 logger = logging.getLogger(__name__)
@@ -123,3 +126,48 @@ def decided(
         context, columns[0].name, "unknown" if still_open is None else len(still_open),
     )  # fmt: skip
     return bound, left
+
+
+def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriter | None:
+    """Return the oldest transaction that has written and is open; None if none is, or nobody can tell.
+
+    Ask after the last row was seen: a transaction that has ended by then shows its rows to whoever reads next.
+
+    Parameters
+    ----------
+    source
+        Asked for its ``open_writers``, if it has such a method; see `RowSource`.
+    delay
+        That of the time column. 0 waits for nobody, so nobody is asked.
+    warns
+        Log a WARNING if the source's user may not see all transactions.
+    """
+    ask = getattr(source, "open_writers", None)
+    if not callable(ask) or not delay:
+        return None
+    found = ask(delay)
+    if warns and not found.are_all_seen:
+        logger.warning(
+            "event=hidden_transactions context=%s source=%s: this user may not see when transactions of others began. "
+            "Rows that are committed later than delay=%s after their stamp are lost. PostgreSQL: GRANT "
+            "pg_read_all_stats. MySQL and MariaDB: GRANT PROCESS ON *.*",
+            context, source.name, delay,
+        )  # fmt: skip
+    oldest: OpenWriter | None = found.oldest
+    return oldest
+
+
+def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:
+    """Return the moment before which no stamp comes any more, in the zone of the clock.
+
+    OverflowError if the delay reaches before the year 1.
+    """
+    if oldest is not None and age_of(oldest, clock) > delay:
+        return oldest.began.astimezone(clock.tzinfo)
+    return earlier(clock, delay)
+
+
+def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
+    """Return for how long a transaction is open."""
+    # In UTC: of one zone, Python compares wall clocks, which repeat an hour in autumn.
+    return clock.astimezone(timezone.utc) - writer.began.astimezone(timezone.utc)

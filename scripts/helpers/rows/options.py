@@ -33,9 +33,9 @@ class RowOptions:
     ----------
     delay
         Longest time between a row's stamp and the moment the server we read shows the row: the
-        longest transaction, and the lag if that server is a replica. Of numbers and texts of a
-        database: how long a run may wait for open transactions, and after which time rows count as
-        decided where nobody can tell. 0 waits for none.
+        longest transaction, unless the server tells of those that are open, and the lag if it is a
+        replica. Of numbers and texts of a database: how long a run may wait for open transactions,
+        and after which time rows count as decided where nobody can tell. 0 waits for none.
     lookback
         How far before the watermark to read again, for rows that show later than `delay`: a
         timedelta, or a number for numbers. Rows come twice, so it needs a sink that merges.

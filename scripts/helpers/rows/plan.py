@@ -16,9 +16,9 @@ from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source, identity_of
-from scripts.helpers.rows.open_writers import Undecided, decided
+from scripts.helpers.rows.open_writers import Undecided, age_of, decided, oldest_writer, settled_moment
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.sources import Facts, RowSource
+from scripts.helpers.rows.sources import Facts, OpenWriter, RowSource
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
 from scripts.helpers.rows.window import Nulls, RowWindow, check_same_cursor, check_types, precedes, read_bound
 
@@ -40,8 +40,9 @@ def plan_window(
     The upper bound is one tick above the source's largest value: while nothing newer is there, a
     lagging replica or a late import loses no row. For times it is also no later than the clock less
     the delay, rounded down to the column's tick; rows that come behind newer ones are safe for as
-    long as the delay lasts. Numbers and texts have no clock: their bound stays behind the transactions of
-    a database that are open (see `open_writers`). In other sources, a row that shows after one with a larger number is
+    long as the delay lasts. Where a database tells when its open transactions began, it is no later than that either.
+    Numbers and texts have no clock: their bound stays behind the transactions of a database that are open (see
+    `open_writers`). In other sources, a row that shows after one with a larger number is
     lost unless a lookback covers it, or the source has a ceiling.
 
     Parameters
@@ -89,6 +90,7 @@ def plan_window(
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
     look = _Look(source, columns, chosen, context, job_id, state, low, asked, facts, clock)
     look.check()
+    look = replace(look, oldest=look.awaited_writer())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
     seen = None if state is None else read_bound(state.get("last"), columns)
@@ -210,6 +212,8 @@ class _Look:
         The upper bound that the caller gives.
     clock
         What stamps the rows, in the zone of their wall clock.
+    oldest
+        The oldest open transaction that has written, where stamps wait for it.
     """
 
     source: RowSource
@@ -222,6 +226,7 @@ class _Look:
     asked: Bound | None
     facts: Facts
     clock: datetime
+    oldest: OpenWriter | None = None
 
     @property
     def first(self) -> CursorColumn:
@@ -309,6 +314,36 @@ class _Look:
                     "has passed, or leave it out.",
                 )
 
+    def awaited_writer(self) -> OpenWriter | None:
+        """Return the oldest open transaction that has written, if the delay is kept; a WARNING if it is too old."""
+        keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
+        # No delay is kept from an upper bound that the caller gives and answers for.
+        is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
+        if not keeps_delay or is_answered_for:
+            return None
+        oldest = oldest_writer(self.source, self.options.delay, self.context, warns=self.state is None)
+        # While it is seen open the watermark stays below its beginning. It has passed that if the transaction had only
+        # read until then, or nobody could ask: what it stamps with its beginning would be lost without a word.
+        if oldest is not None and self.state is not None and self._has_passed(oldest):
+            logger.warning(
+                "event=passed_transaction context=%s source=%s transaction=%r open_for=%s: the watermark is past the "
+                "beginning of this open transaction. Rows that it stamped before the watermark are never read. Once it "
+                "has ended, read that range again with a Backfill and a sink that merges",
+                self.context, self.source.name, oldest.name, self._age(oldest),
+            )  # fmt: skip
+        return oldest
+
+    def _has_passed(self, writer: OpenWriter) -> bool:
+        """Tell whether the watermark is past the stamps that a transaction may have given."""
+        if self.low is None:
+            return False
+        began = writer.began.astimezone(self.clock.tzinfo)
+        earliest: Any = first_at(began) if self.has_uuids else self.first.floor(began)
+        return bool(earliest < self.low[0])
+
+    def _age(self, writer: OpenWriter) -> timedelta:
+        return timedelta(seconds=int(age_of(writer, self.clock).total_seconds()))
+
     def upper_bound(self) -> tuple[Bound | None, Undecided | None]:
         """Return where the window ends, and which open transactions the next run has to look at."""
         if self.facts.ceiling is not None:
@@ -350,16 +385,16 @@ class _Look:
         # Rows from the future are not taken: their stamp as watermark would leave out everything until then.
         if stamp > self.first.at(self.clock):
             self._warn_of_future_stamps()
-        delay = self.options.delay
         try:
-            cap: Any = self.first.floor(earlier(self.clock, delay))
+            cap: Any = self.first.floor(self._settled())
         except OverflowError:
-            what = f"delay={delay} reaches before the year 1. Give a shorter one."
+            what = f"delay={self.options.delay} reaches before the year 1. Give a shorter one."
             raise CursorError(self.first.name, what) from None
         # For compound cursors, the cap without values for the others is below every row of its stamp: those are still
         # within the delay.
         at_cap = self._alone(cap)
         if stamp >= cap:
+            self._warn_of_long_transaction()
             return at_cap
         # One step above the last row can be past the cap, where the step of the column is longer than the rest.
         past: Any = just_past(self.columns, last, False)
@@ -369,11 +404,29 @@ class _Look:
         if moment_of(str(last[0])) > self.clock:
             self._warn_of_future_stamps()
         try:
-            cap: Bound = (first_at(earlier(self.clock, self.options.delay)),)
+            cap: Bound = (first_at(self._settled()),)
         except OverflowError:
             cap = (first_at(EPOCH),)
         past = just_past(self.columns, last, False)
-        return past if precedes(past, cap) else cap
+        if precedes(past, cap):
+            return past
+        self._warn_of_long_transaction()
+        return cap
+
+    def _settled(self) -> datetime:
+        """Return the moment before which no stamp comes any more; OverflowError before the year 1."""
+        return settled_moment(self.clock, self.options.delay, self.oldest)
+
+    def _warn_of_long_transaction(self) -> None:
+        """Say why rows are left that are older than the delay."""
+        oldest = self.oldest
+        if oldest is None or age_of(oldest, self.clock) <= self.options.delay:
+            return
+        logger.warning(
+            "event=long_transaction context=%s source=%s transaction=%r open_for=%s delay=%s: it has written and is "
+            "open for longer than the delay. Rows that are stamped since it began are left for a later run",
+            self.context, self.source.name, oldest.name, self._age(oldest), self.options.delay,
+        )  # fmt: skip
 
     def _warn_of_future_stamps(self) -> None:
         logger.warning("event=future_stamps context=%s column=%s: rows left for later", self.context, self.first.name)
@@ -461,7 +514,7 @@ class _Look:
         if self.facts.now is None or not self.first.is_time or self.asked is not None or window.has_more:
             return None
         try:
-            cap = self._alone(self.first.floor(earlier(self.facts.now, self.options.delay)))
+            cap = self._alone(self.first.floor(self._settled()))
         except OverflowError:
             return None
         reached = window.low if window.high is None else window.high

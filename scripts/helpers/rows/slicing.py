@@ -208,6 +208,7 @@ class SliceSource:
             now = self.clock()
             source_now = found.now or now.astimezone(found.zone or now.tzinfo)
             self._check_age(columns[0], self.high, source_now)
+            self._check_transactions(columns[0], self.high, source_now)
         return found
 
     def _check_age(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
@@ -232,6 +233,21 @@ class SliceSource:
             f"rows up to high may still come, until delay={self.delay} is over. Run it again {wait} from now, or end "
             "earlier.",
         )
+
+    def _check_transactions(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
+        """Refuse a slice into which a transaction may commit rows that is open for longer than the delay."""
+        # Here, as above.
+        from scripts.helpers.rows.open_writers import oldest_writer, settled_moment
+
+        oldest = oldest_writer(self.source, self.delay, self.context, warns=False)
+        settled: Any = column.floor(settled_moment(clock, self.delay, oldest))
+        if oldest is not None and high > (settled,):
+            raise BoundsError(
+                self.context,
+                f"rows up to high may still come from the transaction {oldest.name!r}, which is open since "
+                f"{oldest.began.isoformat(sep=' ', timespec='seconds')}. Run it again once that has ended, or end "
+                "earlier.",
+            )
 
     def rows(self, window: RowWindow) -> Any:
         """Return the rows of a window."""

@@ -62,6 +62,38 @@ class SeenRow:
     contents: Mapping[str, str | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class OpenWriter:
+    """A transaction that has written and is still open.
+
+    Attributes
+    ----------
+    name
+        What the database calls it, such as ``pid 4711``.
+    began
+        When it began, or earlier; aware. The database gives its rows no earlier stamp.
+    """
+
+    name: str
+    began: datetime
+
+
+@dataclass(frozen=True)
+class OpenWriters:
+    """The transactions that have written and are still open, as far as a user may see them.
+
+    Attributes
+    ----------
+    oldest
+        The one that began first; None if none is open, or none is seen.
+    are_all_seen
+        Whether the user may see when those of other users began. True also where no user could.
+    """
+
+    oldest: OpenWriter | None = None
+    are_all_seen: bool = True
+
+
 class RowSource(Protocol):
     """A table or query that `rows_since` reads.
 
@@ -81,6 +113,9 @@ class RowSource(Protocol):
 
     A source whose rows are committed has ``writers(longest)``: the transactions, by name, that were open and may commit
     a lower number than the last one, and are still open after a wait of at most `longest`; None if it cannot tell.
+
+    A source whose rows are stamped in transactions has ``open_writers(delay)``: those that are open, as `OpenWriters`.
+    One that does not say when it began counts from `delay` before the first moment that is known of it.
     """
 
     name: str
