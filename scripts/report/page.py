@@ -12,7 +12,6 @@ from decimal import Decimal
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -290,6 +289,27 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """One chart of a time range.
+
+    Attributes
+    ----------
+    words
+        What stands below its name.
+    top
+        The value that is as high as the chart.
+    columns
+        The places of the columns in the table of figures that have its values, with spaces between them.
+    """
+
+    name: str
+    words: str
+    top: str
+    svg: Markup
+    columns: str
+
+
+@dataclass(frozen=True)
 class OverTime:
     """A job over one time range: its charts, and the table of their figures.
 
@@ -303,7 +323,7 @@ class OverTime:
 
     name: str
     found: Periods
-    charts: Sequence[dict[str, Any]]
+    charts: Sequence[Chart]
     columns: Sequence[Column]
     bad: Sequence[bool]
 
@@ -336,41 +356,25 @@ def _figures(found: Periods) -> list[Column]:
     return [column for column in columns if any(column.texts)]
 
 
-def _charts(name: str, found: Periods, columns: Sequence[Column]) -> Iterable[dict[str, Any]]:
-    """Yield the charts of one time range, with their words, and the columns of its figures that have their values."""
-    periods = found.periods
+def _charts(name: str, found: Periods, columns: Sequence[Column]) -> Iterable[Chart]:
+    """Yield the charts of one time range, each where its periods have something to draw."""
     # The first column of the table has the periods.
     places = {column.key: str(number) for number, column in enumerate(columns, start=1)}
-    unknown = sum(not period.is_known for period in periods)
-    lags = [None if period.lag is None else period.lag.total_seconds() for period in periods]
+    empty = stretches(found.periods)
+    gaps = f" {_named(empty)}" if empty else ""
+    lags = [None if period.lag is None else period.lag.total_seconds() for period in found.periods]
     if any(lag is not None for lag in lags):
         yield _lag_chart(name, found, lags, places["lag"])
-    empty = stretches(periods)
-    gaps = f" {_named(empty)}" if empty else ""
     for title, kind in (("Rows", "rows"), ("Files", "files")):
         # A job counts what it likes, so a count may be below 0, and a bar may not.
-        counts = [getattr(period, kind) for period in periods]
+        counts = [getattr(period, kind) for period in found.periods]
         amounts = [None if count is None else max(count, 0) for count in counts]
-        known = [amount for amount in amounts if amount is not None]
-        if not any(known):
-            continue
-        words = f"{count_text(sum(known))} in all, most in one period {count_text(max(known))}"
-        svg = charts.bars(f"c-{kind}-{name}", title, f"{words}.{gaps}", amounts, unknown=unknown)
-        yield {"name": title, "words": words, "top": count_text(max(known)), "svg": svg, "columns": places[kind]}
-    failed = [period.failed for period in periods]
-    versions = [period.versions or None for period in periods]
-    total = sum(period.versions for period in periods)
-    words = f"{_count_of(total, 'version')}, {_count_of(sum(failed), 'run')} failed"
-    without = sum(period.is_empty for period in periods)
-    if without:
-        words += f"; nothing in {without:,} of {_count_of(len(periods), 'period')}"
-    svg = charts.bars(f"c-runs-{name}", "Versions and failed runs", f"{words}.{gaps}", versions, failed, unknown)
-    top = max(period.versions + period.failed for period in periods)
-    shown = f"{places['versions']} {places['failed']}"
-    yield {"name": "Versions and failed runs", "words": words, "top": f"{top:,}", "svg": svg, "columns": shown}
+        if any(amounts):
+            yield _amounts_chart(f"c-{kind}-{name}", title, found, amounts, gaps, places[kind])
+    yield _runs_chart(name, found, gaps, f"{places['versions']} {places['failed']}")
 
 
-def _lag_chart(name: str, found: Periods, lags: Sequence[float | None], column: str) -> dict[str, Any]:
+def _lag_chart(name: str, found: Periods, lags: Sequence[float | None], columns: str) -> Chart:
     highest = duration_text(timedelta(seconds=max(lag for lag in lags if lag is not None)))
     title = "Lag" if found.measure == "lag" else "Time between versions"
     words = f"Highest {highest}"
@@ -380,8 +384,37 @@ def _lag_chart(name: str, found: Periods, lags: Sequence[float | None], column: 
     if lags[0] is None:
         first = next(period.start for period in found.periods if period.lag is not None)
         said += f" Nothing is known until {time_text(first)}."
-    drawn = charts.area(f"c-lag-{name}", title, said, lags)
-    return {"name": title, "words": words, "top": highest, "svg": drawn, "columns": column}
+    return Chart(title, words, highest, charts.area(f"c-lag-{name}", title, said, lags), columns)
+
+
+def _amounts_chart(
+    chart_id: str, title: str, found: Periods, amounts: Sequence[float | None], gaps: str, columns: str
+) -> Chart:
+    known = [amount for amount in amounts if amount is not None]
+    highest = count_text(max(known))
+    words = f"{count_text(sum(known))} in all, most in one period {highest}"
+    svg = charts.bars(chart_id, title, f"{words}.{gaps}", amounts, unknown=_unknown(found))
+    return Chart(title, words, highest, svg, columns)
+
+
+def _runs_chart(name: str, found: Periods, gaps: str, columns: str) -> Chart:
+    title, periods = "Versions and failed runs", found.periods
+    failed = [period.failed for period in periods]
+    total = sum(period.versions for period in periods)
+    words = f"{_count_of(total, 'version')}, {_count_of(sum(failed), 'run')} failed"
+    without = sum(period.is_empty for period in periods)
+    if without:
+        words += f"; nothing in {without:,} of {_count_of(len(periods), 'period')}"
+    # None and not 0: a period without a version has no bar, and is marked as empty.
+    versions = [period.versions or None for period in periods]
+    svg = charts.bars(f"c-runs-{name}", title, f"{words}.{gaps}", versions, failed, _unknown(found))
+    highest = max(period.versions + period.failed for period in periods)
+    return Chart(title, words, f"{highest:,}", svg, columns)
+
+
+def _unknown(found: Periods) -> int:
+    """Return how many periods are before the oldest version that was read; they are the first ones."""
+    return sum(not period.is_known for period in found.periods)
 
 
 def _named(empty: Sequence[tuple[datetime, datetime]]) -> str:
