@@ -113,32 +113,23 @@ class _Look:
 
     def _unknown(self, sink: FileSink) -> tuple[list[str], set[str]]:
         """Return the files that no version has written, and the folders of batches that were never committed."""
-        committed: set[int] = set()
-        known: set[tuple[str, int]] = set()
-        for entry in self.history:
-            if entry.change.op == "COMMIT":
-                committed.add(entry.version)
-            known |= {(output["epoch"], output["version"]) for output in entry.change.outputs}
-        # Of earlier epochs, too: nobody knows any more what was committed after the backup that a table came back from.
-        epochs = {self.head.epoch, *(epoch for epoch, _ in known)}
-        oldest = min(entry.version for entry in self.history)
-        going = [Retraction.from_record(record) for record in self.head.retracting]
+        explained = _Explained.by(self.head, self.history)
+        retracting = [Retraction.from_record(record) for record in self.head.retracting]
         unexplained: list[str] = []
         abandoned: set[str] = set()
         for name in sink.visible():
-            batch, folder = batch_of(name), batch_folder_of(name)
-            if any(one.is_of_published_name(name) for one in going):
+            if any(one.is_of_published_name(name) for one in retracting):
                 continue
+            batch, folder = batch_of(name), batch_folder_of(name)
             if batch is not None:
-                # What another job, a run that saves nothing, or a version that has expired left, is not for us to tell.
                 job, epoch, version = batch
-                is_ours = job == self.output.job and epoch in epochs and version >= oldest
-                if is_ours and (epoch, version) not in known:
+                # What another job has written is not for this one to judge.
+                if job == self.output.job and explained.lacks_output(epoch, version):
                     unexplained.append(name)
             elif folder is not None:
                 # Written by a version of this package that did not stage.
                 epoch, version = folder
-                if epoch == self.head.epoch and version >= oldest and version not in committed:
+                if explained.lacks_commit(epoch, version):
                     abandoned.add(name.partition("/")[0])
             elif not self.output.options.get("beside_others"):
                 unexplained.append(name)
@@ -149,6 +140,57 @@ class _Look:
         epoch, version = attempt_of(folder)
         is_next = epoch == self.head.epoch and version == self.head.next_batch.version
         return is_next and self.head.claim is not None
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """The batches of a job that its history explains.
+
+    Attributes
+    ----------
+    epoch
+        Of the job now.
+    epochs
+        Also those of earlier outputs: nobody knows any more what was committed after the backup that a table came
+        back from.
+    oldest
+        The oldest version of the history. What an expired one has written is not judged.
+    outputs
+        Epoch and version of each batch that a version has published.
+    commits
+        The versions that are commits.
+    """
+
+    epoch: str
+    epochs: set[str]
+    oldest: int
+    outputs: set[tuple[str, int]]
+    commits: set[int]
+
+    @classmethod
+    def by(cls, head: Head, history: Sequence[LogEntry]) -> _Explained:
+        """Collect what a history says."""
+        outputs: set[tuple[str, int]] = set()
+        for entry in history:
+            outputs |= {(output["epoch"], output["version"]) for output in entry.change.outputs}
+        return cls(
+            epoch=head.epoch,
+            epochs={head.epoch, *(epoch for epoch, _ in outputs)},
+            oldest=min(entry.version for entry in history),
+            outputs=outputs,
+            commits={entry.version for entry in history if entry.change.op == "COMMIT"},
+        )
+
+    def lacks_output(self, epoch: str, version: int) -> bool:
+        """Tell whether a batch should be among the outputs, and is not.
+
+        What a run that saves nothing has written is not judged: its epoch is of none of them.
+        """
+        return epoch in self.epochs and version >= self.oldest and (epoch, version) not in self.outputs
+
+    def lacks_commit(self, epoch: str, version: int) -> bool:
+        """Tell whether a batch should be among the commits, and is not; of earlier epochs that is unknown."""
+        return epoch == self.epoch and version >= self.oldest and version not in self.commits
 
 
 def _retraction(retraction: Retraction) -> Finding:
