@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import KINDS, folder_values, typed_value
@@ -47,36 +47,21 @@ def read_partitions(
     SourceError
         A folder holds no value of its column's type. Others are those of `read_files`.
     """
-    from pyspark.sql import functions
-
-    asked = {name.lower(): (name, kind) for name, kind in types.items()}
-    folders = {key.rpartition("/")[0] + "/" for key in table.column("key").to_pylist()}
-    values: list[tuple[str, str | None]] = []
-    for folder in folders:
-        values += folder_values(folder)
-    found = {name for name, _ in values}
-    names = {name.lower(): name for name in [*types, *sorted(found)]}
-    fields = None if schema is None else _fields(spark, schema)
-    kinds = {name: asked.get(name, ("", "string"))[1] for name in names}
-    for field in fields or []:
-        name = field.name.lower()
-        if name in names:
-            names[name], kinds[name] = field.name, _kind(field.name, field.dataType.simpleString())
+    values = _values(table)
+    columns = _columns(values, types)
+    of_files = None
+    if schema is not None:
+        fields = _fields(spark, schema)
+        columns |= _of_schema(fields, columns)
+        of_files = type(fields)([field for field in fields if field.name.lower() not in columns])
     for name, text in values:
-        typed_value(str(location), name, kinds[name.lower()], text)
-    of_files = None if fields is None else type(fields)([one for one in fields if one.name.lower() not in names])
+        # Before Spark reads: it would make NULL of a text that is no value of its type.
+        typed_value(str(location), name, columns[name.lower()].kind, text)
     with texts_of_folders(spark):
         frame = read_files(
             spark, location, table, format, schema=of_files, path_column=path_column, options=options
         )  # fmt: skip
-    there = {name.lower(): name for name in frame.columns}
-    for name, shown in names.items():
-        if name not in there:
-            # An empty batch has no folders, and its frame no columns of them.
-            frame = frame.withColumn(shown, functions.lit(None).cast(kinds[name]))
-        elif kinds[name] != "string":
-            frame = frame.withColumn(there[name], _converted(there[name], kinds[name]))
-    return frame
+    return _typed(frame, columns)
 
 
 def with_folders(
@@ -85,9 +70,13 @@ def with_folders(
     """Return a schema with all columns that the folders of planned files give, as `read_partitions` reads them."""
     from pyspark.sql.types import StructType
 
-    found = [name for key in table.column("key").to_pylist() for name, _ in folder_values(key)]
     # As the folders are called and in their order; of an empty batch only those with types are known.
-    folders = {name.lower(): name for name in [*dict.fromkeys(found), *types]} | {name.lower(): name for name in found}
+    folders: dict[str, str] = {}
+    for key in table.column("key").to_pylist():
+        for name, _ in folder_values(key):
+            folders[name.lower()] = name
+    for name in types:
+        folders.setdefault(name.lower(), name)
     asked = {name.lower(): kind for name, kind in types.items()}
     fields = _fields(spark, schema)
     named = {field.name.lower(): field.dataType for field in fields}
@@ -96,6 +85,55 @@ def with_folders(
     for name, shown in folders.items():
         whole = whole.add(shown, named.get(name, kinds[asked.get(name, "string")].dataType))
     return whole
+
+
+class _Column(NamedTuple):
+    """A column of folders: its name as it is shown, and its type, of `folders.KINDS`."""
+
+    name: str
+    kind: str
+
+
+def _values(table: pa.Table) -> list[tuple[str, str | None]]:
+    """Return names and values of the folders of planned files, of each folder once however many files it has."""
+    folders = {key.rpartition("/")[0] + "/" for key in table.column("key").to_pylist()}
+    values: list[tuple[str, str | None]] = []
+    for folder in folders:
+        values += folder_values(folder)
+    return values
+
+
+def _columns(values: Iterable[tuple[str, str | None]], types: Mapping[str, str]) -> dict[str, _Column]:
+    """Return the columns of folders by their names in lower case, as Spark tells names apart without case."""
+    columns = {name.lower(): _Column(name, kind) for name, kind in types.items()}
+    for name in sorted({name for name, _ in values}):
+        given = columns.get(name.lower())
+        # As the folders write it; what the caller wrote is kept for a batch without folders.
+        columns[name.lower()] = _Column(name, given.kind if given is not None else "string")
+    return columns
+
+
+def _of_schema(fields: StructType, columns: Mapping[str, _Column]) -> dict[str, _Column]:
+    """Return those of the columns of folders that a schema names, as it has them."""
+    found: dict[str, _Column] = {}
+    for field in fields:
+        if field.name.lower() in columns:
+            found[field.name.lower()] = _Column(field.name, _kind(field.name, field.dataType.simpleString()))
+    return found
+
+
+def _typed(frame: DataFrame, columns: Mapping[str, _Column]) -> DataFrame:
+    """Return what Spark read with the columns of folders in their types."""
+    from pyspark.sql import functions
+
+    there = {name.lower(): name for name in frame.columns}
+    for name, column in columns.items():
+        if name not in there:
+            # An empty batch has no folders, and its frame no columns of them.
+            frame = frame.withColumn(column.name, functions.lit(None).cast(column.kind))
+        elif column.kind != "string":
+            frame = frame.withColumn(there[name], _converted(there[name], column.kind))
+    return frame
 
 
 def _fields(spark: SparkSession, schema: StructType | str) -> StructType:
