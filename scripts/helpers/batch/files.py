@@ -79,12 +79,7 @@ class FilePlanning:
         metadata: JournalSource | None = None,
     ) -> FileDelta:
         """Return the files that are new; see `IncrementalJob.new_files`."""
-        if relist is not None and ((events is None and metadata is None) or relist < timedelta(0)):
-            raise InvalidValueError(
-                f"relist is {relist!r}. Give it with events or metadata only, and as a timedelta that is not negative."
-            )
-        if events is not None and metadata is not None:
-            raise InvalidValueError("events and metadata both name changed objects. Give only one of them.")
+        sees_all = _sees_all(events, relist, metadata)
         after, options = AfterCommit.of(options)
         settled, reach = self.begin(source, context)
         from scripts.helpers.files.delta import FileDelta
@@ -92,44 +87,42 @@ class FilePlanning:
 
         if settled == NOTHING:
             return FileDelta(Location.parse(source))
-        batch = self._batch
         options = _without_start(options, reach)
         clears = after.after_commit is not None
         bookmark = self.bookmark(source, context or "files", reach, options, on_changed, clears=clears)
-        client = self.s3_client
-        sees_all = (events is None and metadata is None) or relist is not None
-        clearing = self._clearing(after, context, bookmark, client, sees_all)
-
-        def base() -> FileBookmark:
-            """Return the bookmark of the state that the plan was made from; a replay needs it only now."""
-            if settled is None:
-                return bookmark
-            mode = (batch.run.following(context or "") or {}).get("mode", bookmark.options.mode)
-            before = Reach(batch.run.state(context or ""), saves=True)
-            return self.bookmark(source, context or "files", before, {**options, "mode": mode}, on_changed)
-
+        clearing = self._clearing(after, context, bookmark, sees_all)
         planned: Mapping[str, Any]
         state: Mapping[str, Any] | None
         if settled is None:
-            strategy = batch.strategy_for(context)
-            delta = strategy.new_files(FileRequest(bookmark, listing, events, relist, self._clock, batch.end, metadata))
+            strategy = self._batch.strategy_for(context)
+            request = FileRequest(bookmark, listing, events, relist, self._clock, self._batch.end, metadata)
+            delta = strategy.new_files(request)
             planned, state = bookmark.to_plan(delta), strategy.files_state(bookmark)
         else:
-            check_same_call(settled, None, batch.run.job_id, context)
+            check_same_call(settled, None, self._batch.run.job_id, context)
             delta = bookmark.from_plan(settled, context or "files")
             planned, state = settled, None
+
+        def before() -> FileBookmark:
+            """Return the bookmark of the state that the plan was made from; a replay reads that state only now."""
+            if settled is None:
+                return bookmark
+            return self._bookmark_before(source, context, options, on_changed)
+
         delta = self.with_schemas(context, delta)
         if delta.readings is not None:
-            batch.watch(delta.readings, context)
-            delta.readings.on_bad = partial(self._set_aside, context, delta, base)
-        if settled is not None and on_changed is not None:
-            # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
-            delta = self._unchanged(context, planned, delta, on_changed, client)
-        # Never "skip": it would leave files out of a batch that is written with them by now.
-        check = partial(delta.unchanged, "error", client) if on_changed is not None else None
+            self._batch.watch(delta.readings, context)
+            delta.readings.on_bad = partial(self._set_aside, context, delta, before)
+        check: Callable[[], Any] | None = None
+        if on_changed is not None:
+            if settled is not None:
+                # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
+                delta = self._unchanged(context, planned, delta, on_changed)
+            # Never "skip": it would leave files out of a batch that is written with them by now.
+            check = partial(delta.unchanged, "error", self.s3_client)
         self.add(context, planned, state, delta, f"has_more={delta.has_more}", check)
         if clearing is not None:
-            batch.end.after_commit(replace(clearing, batch=lambda: delta.readable))
+            self._batch.end.after_commit(replace(clearing, batch=lambda: delta.readable))
         return delta
 
     def new_files_on_spark(
@@ -256,8 +249,19 @@ class FilePlanning:
         if check is not None:
             batch.end.before_commit(check)
 
+    def _bookmark_before(
+        self, source: str, context: str | None, options: Mapping[str, Any], on_changed: OnChanged | None
+    ) -> FileBookmark:
+        run = self._batch.run
+        # The mode may have been changed since: what follows the plan is in the one that it was made in.
+        mode = (run.following(context or "") or {}).get("mode")
+        if mode is not None:
+            options = {**options, "mode": mode}
+        reach = Reach(run.state(context or ""), saves=True)
+        return self.bookmark(source, context or "files", reach, options, on_changed)
+
     def _clearing(
-        self, after: AfterCommit, context: str | None, bookmark: FileBookmark, client: S3Client | None, sees_all: bool
+        self, after: AfterCommit, context: str | None, bookmark: FileBookmark, sees_all: bool
     ) -> ClearingUp | None:
         """Return what archives or deletes files after the commit; None where nothing is to be done."""
         if after.after_commit is None:
@@ -271,8 +275,9 @@ class FilePlanning:
             )  # fmt: skip
             return None
         clearing = ClearingUp(
-            after, run, bookmark, client, self._clock, self._committed_at, lambda: bookmark.still_there.slice(0, 0)
-        )
+            after, run, bookmark, self.s3_client, self._clock, self._committed_at,
+            lambda: bookmark.still_there.slice(0, 0),
+        )  # fmt: skip
         clearing.check_rights()
         return clearing
 
@@ -283,23 +288,18 @@ class FilePlanning:
         return KeptSchemas(context, self._schemas.known(context), on_kept)
 
     def _unchanged(
-        self,
-        context: str | None,
-        planned: Mapping[str, Any],
-        delta: FileDelta,
-        on_changed: OnChanged,
-        client: S3Client | None,
+        self, context: str | None, planned: Mapping[str, Any], delta: FileDelta, on_changed: OnChanged
     ) -> FileDelta:
         """Compare the files of an inherited plan with what is there; set aside what changed, if that is asked for."""
         try:
-            return delta.unchanged(on_changed, client)
+            return delta.unchanged(on_changed, self.s3_client)
         except ChangedObjectError as error:
             if delta.readings is None or context is None:
                 raise
             # The plan is amended, so it must be there before the files are added to the batch.
             self._batch.add(context, planned, None)
             delta.readings.set_aside(delta.readings.found(error))
-        return delta.unchanged(on_changed, client)
+        return delta.unchanged(on_changed, self.s3_client)
 
     def _set_aside(
         self, context: str | None, delta: FileDelta, base: Callable[[], FileBookmark], reasons: Mapping[str, str]
@@ -326,6 +326,18 @@ class FilePlanning:
 
             self.s3_client = make_client(CONNECTIONS)
         return self.s3_client
+
+
+def _sees_all(events: EventSource | None, relist: timedelta | None, metadata: JournalSource | None) -> bool:
+    """Tell whether the whole source is listed, at least from time to time; refuse hints that make no sense together."""
+    has_hints = events is not None or metadata is not None
+    if relist is not None and (not has_hints or relist < timedelta(0)):
+        raise InvalidValueError(
+            f"relist is {relist!r}. Give it with events or metadata only, and as a timedelta that is not negative."
+        )
+    if events is not None and metadata is not None:
+        raise InvalidValueError("events and metadata both name changed objects. Give only one of them.")
+    return not has_hints or relist is not None
 
 
 def _without_start(options: Mapping[str, Any], reach: Reach) -> Mapping[str, Any]:
