@@ -193,7 +193,9 @@ def show_rows(
             columns.append(cells)
             is_right.append(heading in right)
     lines = [names, *(list(line) for line in zip(*columns, strict=True))]
-    widths = [max(cell.cell_len for cell in (name, *cells)) for name, cells in zip(names, columns, strict=True)]
+    widths = []
+    for name, cells in zip(names, columns, strict=True):
+        widths.append(max(cell.cell_len for cell in (name, *cells)))
     if sum(widths) + GAP * (len(widths) - 1) > console.width:
         _show_cards(console, names, lines[1:])
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,11 @@ def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = 
         folder = _folder(path, recurse, exclusions)
         there = found.get(folder.place)
         found[folder.place] = folder if there is None else there.with_globs_of(folder)
-    return [each for each in found.values() if not any(other.covers(each) for other in found.values())]
+    return [folder for folder in found.values() if not _is_covered(folder, found.values())]
+
+
+def _is_covered(folder: Folder, folders: Iterable[Folder]) -> bool:
+    return any(other.covers(folder) for other in folders)
 
 
 def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:

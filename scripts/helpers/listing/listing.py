@@ -260,9 +260,13 @@ def _list_store(source: str, scheme: str, bucket: str, base: str, folder: str) -
     except BaseError as error:
         reason = str(error).partition("\n")[0]
         raise SourceError(source, f"it cannot be listed ({reason}). Check the name and the login.") from error
-    folders = {folder for page in pages for found in page for folder in _folders_of(found["path"])}
+    folders: set[str] = set()
     for page in pages:
-        yield _rows_of_store([found for found in page if found["size"] or found["path"] not in folders], len(base))
+        for found in page:
+            folders.update(_folders_of(found["path"]))
+    for page in pages:
+        there = [found for found in page if found["size"] or found["path"] not in folders]
+        yield _rows_of_store(there, len(base))
 
 
 def _folders_of(path: str) -> Iterator[str]:

@@ -75,8 +75,13 @@ def newest_rows(tables: Iterable[pa.Table]) -> pa.Table:
     """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first."""
     found = [LEDGER.empty_table()]
     for table in tables:
+        # As chunks, so that the keys of the newer tables are not copied for each older one.
         newer = pa.chunked_array([chunk for part in found for chunk in part.column("key").chunks], pa.string())
-        found.append(table.filter(pc.invert(pc.is_in(table.column("key"), value_set=newer))) if len(newer) else table)
+        if not len(newer):
+            found.append(table)
+            continue
+        is_known = pc.is_in(table.column("key"), value_set=newer)
+        found.append(table.filter(pc.invert(is_known)))
     return pa.concat_tables(found)
 
 

@@ -74,8 +74,14 @@ def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
     first, block = block[:end] + gap, block + gap
     leaves = list(_LEAF.finditer(first))
     names = [leaf[1] for leaf in leaves]
-    cuts = [0, *(cut for leaf in leaves for cut in _bounds(leaf)), len(first)]
-    literals = [first[start:stop] for start, stop in zip(cuts[::2], cuts[1::2], strict=True)]
+    # What stands between the values of the first object stands between those of all.
+    literals: list[bytes] = []
+    start = 0
+    for leaf in leaves:
+        value_start, value_end = _bounds(leaf)
+        literals.append(first[start:value_start])
+        start = value_end
+    literals.append(first[start:])
     if len(set(names)) < len(names) or not _TAGS_ONLY.fullmatch(b"".join(literals).replace(_QUOTE, b"")):
         return None
     found = re.findall(b"([^<]*)".join(map(re.escape, literals)), block)

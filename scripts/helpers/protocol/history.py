@@ -59,7 +59,8 @@ class History(Table[LogEntry]):
         )
         taken = {column.heading for column in fixed}
         names = sorted({name for entry in self for name, count in entry.change.metrics.items() if _is_count(count)})
-        return *fixed, *(Column(f"metric.{name}" if name in taken else name, _metric(name)) for name in names)
+        headings = {name: f"metric.{name}" if name in taken else name for name in names}
+        return *fixed, *(Column(heading, _metric(name)) for name, heading in headings.items())
 
 
 def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:

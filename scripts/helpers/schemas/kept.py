@@ -33,7 +33,10 @@ def schemas_of(state: Any) -> dict[str, dict[str, Any]]:
     try:
         inflate = zlib.decompressobj()
         rows = json.loads(inflate.decompress(packed, MAX_BYTES))
-        return {str(name): {str(column): kind for column, kind in columns} for name, columns in rows}
+        kept = {}
+        for name, columns in rows:
+            kept[str(name)] = {str(column): kind for column, kind in columns}
+        return kept
     except (zlib.error, ValueError, TypeError, RecursionError):
         return {}
 
