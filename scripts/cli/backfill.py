@@ -22,7 +22,7 @@ from scripts.helpers.errors import BoundsError, InvalidValueError, UnknownJobErr
 from scripts.helpers.metrics.urgency import activity
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import split_name
-from scripts.helpers.rows.coverage import types_of
+from scripts.helpers.rows.coverage import cursor_types_of
 from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.rows.cursors import as_list
 from scripts.helpers.rows.slicing import slices
@@ -234,7 +234,7 @@ def slice_command(
 ) -> list[str]:
     """Return the command that reads one slice of a context, with further arguments of the job that reads it."""
     job_name, namespace = split_name(job)
-    types = types_of(state)
+    types = cursor_types_of(state)
     words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={table}", f"--context={context}"]
     if namespace:
         words.append(f"--BOOKMARK_CONTEXT={namespace}")

@@ -28,7 +28,7 @@ COMPLETED_REQUESTS = 50
 """Requests at most for one press of the key: somebody waits for it."""
 
 
-class Job(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+class JobName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """The name of a job."""
 
     name = "job"
@@ -130,7 +130,7 @@ def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.C
     return make
 
 
-job_argument = click.argument("job", type=Job())
+job_argument = click.argument("job", type=JobName())
 context_option = click.option(
     "--context", metavar="NAME", help="Transformation context. Required if the job has several."
 )

@@ -11,7 +11,7 @@ from scripts.cli.documents import emit
 from scripts.cli.screen import Cell, bound_text, show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
-from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import CursorColumn
 
 BEGINNING, END = "the very beginning", "the very end"
@@ -65,7 +65,7 @@ def bound_given(state: Any, text: str | None) -> Any:
     """Read a bound as the first cursor column is."""
     if text is None:
         return None
-    return cursor_value(columns_of(state)[0], text)
+    return cursor_value(cursor_columns_of(state)[0], text)
 
 
 def cursor_value(column: CursorColumn, text: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.diff import Difference, differences, show_differences
+from scripts.cli.diff import WatermarkDifference, differences, show_differences
 from scripts.cli.documents import emit, head_json
 from scripts.cli.progress import progress
 from scripts.cli.screen import moment
@@ -78,7 +78,7 @@ def decide(
     around.out.print(f"Done: version {done.version:,}, {printable(done.last.op)}.", style="green")
 
 
-def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Difference]) -> None:
+def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[WatermarkDifference]) -> None:
     out, now = around.shown, around.now()
     out.print(Text.assemble("Job ", (printable(before.job_id), "bold"), f" in table {printable(around.table)}"))
     out.print(f"version {before.version:,} becomes {after.version:,}")

@@ -20,10 +20,10 @@ from scripts.helpers.errors import UnknownVersionError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.schemas.kept import schemas_of
-from scripts.helpers.schemas.policy import compare
+from scripts.helpers.schemas.policy import changes_between
 
 
-class Difference(NamedTuple):
+class WatermarkDifference(NamedTuple):
     """A watermark that two versions do not agree on; None where one of them does not have it."""
 
     name: str
@@ -46,9 +46,9 @@ def diff(around: Surroundings, job: str, version: int | None, other: int | None)
     """
     with progress(around, f"reading versions of {printable(job)}"):
         head = around.watermarks.latest(job)
-        newest = entry_of(around, job, other or head.version, head)
+        newest = history_entry(around, job, other or head.version, head)
         # Of a job with one version only, that is compared with itself: nothing differs, and nothing fails.
-        oldest = entry_of(around, job, version or max(newest.version - 1, 1), head)
+        oldest = history_entry(around, job, version or max(newest.version - 1, 1), head)
     changes = differences(oldest.watermarks, newest.watermarks)
     if around.is_json:
         ends = {"from": entry_json(oldest), "to": entry_json(newest)}
@@ -69,7 +69,7 @@ def _show_end(around: Surroundings, name: str, entry: LogEntry) -> None:
     around.out.print(said, style="dim")
 
 
-def entry_of(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:
+def history_entry(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:
     """Return one version of the history; UnknownVersionError if it never was, or expired."""
     found = around.watermarks.history(job, 1, version + 1) if version <= head.version else []
     # History gives the newest entry below a version. Where the one asked for expired, that is an older one.
@@ -78,18 +78,18 @@ def entry_of(around: Surroundings, job: str, version: int, head: Head) -> LogEnt
     return found[0]
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[WatermarkDifference]:
     """Return what differs, by name."""
     found = []
     for name in sorted(before.keys() | after.keys()):
         # A watermark may be there and be None, which is not the same as being absent.
         is_in_both = name in before and name in after
         if not is_in_both or not same_values(before[name], after[name]):
-            found.append(Difference(name, before.get(name), after.get(name)))
+            found.append(WatermarkDifference(name, before.get(name), after.get(name)))
     return found
 
 
-def show_differences(console: Console, changes: Sequence[Difference]) -> None:
+def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -> None:
     """Write what differs, value beside value."""
     rows: list[list[Cell]] = []
     for name, old, new in changes:
@@ -109,7 +109,7 @@ def _columns_changed(old: Any, new: Any) -> list[str]:
     before, after = schemas_of(old), schemas_of(new)
     found = []
     for name in sorted(before.keys() & after.keys()):
-        found += [f"{name}: column {change}" for change in compare(before[name], after[name])]
+        found += [f"{name}: column {change}" for change in changes_between(before[name], after[name])]
     return found
 
 

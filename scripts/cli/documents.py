@@ -15,9 +15,9 @@ from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import Spilled, to_utc_string
-from scripts.helpers.rows.coverage import PackedRanges, types_of, with_ranges
+from scripts.helpers.rows.coverage import PackedRanges, cursor_types_of, with_ranges
 from scripts.helpers.rows.cursor_ranges import shown_range
-from scripts.helpers.schemas.kept import ENTRY, shown
+from scripts.helpers.schemas.kept import ENTRY, shown_schemas
 
 
 def emit(document: Any) -> None:
@@ -41,7 +41,7 @@ def as_json(value: Any) -> Any:
         found = {str(name): as_json(item) for name, item in value.items()}
         if isinstance(value.get(ENTRY), bytes):
             # Compressed in the table. Of a value that is no schema, nothing is shown in its place.
-            found[ENTRY] = shown(value)
+            found[ENTRY] = shown_schemas(value)
         return found
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
@@ -68,7 +68,7 @@ def with_spans(state: Any) -> Any:
     ranges = found["covered"].ranges
     if ranges is None:
         return state
-    columns = len(types_of(found))
+    columns = len(cursor_types_of(found))
     spans = [shown_range(one, columns) for one in ranges]
     return {**found, "covered": [{"low": low, "high": high} for low, high in spans]}
 

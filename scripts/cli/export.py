@@ -10,7 +10,7 @@ from typing import IO
 
 import click
 
-from scripts.cli.commands import Job, command
+from scripts.cli.commands import JobName, command
 from scripts.cli.deciding import may_write
 from scripts.cli.documents import emit
 from scripts.cli.progress import progress
@@ -27,7 +27,7 @@ SHOWN = 20
 
 
 @command("export")
-@click.argument("names", nargs=-1, type=Job())
+@click.argument("names", nargs=-1, type=JobName())
 @click.option("--prefix", metavar="TEXT", help="All jobs whose names begin with TEXT.")
 @click.option("--all", "everything", is_flag=True, help="All jobs of the table.")
 @click.option("--file", "path", default=STANDARD, metavar="PATH", help="File to write (standard output).")

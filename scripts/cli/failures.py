@@ -55,21 +55,22 @@ def told(around: Surroundings) -> Iterator[None]:
         yield
     except WatermarkError as error:
         about_aws = isinstance(error, _OF_AWS)
-        report(around, type(error).__name__, str(error), hint_for(around, error), is_of_aws=about_aws)
+        report_error(around, type(error).__name__, str(error), hint_for(around, error), is_of_aws=about_aws)
         sys.exit(exit_code(error))
     except (ClientError, BotoCoreError) as error:
         name, hint, code = _of_aws(around, error)
-        report(around, name, str(error), hint, is_of_aws=True)
+        report_error(around, name, str(error), hint, is_of_aws=True)
         sys.exit(code)
     except OSError as error:
         # Whoever reads our output has enough, as `head` has. click ends the command without a word then.
         if isinstance(error, BrokenPipeError):
             raise
-        report(around, type(error).__name__, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), None)
+        text = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
+        report_error(around, type(error).__name__, text, None)
         sys.exit(FAILED)
 
 
-def report(around: Surroundings, name: str, text: str, hint: str | None, *, is_of_aws: bool = False) -> None:
+def report_error(around: Surroundings, name: str, text: str, hint: str | None, *, is_of_aws: bool = False) -> None:
     """Write an error: for people in words, for programs as one JSON document on standard error.
 
     Of one that is about AWS (`is_of_aws`) it also says where was asked: table, region, profile and endpoint.

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.commands import Duration, Job, command
+from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
 from scripts.cli.jobs import UNKNOWN, found_jobs
@@ -22,7 +22,7 @@ from scripts.helpers.display.units import duration_text
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
 from scripts.helpers.metrics.freshness import Measure, Threshold, age, lag, open_plan_age, threshold_of
 from scripts.helpers.metrics.report import JobReport
-from scripts.helpers.metrics.urgency import LATE, lateness_of, rhythm_in, size_of, unreadable
+from scripts.helpers.metrics.urgency import LATE, lateness_of, rhythm_in, size_condition, unreadable
 from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.protocol.names import served_by
 from scripts.jobs.exit_codes import FAILED
@@ -63,7 +63,7 @@ class FailOn(click.Choice):  # type: ignore[type-arg, unused-ignore]
 
 
 @command("freshness")
-@click.argument("names", nargs=-1, type=Job())
+@click.argument("names", nargs=-1, type=JobName())
 @thresholds_option
 @click.option(
     "--warn", type=Duration(), metavar="TIME", help="Late after this, for jobs that are not in the file: 90s, 2h."
@@ -121,7 +121,7 @@ def freshness(
 def _judged(job: ListedJob, now: datetime, threshold: Threshold | None) -> Judged:
     if job.head is None:
         return Judged(job, "problem", unreadable(job.job_id, job.problem or "").reason, threshold)
-    found = lateness_of(job.head, now, threshold) or size_of(job.head)
+    found = lateness_of(job.head, now, threshold) or size_condition(job.head)
     if found is not None:
         return Judged(job, found.word, found.reason, threshold)
     since = age(job.head, now)

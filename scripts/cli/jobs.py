@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from scripts.cli.commands import Duration, Job, command
+from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.documents import as_json, emit, head_json, json_text, last_run
 from scripts.cli.failures import offer_near
 from scripts.cli.progress import progress
@@ -44,7 +44,7 @@ STYLES = {"problem": "red", "missing": "red", "at work": "green", "idle": "", "n
 
 
 @dataclass(frozen=True)
-class Choice:
+class JobChoice:
     """Which jobs are shown, and in which order. Without `states` those in any."""
 
     prefix: str = ""
@@ -56,7 +56,7 @@ class Choice:
 
 
 @command("jobs")
-@click.argument("names", nargs=-1, type=Job())
+@click.argument("names", nargs=-1, type=JobName())
 @click.option("--prefix", default="", metavar="TEXT", help="Only jobs whose names begin with TEXT.")
 @click.option(
     "--state",
@@ -105,7 +105,7 @@ def jobs(
     given = read_thresholds(file)
     if late:
         states = (*states, *LATE)
-    chosen = Choice(prefix, states, stale, sort, limit, everything or bool(names))
+    chosen = JobChoice(prefix, states, stale, sort, limit, everything or bool(names))
     found, cost = _named(around, names) if names else _listed(around)
     _show(around, found, cost, chosen, given)
     if unknown := [job.job_id for job in found if job.problem == UNKNOWN]:
@@ -133,7 +133,7 @@ class _Listing:
     derived: int
 
     @classmethod
-    def of(cls, found: list[ListedJob], chosen: Choice, given: Mapping[str, Threshold], now: datetime) -> _Listing:
+    def of(cls, found: list[ListedJob], chosen: JobChoice, given: Mapping[str, Threshold], now: datetime) -> _Listing:
         """Choose and sort what is shown."""
         fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
         derived = 0
@@ -154,7 +154,7 @@ def _show(
     around: Surroundings,
     found: list[ListedJob],
     cost: ListCost | None,
-    chosen: Choice,
+    chosen: JobChoice,
     given: Mapping[str, Threshold],
 ) -> None:
     now = around.now()

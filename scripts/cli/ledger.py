@@ -21,7 +21,7 @@ from scripts.jobs.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from scripts.helpers.batch.ledger import JobLedger, Sweep
-    from scripts.helpers.files.upkeep import Flaw, Part, Rebuilt
+    from scripts.helpers.files.upkeep import Flaw, LedgerPart, Rebuilt
 
 SHOWN = 10
 """Files that a sweep names before it asks; a program gets all of them."""
@@ -244,7 +244,7 @@ def _rebuilt_json(found: Rebuilt) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _part_json(part: Part, used_by: str) -> dict[str, Any]:
+def _part_json(part: LedgerPart, used_by: str) -> dict[str, Any]:
     file = part.file or {}
     shown: dict[str, Any] = {"file": file.get("file"), "segment": part.segment + 1, "count": part.rows}
     return {**shown, "bytes": file.get("length"), "used_by": used_by}

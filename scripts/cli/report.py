@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from scripts.cli.commands import Duration, Job, command
+from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.deciding import may_write
 from scripts.cli.documents import emit
 from scripts.cli.failures import offer_near
@@ -23,7 +23,7 @@ from scripts.jobs.exit_codes import FAILED
 
 
 @command("report")
-@click.argument("names", nargs=-1, type=Job())
+@click.argument("names", nargs=-1, type=JobName())
 @click.option("--html", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--since", type=Duration(), metavar="TIME", help="Only the versions of the last 7d, 24h, …")
 @click.option("--values", is_flag=True, help="Show watermarks, which may be personal data.")

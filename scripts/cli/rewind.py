@@ -6,7 +6,7 @@ import click
 
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.deciding import decide, deciding, previewed
-from scripts.cli.diff import entry_of
+from scripts.cli.diff import history_entry
 from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now, retract_option, show_outputs
 from scripts.cli.surroundings import Surroundings
@@ -44,7 +44,7 @@ def rewind(
         before = marks.latest(job)
         version = to_version if to_run is None else marks.lookups.version_of(before, to_run)
         assert version is not None
-        after = before.rewound(entry_of(around, job, version, before), previewed(around, why, who), context)
+        after = before.rewound(history_entry(around, job, version, before), previewed(around, why, who), context)
         outputs = marks.decisions.outputs_after(before, version) if context is None else ()
     show_outputs(around, outputs, retract)
     decide(

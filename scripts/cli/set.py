@@ -20,7 +20,7 @@ from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError, UnknownJobError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
-from scripts.helpers.rows.coverage import columns_of, is_rows
+from scripts.helpers.rows.coverage import cursor_columns_of, is_rows
 from scripts.helpers.rows.cursors import CursorColumn
 
 TYPES = ("str", "int", "float", "decimal", "bool", "datetime", "date", "null")
@@ -125,7 +125,7 @@ def _assigned(text: str, state: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _cursor(text: str, state: Mapping[str, Any]) -> Any:
     """Read the cursor of a rows context as its columns are; several are parted by commas."""
-    columns = columns_of(state)
+    columns = cursor_columns_of(state)
     if len(columns) == 1:
         return cursor_value(columns[0], text)
     parts = text.split(",")

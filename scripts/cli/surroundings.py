@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError
 from rich.console import Console
 
 from scripts.helpers.errors import CredentialsError
-from scripts.helpers.protocol.store import Store, make_client
+from scripts.helpers.protocol.store import Store, make_table_client
 from scripts.helpers.watermarks import Watermarks
 
 DEFAULT_TABLE = "glue-watermarks"
@@ -60,7 +60,7 @@ class Surroundings:
     def store(self) -> Store:
         """The table's items as they are. CredentialsError without a region or with a profile that cannot be used."""
         self._use_profile()
-        return Store(self.table, make_client(self.region, self.endpoint_url))
+        return Store(self.table, make_table_client(self.region, self.endpoint_url))
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:

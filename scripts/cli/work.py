@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scripts.cli.commands import Duration, Job, command
+from scripts.cli.commands import Duration, JobName, command
 from scripts.cli.documents import emit
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @command("work")
-@click.argument("jobs", type=Job(), nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", type=JobName(), nargs=-1, required=True, metavar="JOB...")
 @click.option("--logs", metavar="FOLDER", help="Folder for logs. Only its owner can read them.")
 @click.option(
     "--scripts",

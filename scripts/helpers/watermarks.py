@@ -29,7 +29,7 @@ from scripts.helpers.protocol.names import (
     optional_context,
 )
 from scripts.helpers.protocol.run import Run
-from scripts.helpers.protocol.store import Store, make_client
+from scripts.helpers.protocol.store import Store, make_table_client
 from scripts.helpers.protocol.values import encode
 from scripts.helpers.protocol.watermark_item import WatermarkItem
 from scripts.helpers.rows.coverage import with_ranges
@@ -114,7 +114,7 @@ class Watermarks:
         if retention is not None and retention <= timedelta(0):
             raise InvalidValueError(f"The retention is {retention.total_seconds():g} seconds; it must be above 0.")
         self.max_lease = check_max_lease(max_lease)
-        store = Store(table_name, dynamodb_client or make_client(region_name, endpoint_url))
+        store = Store(table_name, dynamodb_client or make_table_client(region_name, endpoint_url))
         self.lookups = Lookups(store, clock, job_id_rule)
         self._changes = Changes(self.lookups, retention)
         self.decisions = Decisions(self._changes)

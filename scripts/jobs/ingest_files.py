@@ -152,7 +152,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     landed = job.new_files(
         arguments.source,
         listing=inventory_of(arguments),
-        events=events_of(arguments),
+        events=queue_of(arguments),
         metadata=journal_of(arguments),
         relist=relist,
         **options,
@@ -183,7 +183,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
     return landed.has_more
 
 
-def events_of(arguments: argparse.Namespace) -> S3EventQueue | None:
+def queue_of(arguments: argparse.Namespace) -> S3EventQueue | None:
     """Return the queue, which gives no more messages than a batch takes files: others stay for the next batch."""
     if arguments.events_queue in (None, LIST):
         return None

@@ -17,7 +17,7 @@ from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import name_in_table
-from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.options import DEFAULT_DELAY, Sink
 from scripts.helpers.rows.sources import RowSource
@@ -166,7 +166,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+def check_source_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """End with a usage error where options of databases are given for files."""
     unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
     if unfit and not arguments.source.startswith("jdbc:"):
@@ -177,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     parser = make_parser()
     arguments = session.parse(parser, argv)
-    check_source(parser, arguments)
+    check_source_options(parser, arguments)
     if not arguments.backfill_from and not arguments.backfill_to:
         return session.run_job(ingest, arguments)
     unfit = [name for name in OF_LIVE_JOBS if getattr(arguments, name)]
@@ -216,7 +216,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
     """Return the slice of a backfill that the arguments name, not yet begun."""
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
     state = watermarks.progress.state(job_id, arguments.context)
-    columns = columns_of(state)
+    columns = cursor_columns_of(state)
     return Backfill(
         watermarks,
         job_id,
@@ -237,7 +237,7 @@ def bound_of(columns: Sequence[CursorColumn], arguments: argparse.Namespace, nam
     if len(texts) > len(columns):
         raise CursorError(columns[0].name, f"{_option(name)} is given {len(texts)} times, and the cursor has "
                           f"{len(columns)} columns. Give one value for each.")  # fmt: skip
-    values = [read_bound(column, text, name) for column, text in zip(columns, texts, strict=False)]
+    values = [option_bound(column, text, name) for column, text in zip(columns, texts, strict=False)]
     if len(columns) == 1:
         return values[0] if values else None
     return tuple(values) or None
@@ -259,10 +259,10 @@ def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> obj
     if text is None:
         return None
     (column,) = source.columns(arguments.cursor_column[:1], arguments.strings)
-    return read_bound(column, text, name)
+    return option_bound(column, text, name)
 
 
-def read_bound(column: CursorColumn, text: str, name: str) -> object:
+def option_bound(column: CursorColumn, text: str, name: str) -> object:
     """Return a bound that was given as the option `name`; CursorError says how it is written."""
     unfit = CursorError(
         column.name,

@@ -46,7 +46,7 @@ REFRESH_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Entry:
+class JobEntry:
     """One job as the overview shows it, with its details as HTML, packed."""
 
     facts: JobFacts
@@ -105,7 +105,7 @@ def build_report(
         return render(list(entries), watermarks.table_name, now, since)
 
 
-def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed: bool = True) -> Entry:
+def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed: bool = True) -> JobEntry:
     """Work out what the page shows of a job; the versions themselves are not kept.
 
     Anybody who may write to one job can put there what no reading foresees. It costs that job's line and no other.
@@ -119,16 +119,16 @@ def make_entry(facts: JobFacts, most_rows: int, values: bool = False, *, packed:
         return _entry(damaged(facts.job_id, facts.now, error), most_rows, values, packed)
 
 
-def _entry(facts: JobFacts, most_rows: int, values: bool, packed: bool) -> Entry:
+def _entry(facts: JobFacts, most_rows: int, values: bool, packed: bool) -> JobEntry:
     spark = _spark(facts)
-    details = pack(render_job(facts, most_rows, values)) if packed else ""
+    details = _pack(render_job(facts, most_rows, values)) if packed else ""
     # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
     small = replace(facts, entries=(), unsuccessful=())
-    return Entry(small, len(facts.entries), spark, details)
+    return JobEntry(small, len(facts.entries), spark, details)
 
 
 def render(
-    entries: Sequence[Entry],
+    entries: Sequence[JobEntry],
     table_name: str,
     now: datetime,
     since: datetime | None = None,
@@ -163,7 +163,7 @@ def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
     )  # fmt: skip
 
 
-def attention(entry: Entry) -> tuple[float, float, str]:
+def attention(entry: JobEntry) -> tuple[float, float, str]:
     """Return the order of the overview, as `watermarks jobs` has it: urgency, then how far a job is behind."""
     facts = entry.facts
     # Not `lag or age`: a lag of nothing is a lag, and false.
@@ -205,7 +205,7 @@ def _failure_columns(facts: JobFacts, failures: Sequence[LogEntry]) -> dict[str,
     }
 
 
-def _columns(entries: Sequence[Entry]) -> dict[str, bool]:
+def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
     """Tell which columns of the overview have anything in them; the others are left out."""
     all_facts = [entry.facts for entry in entries]
     return {
@@ -236,7 +236,7 @@ def asset(name: str) -> Markup:
     return Markup(files("scripts.report").joinpath("templates").joinpath(name).read_text(encoding="utf-8"))
 
 
-def pack(text: str) -> str:
+def _pack(text: str) -> str:
     """Return a text compressed, in characters that need no escaping in HTML."""
     # Without a time, so that the same facts give the same page.
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
@@ -250,7 +250,7 @@ def live_page(
 ) -> str:
     """Return the page of all jobs, without their details: those are asked for one by one."""
 
-    def entry(job: ListedJob) -> Entry:
+    def entry(job: ListedJob) -> JobEntry:
         threshold = threshold_of(job.job_id, thresholds or {})
         facts = read_facts(watermarks, job, now, most=LIVE_VERSIONS, with_runs=False, threshold=threshold)
         return make_entry(facts, 0, packed=False)
@@ -280,7 +280,7 @@ def live_job(
 
 
 @dataclass(frozen=True)
-class Column:
+class FigureColumn:
     """A column of the figures of one time range, with the text of each period, oldest first."""
 
     key: str
@@ -324,7 +324,7 @@ class OverTime:
     name: str
     found: Periods
     charts: Sequence[Chart]
-    columns: Sequence[Column]
+    columns: Sequence[FigureColumn]
     bad: Sequence[bool]
 
 
@@ -341,22 +341,22 @@ def _over_time(facts: JobFacts) -> list[OverTime]:
     return made
 
 
-def _figures(found: Periods) -> list[Column]:
+def _figures(found: Periods) -> list[FigureColumn]:
     """Return the columns that have anything in them."""
     periods = found.periods
     highest = "Highest lag" if found.measure == "lag" else "Highest age"
     columns = [
-        Column("versions", "Versions", [count_text(one.versions) if one.is_known else "" for one in periods]),
-        Column("failed", "Failed runs", [count_text(one.failed) if one.is_known else "" for one in periods]),
-        Column("rows", "Rows", [_or_nothing(one.rows) for one in periods]),
-        Column("files", "Files", [_or_nothing(one.files) for one in periods]),
-        Column("bytes", "Size", ["" if one.bytes is None else size_text(int(one.bytes)) for one in periods]),
-        Column("lag", highest, ["" if one.lag is None else duration_text(one.lag) for one in periods]),
+        FigureColumn("versions", "Versions", [count_text(one.versions) if one.is_known else "" for one in periods]),
+        FigureColumn("failed", "Failed runs", [count_text(one.failed) if one.is_known else "" for one in periods]),
+        FigureColumn("rows", "Rows", [_or_nothing(one.rows) for one in periods]),
+        FigureColumn("files", "Files", [_or_nothing(one.files) for one in periods]),
+        FigureColumn("bytes", "Size", ["" if one.bytes is None else size_text(int(one.bytes)) for one in periods]),
+        FigureColumn("lag", highest, ["" if one.lag is None else duration_text(one.lag) for one in periods]),
     ]
     return [column for column in columns if any(column.texts)]
 
 
-def _charts(name: str, found: Periods, columns: Sequence[Column]) -> Iterable[Chart]:
+def _charts(name: str, found: Periods, columns: Sequence[FigureColumn]) -> Iterable[Chart]:
     """Yield the charts of one time range, each where its periods have something to draw."""
     # The first column of the table has the periods.
     places = {column.key: str(number) for number, column in enumerate(columns, start=1)}

@@ -56,7 +56,7 @@ class Bounds:
     request_bytes: int = 64 * 1024
 
 
-class TooLargeError(Exception):
+class RequestTooLongError(Exception):
     """A request is longer than it may be."""
 
 
@@ -168,7 +168,7 @@ class _Request(io.RawIOBase):
         count = self._connection.recv_into(buffer)
         self._left -= count
         if self._left < 0:
-            raise TooLargeError
+            raise RequestTooLongError
         return count
 
 
@@ -206,7 +206,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer the one request of the connection."""
         try:
             super().handle()
-        except TooLargeError:
+        except RequestTooLongError:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def parse_request(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.schemas.kept import shown
+from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
 
 FIRST = "id,bay\n1,A\n"
@@ -31,7 +31,7 @@ class Nights:
 
     @property
     def kept(self) -> dict[str, dict[str, str]]:
-        return shown(self.watermarks.get_watermark_values("parking")["files"])
+        return shown_schemas(self.watermarks.get_watermark_values("parking")["files"])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.schemas.kept import shown
+from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
@@ -36,7 +36,7 @@ class Runs:
 
     @property
     def kept(self) -> dict[str, dict[str, str]]:
-        return shown(self.watermarks.get_watermark_values("loans")["rows"])
+        return shown_schemas(self.watermarks.get_watermark_values("loans")["rows"])
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def whole_table() -> TableOfJobs:
 
 def called(monkeypatch: pytest.MonkeyPatch, table: TableOfJobs, *arguments: str) -> Result:
     """Call the command on a double, as it is called on a table."""
-    monkeypatch.setattr(surroundings, "make_client", lambda *_: table)
+    monkeypatch.setattr(surroundings, "make_table_client", lambda *_: table)
     return CliRunner().invoke(cli, ["--table", "table", "--now", NOW.isoformat(), *arguments], prog_name="watermarks")
 
 

@@ -237,7 +237,7 @@ def test_jobs_say_what_they_read_when_a_table_of_100_000_items_is_listed(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = ScannedTable({f"job-{number:03d}": job_items(f"job-{number:03d}", 500) for number in range(100)})
-    monkeypatch.setattr(surroundings, "make_client", lambda *_: client)
+    monkeypatch.setattr(surroundings, "make_table_client", lambda *_: client)
 
     found = run("table", "jobs")
 

@@ -9,7 +9,7 @@ import pytest
 from scripts.helpers.errors import SourceChangedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.schemas.kept import shown, with_schema
+from scripts.helpers.schemas.kept import shown_schemas, with_schema
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
 from tests.cli.stories import Command, commit_rows, rows_state
@@ -52,7 +52,7 @@ def test_column_is_no_new_one_of_the_schema_when_the_cursor_is_renamed(run: Comm
     run(watermarks, "rename-cursor", JOB, "last_modified", "changed", *WHY)
 
     state = watermarks.get_watermark_values(JOB)["rows"]
-    assert (state["cursor_column"], shown(state)) == ("changed", {"spark": {"changed": "bigint"}})
+    assert (state["cursor_column"], shown_schemas(state)) == ("changed", {"spark": {"changed": "bigint"}})
 
 
 def test_one_of_several_columns_is_renamed_when_the_cursor_is_compound(run: Command, watermarks: Watermarks) -> None:

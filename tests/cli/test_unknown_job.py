@@ -10,7 +10,7 @@ import boto3
 import click
 import pytest
 
-from scripts.cli.commands import Job
+from scripts.cli.commands import JobName
 from scripts.cli.main import cli
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
@@ -55,7 +55,7 @@ COMMANDS: dict[str, list[str]] = {
 def test_every_command_that_takes_a_job_is_tried_when_there_are_some() -> None:
     taking = {
         name for name, command in cli.commands.items()
-        if any(isinstance(parameter.type, Job) for parameter in command.params if isinstance(parameter, click.Argument))
+        if any(isinstance(one.type, JobName) for one in command.params if isinstance(one, click.Argument))
     }  # fmt: skip
 
     assert {arguments[0] for arguments in COMMANDS.values()} == taking

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from scripts.helpers.databases.connection import ask, typed_errors
+from scripts.helpers.databases.connection import ask, typed_database_errors
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import SourceError
 from tests.support.connect_server import without_jvm
@@ -74,5 +74,5 @@ def test_no_connection_is_left_when_questions_were_answered_or_refused(jdbc: Any
 def test_question_ends_when_its_time_is_over(jdbc: Any, postgres: Any) -> None:
     options = options_of(postgres, queryTimeout="1")
 
-    with pytest.raises(SourceError, match="SQLSTATE 57014"), typed_errors("a table"):
+    with pytest.raises(SourceError, match="SQLSTATE 57014"), typed_database_errors("a table"):
         ask(jdbc, options, "SELECT CAST(pg_sleep(30) AS text) AS slept", ["slept"])

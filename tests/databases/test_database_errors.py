@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from scripts.helpers.databases.connection import typed_errors
+from scripts.helpers.databases.connection import typed_database_errors
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 from scripts.helpers.job import IncrementalJob
@@ -200,7 +200,7 @@ def test_logs_hold_neither_values_nor_secrets_when_rows_are_planned_and_read(
 )
 def test_error_holds_no_host_when_only_the_text_of_the_driver_is_left(text: str) -> None:
     with pytest.raises(SourceError, match="the database refused the query") as caught:
-        with typed_errors("parking"):
+        with typed_database_errors("parking"):
             raise RuntimeError(f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0: {text}")
 
     assert "db-7" not in shown(caught.value)
@@ -236,7 +236,7 @@ class JavaError(Exception):
 )
 def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: str, translated: bool) -> None:
     with pytest.raises(Exception, match=r".") as caught:
-        with typed_errors("parking"):
+        with typed_database_errors("parking"):
             raise JavaError(name)
 
     assert isinstance(caught.value, SourceError) == translated
@@ -245,7 +245,7 @@ def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: 
 @pytest.mark.parametrize("state", ["42P05", "26000"])
 def test_remedy_for_a_pooler_is_named_when_it_mixes_up_prepared_statements(state: str) -> None:
     with pytest.raises(SourceError, match=rf"Add prepareThreshold=0 to the URL \(SQLSTATE {state}"):
-        with typed_errors("parking"):
+        with typed_database_errors("parking"):
             raise JavaError("org.postgresql.util.PSQLException", state)
 
 
@@ -267,7 +267,7 @@ def test_threshold_of_the_url_wins_when_it_has_one(
 
 def test_error_of_another_kind_comes_out_as_it_is_when_no_database_raised_it(jdbc: Any) -> None:
     with pytest.raises(Exception, match="no_such_format") as caught:
-        with typed_errors("parking"):
+        with typed_database_errors("parking"):
             jdbc.read.format("no_such_format").load()
 
     assert not isinstance(caught.value, SourceError)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.databases.table import JdbcTable, place_of
+from scripts.helpers.databases.table import JdbcTable, server_of
 from scripts.helpers.errors import PlanConflictError, SourceBehindError, SourceReplacedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
@@ -169,7 +169,7 @@ def test_run_is_refused_when_another_table_is_given_in_other_databases(
     ],
 )
 def test_place_holds_no_login_when_a_url_has_one(url: str, place: dict[str, str]) -> None:
-    assert place_of(url) == place
+    assert server_of(url) == place
 
 
 # --- a table that went back ---------------------------------------------------------------------------

@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers.decisions.export_lines import MAX_LINE_BYTES, check, first_line, item_line, last_line, lines_of
+from scripts.helpers.decisions.export_lines import (
+    MAX_LINE_BYTES,
+    checked_export,
+    first_line,
+    item_line,
+    last_line,
+    lines_of,
+)
 from scripts.helpers.errors import ExportFileError, LedgerError
 from scripts.helpers.files import segment_files
 from scripts.helpers.files.packed_json import pack_json, unpack_json
@@ -105,7 +112,7 @@ def test_import_is_refused_by_line_when_one_is_hostile(line: bytes) -> None:
     made = lines()
 
     with pytest.raises(ExportFileError, match="line 2"):
-        check("jobs", [made[0], line, made[2]])
+        checked_export("jobs", [made[0], line, made[2]])
 
 
 def test_no_more_of_a_line_is_read_than_an_item_can_have(tmp_path: Path) -> None:
@@ -116,7 +123,7 @@ def test_no_more_of_a_line_is_read_than_an_item_can_have(tmp_path: Path) -> None
     with path.open("rb") as file:
         first = next(lines_of(file))
         with pytest.raises(ExportFileError, match=f"line 1: .*the limit is {MAX_LINE_BYTES:,} bytes"):
-            check(str(path), [first])
+            checked_export(str(path), [first])
 
     assert len(first) == MAX_LINE_BYTES + 1
 
@@ -130,4 +137,4 @@ def test_import_is_read_or_refused_when_a_part_of_it_is_anything(data: Any) -> N
     put = data.draw(st.binary(max_size=6) | st.sampled_from([b"{", b"[]", b"null", b"1e999", b'"M"', b'"N"']))
 
     with suppress(ExportFileError):
-        check("jobs", (body[:start] + put + body[end:]).splitlines(keepends=True))
+        checked_export("jobs", (body[:start] + put + body[end:]).splitlines(keepends=True))

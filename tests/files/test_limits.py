@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scripts.helpers.files.limits import Limits, Stretch, blocks_of, earlier, narrowed
+from scripts.helpers.files.limits import Limits, Stretch, blocks_of, is_earlier, narrowed
 from scripts.helpers.files.rules import oldest_first
 from scripts.helpers.listing.objects import LISTED
 
@@ -43,7 +43,7 @@ def test_batch_is_that_of_one_table_when_its_files_lie_in_shares(
 
     found = pa.concat_tables(candidates)
     if stretch.until is not None:
-        found = found.filter(earlier(found, stretch.until))
+        found = found.filter(is_earlier(found, stretch.until))
     expected, has_more = oldest_first(pa.concat_tables(shares), max_files, max_bytes)
     assert sorted(found.column("key").to_pylist()) == sorted(expected.column("key").to_pylist())
     assert has_more is (stretch.until is not None)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.files.segments import MAX_JSON_BYTES, SMALL_ROWS, from_bytes, merged, merges, to_bytes
+from scripts.helpers.files.segments import MAX_JSON_BYTES, SMALL_ROWS, from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.listing.objects import LEDGER
 from tests.support.buckets import NOON
 
@@ -131,7 +131,7 @@ def test_segments_stay_few_and_rows_are_seldom_written_again_when_batches_have_a
 def test_newest_row_of_each_key_stays_and_gone_ones_go_when_nothing_is_older() -> None:
     tables = [numbered(4), numbered(3, version=2), numbered(1, "gone", 3)]
 
-    oldest, later = merged(tables, oldest=True), merged(tables, oldest=False)
+    oldest, later = merged_segments(tables, oldest=True), merged_segments(tables, oldest=False)
 
     assert oldest.select(["key", "version"]).to_pylist() == [
         {"key": "000001", "version": 2}, {"key": "000002", "version": 2}, {"key": "000003", "version": 1},

@@ -19,7 +19,7 @@ from scripts.helpers.errors import AccessRefusedError, CredentialsError, Invalid
 from scripts.helpers.files import ledger
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.segments import checksum
-from scripts.helpers.files.upkeep import DEFAULT_AGE, Folder, LedgerUpkeep, LeftOver, Rebuilt, names_in
+from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, LedgerUpkeep, LeftOver, Rebuilt, names_in
 from scripts.helpers.listing.objects import LEDGER, REBUILT
 from tests.support.buckets import NOON, SOURCE, Job
 
@@ -140,8 +140,8 @@ def test_error_is_raised_and_no_flaw_when_s3_does_not_say_whether_a_file_is_ther
 LIVE, ORPHAN, HALF = ("a" * 32 + ".parquet", "b" * 32 + ".parquet", "." + "c" * 32 + ".parquet")
 
 
-def listed(*names: str, modified: datetime = OLD) -> Folder:
-    return Folder("s3://ledgers/", NOON, tuple(LeftOver(name, 10, modified) for name in names))
+def listed(*names: str, modified: datetime = OLD) -> LedgerFolder:
+    return LedgerFolder("s3://ledgers/", NOON, tuple(LeftOver(name, 10, modified) for name in names))
 
 
 def test_only_what_nothing_refers_to_may_go_when_all_is_old(folder: str) -> None:

@@ -20,7 +20,7 @@ from scripts.helpers.glue import (
     getResolvedOptions,
 )
 from scripts.helpers.glue.catalog import Catalog, _csv_options
-from scripts.helpers.glue.connection_options import JDBC_PARTITIONS, file_request, table_request
+from scripts.helpers.glue.connection_options import JDBC_PARTITIONS, folders_to_read, table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from tests.glue.options import Put
 
@@ -147,12 +147,12 @@ def test_logger_is_one_of_python_when_a_script_asks_for_glues(
 def test_queries_run_at_once_when_a_column_or_an_expression_is_hashed(
     given: dict[str, Any], partitions: int | None
 ) -> None:
-    assert table_request(JDBC | given).partitions == partitions
+    assert table_to_read(JDBC | given).partitions == partitions
 
 
 @pytest.mark.parametrize("option", ["customJdbcDriverClassName", "driver"])
 def test_driver_is_the_one_that_is_named_when_it_is_given_in_either_spelling(option: str) -> None:
-    assert table_request(JDBC | {option: "org.postgresql.Driver"}).properties == {"driver": "org.postgresql.Driver"}
+    assert table_to_read(JDBC | {option: "org.postgresql.Driver"}).properties == {"driver": "org.postgresql.Driver"}
 
 
 @pytest.mark.parametrize("option", ["groupFiles", "groupSize", "useS3ListImplementation"])
@@ -160,9 +160,9 @@ def test_option_is_passed_over_without_a_warning_when_it_changes_only_how_fast_f
     option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        found = file_request({"paths": ["s3://b/a/"], option: "x"})
+        found = folders_to_read({"paths": ["s3://b/a/"], option: "x"})
 
-    assert found == file_request({"paths": ["s3://b/a/"]})
+    assert found == folders_to_read({"paths": ["s3://b/a/"]})
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", f"event=options_needless source=s3 options={option}")
     ]
@@ -172,16 +172,16 @@ def test_option_is_passed_over_without_a_warning_when_it_changes_only_how_fast_f
 def test_option_is_passed_over_without_a_warning_when_the_driver_is_there_already(
     option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = table_request(JDBC | {option: "x"})
+    found = table_to_read(JDBC | {option: "x"})
 
-    assert found == table_request(JDBC)
+    assert found == table_to_read(JDBC)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("option", ["enableSamplePath", "query", "samplePath", "sampleQuery"])
 def test_option_is_refused_when_it_changes_what_is_read(option: str) -> None:
     with pytest.raises(GlueOptionError, match=f"'{option}' changes what is read, and is not here"):
-        table_request(JDBC | {option: "x"})
+        table_to_read(JDBC | {option: "x"})
 
 
 # --- options of formats --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from scripts.helpers.errors import GlueOptionError, SourceError
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.catalog import Partitions, _csv_options
-from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest
+from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead
 from scripts.helpers.glue.context import _of_partitions
 from scripts.helpers.reading.spark import INFERENCE
 from tests.glue.options import Put
@@ -96,7 +96,7 @@ def test_band_is_refused_when_a_table_has_partitions(option: str, take: Any, tab
 
 def test_partitions_are_not_picked_when_there_are_too_many(caplog: pytest.LogCaptureFixture) -> None:
     many = Partitions("db.events", [("day", "int")], {f"day={day}/": (str(day),) for day in range(MAX_PARTITIONS + 1)})
-    request = FileRequest((("s3://b/", {}),), {})
+    request = FoldersToRead((("s3://b/", {}),), {})
 
     with pytest.raises(GlueOptionError, match="leaves 2,001 partitions; the limit is 2,000"):
         _of_partitions(request, many, {}, has_predicate=True)

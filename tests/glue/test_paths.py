@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import GlueOptionError, PlanConflictError, RunInProgressError, SourceChangedError
 from scripts.helpers.glue import GlueContext, Job
-from scripts.helpers.glue.connection_options import file_request
+from scripts.helpers.glue.connection_options import folders_to_read
 from scripts.helpers.glue.paths import folders
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.options import PAUSE, Put
@@ -63,7 +63,7 @@ def test_no_file_is_listed_twice_when_paths_overlap(
 def test_options_of_ours_are_taken_when_glue_has_them_by_another_name() -> None:
     given = {"paths": ["s3://b/"], "recurse": True, "exclusions": ["*.tmp"], "exclude": ["b"], "max_files": 2}
 
-    request = file_request(given)
+    request = folders_to_read(given)
 
     assert request.folders == (("s3://b/", {"exclude": ["*.tmp", "b"]}),)
     assert (request.max_files, request.max_bytes) == (2, None)
@@ -79,7 +79,7 @@ def test_options_of_ours_are_taken_when_glue_has_them_by_another_name() -> None:
 )
 def test_option_of_ours_is_refused_when_glues_says_it_already(options: dict[str, Any], text: str) -> None:
     with pytest.raises(GlueOptionError) as caught:
-        file_request({"paths": ["s3://b/"], **options})
+        folders_to_read({"paths": ["s3://b/"], **options})
 
     assert text in str(caught.value)
 

@@ -186,6 +186,30 @@ def test_test_names_what_is_private_to_its_own_room_only_when_read() -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
+def test_class_has_a_name_of_its_own_when_scripts_are_read() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in files_below(SCRIPTS):
+        for node in parse(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(label(path))
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_function_has_a_name_of_its_own_when_it_is_imported_by_that() -> None:
+    """Two that are called through their modules, as `shapes.check` is, may share one."""
+    imported = {name for path in files_below(SCRIPTS) for name in names_imported(path)}
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in HELPER_FILES:
+        module = START + label(path).removesuffix(".py").replace("/", ".")
+        for node in parse(path).body:
+            if isinstance(node, ast.FunctionDef) and f"{module}.{node.name}" in imported:
+                places[node.name].append(label(path))
+
+    assert places
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_every_room_is_in_the_map_when_contributors_read_it() -> None:
     text = (REPOSITORY / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("\n## Where things are\n")[2].partition("\n## ")[0]

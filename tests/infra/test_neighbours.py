@@ -145,7 +145,7 @@ def seen(double: Listed, reader: AsRole, now: datetime) -> dict[str, Any]:
     marks, everything = (Watermarks(TABLE, client, clock=lambda: now) for client in (reader, double))  # type: ignore[arg-type]
     found: dict[str, Any] = {"items": {key: item for key, item in double.items.items() if key[0].startswith("waste-")}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surroundings, "make_client", lambda *_: reader)
+        patch.setattr(surroundings, "make_table_client", lambda *_: reader)
         for command in COMMANDS:
             done = CliRunner().invoke(cli, ["--table", TABLE, "--now", now.isoformat(), *command])
             found[" ".join(command)] = (done.exit_code, done.output)

@@ -370,7 +370,7 @@ def test_files_job_of_the_example_lists_its_source_when_the_daily_trigger_starts
     example: Terraform, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "on_glue", lambda: True)
-    monkeypatch.setattr(session, "run_job", lambda work, arguments: ingest_files.events_of(arguments))
+    monkeypatch.setattr(session, "run_job", lambda work, arguments: ingest_files.queue_of(arguments))
     trigger = of_example(endpoint, "glue").get_trigger(Name="parking-files-listing")["Trigger"]
     (action,) = trigger["Actions"]
     changed = [part for pair in action["Arguments"].items() for part in pair]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.helpers.job_runs import cgroup
-from scripts.helpers.job_runs.cgroup import Cgroup, folder_of
+from scripts.helpers.job_runs.cgroup import Cgroup, cgroup_folder
 
 UNIFIED = "30 24 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 PART = "30 24 0:27 /system.slice /sys/fs/cgroup ro - cgroup2 cgroup ro\n"
@@ -34,7 +34,7 @@ HYBRID = (
 def test_folder_is_that_of_the_process_when_version_2_is_mounted(
     memberships: str, mounts: str, found: str | None
 ) -> None:
-    folder = folder_of(memberships, mounts)
+    folder = cgroup_folder(memberships, mounts)
 
     assert folder == (None if found is None else Path(found))
 

@@ -355,4 +355,4 @@ def test_looking_needs_no_engine_and_a_worker_without_one_starts_nothing(parked:
 
     assert reader.tend("parking") == []
     assert isinstance(parked.scheduler.engine, Parked)
-    assert ids.check_run_id(RUN_ID) == RUN_ID
+    assert ids.check_own_id(RUN_ID) == RUN_ID

@@ -13,7 +13,7 @@ import pytest
 from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.options import shown
+from scripts.helpers.rows.options import shown_options
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows
@@ -178,7 +178,7 @@ def test_line_of_the_plan_says_the_plans_options_when_it_is_replayed(watermarks:
 
 @pytest.mark.parametrize("kept", [None, 7, "delay=0\nevent=planned", "x" * 300], ids=["none", "number", "line", "long"])
 def test_options_are_not_shown_when_the_plan_keeps_none_or_was_tampered_with(kept: object) -> None:
-    assert shown(kept) == "options=unknown"
+    assert shown_options(kept) == "options=unknown"
 
 
 @pytest.mark.parametrize(

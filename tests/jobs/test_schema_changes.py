@@ -23,7 +23,7 @@ from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.headers import HEAD
-from scripts.helpers.schemas.kept import shown
+from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
 
 HEADER: dict[str, Any] = {"header": True, "inferSchema": True}
@@ -77,7 +77,7 @@ class Nights:
 
     @property
     def kept(self) -> dict[str, dict[str, str]]:
-        return shown(self.state)
+        return shown_schemas(self.state)
 
 
 @pytest.fixture
@@ -646,8 +646,8 @@ def test_each_version_has_its_schema_when_columns_changed(nights: Nights) -> Non
 
     newest, oldest = nights.watermarks.history("parking")
 
-    assert shown(oldest.watermarks["files"]) == {"json": {"id": "bigint"}}
-    assert shown(newest.watermarks["files"]) == {"json": {"id": "bigint", "bay": "string"}}
+    assert shown_schemas(oldest.watermarks["files"]) == {"json": {"id": "bigint"}}
+    assert shown_schemas(newest.watermarks["files"]) == {"json": {"id": "bigint", "bay": "string"}}
 
 
 def test_schema_stays_when_a_batch_has_no_files_or_is_not_read(nights: Nights) -> None:

@@ -17,7 +17,7 @@ import pytest
 from scripts.helpers.errors import ChangedObjectError, SourceError
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.listing.objects import LISTED
-from scripts.helpers.reading.small_files import read_small_files, typed_errors
+from scripts.helpers.reading.small_files import read_small_files, typed_fetch_errors
 from scripts.helpers.reading.spark import read_files
 from tests.support.held_bucket import serve_held_bucket
 from tests.support.landing import Landing
@@ -237,7 +237,7 @@ def test_read_raises_error_with_the_key_when_an_object_was_overwritten(landing: 
     table = landing.plan()
     landing.put("b é.json", b'{"id": 3}')
 
-    with pytest.raises(ChangedObjectError) as caught, typed_errors():
+    with pytest.raises(ChangedObjectError) as caught, typed_fetch_errors():
         landing.small("json", "id int", table).collect()
 
     assert caught.value.overwritten == ("b é.json",)
@@ -253,7 +253,7 @@ def test_read_raises_error_with_the_key_when_an_object_was_deleted_and_rows_are_
     table = landing.plan()
     landing.delete("a.json")
 
-    with pytest.raises(ChangedObjectError) as caught, typed_errors():
+    with pytest.raises(ChangedObjectError) as caught, typed_fetch_errors():
         landing.small("json", "id int", table).write.parquet(f"{tmp_path}/out")
 
     assert caught.value.deleted == ("a.json",)
@@ -280,7 +280,7 @@ def test_next_reads_work_when_spark_kills_a_task_whose_sibling_met_a_changed_obj
 
     def read(*keys: str) -> int:
         table = pa.Table.from_pylist([{"key": key, "etag": "1", "size": 9} for key in keys], LISTED)
-        with typed_errors():
+        with typed_fetch_errors():
             return read_small_files(
                 spark, location, table, "json", "id int", client_options={"endpoint_url": bucket.url}
             ).count()
@@ -358,5 +358,5 @@ def test_read_raises_source_error_with_the_key_when_a_compressed_file_is_cut_off
     packs: dict[str, Callable[..., bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "deflate": zlib.compress}
     landing.put(f"cut.{ending}", packs[ending](b'{"id": 1}' * 100)[:-4])
 
-    with pytest.raises(SourceError, match=f"key 'cut.{ending}' is not a complete {ending} file"), typed_errors():
+    with pytest.raises(SourceError, match=f"key 'cut.{ending}' is not a complete {ending} file"), typed_fetch_errors():
         landing.small("json", "id int").collect()

@@ -36,7 +36,7 @@ from scripts.helpers.files.spark import SparkFileBookmark, SparkFileDelta
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client
-from scripts.helpers.reading.small_files import typed_errors
+from scripts.helpers.reading.small_files import typed_fetch_errors
 from scripts.helpers.spark.tasks import spread
 from scripts.helpers.watermarks import Watermarks
 from tests.support.components import missing_component
@@ -476,7 +476,7 @@ def test_reading_is_a_ledger_error_when_a_file_of_the_plan_is_gone_while_executo
     for file in found.ledger_files:
         s3.delete_object(Bucket=ledger.bucket, Key=ledger.prefix + file["file"])
 
-    with pytest.raises(LedgerError, match="it could not be read"), typed_errors():
+    with pytest.raises(LedgerError, match="it could not be read"), typed_fetch_errors():
         frame.collect()
 
 
@@ -532,7 +532,7 @@ class SparkRuns:
         with IncrementalJob(self.watermarks, "landing", spark=self.spark) as job:
             delta = job.new_files_on_spark(**options)
             self.has_more = delta.has_more
-            with typed_errors():
+            with typed_fetch_errors():
                 rows = rows_of(delta.files)
             job.freeze()
             meanwhile()

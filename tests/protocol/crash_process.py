@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.protocol.store import make_client
+from scripts.helpers.protocol.store import make_table_client
 from scripts.helpers.watermarks import Watermarks
 from tests.protocol.model_job import Sink, Source, work
 
@@ -60,7 +60,7 @@ def kill_at(client: Any, number: int, when: str) -> list[str]:
 
 def main() -> None:
     settings = json.loads(os.environ[SETTINGS])
-    client = make_client(None, settings["endpoint"])
+    client = make_table_client(None, settings["endpoint"])
     sent = kill_at(client, settings.get("kill_at", 0), settings.get("when", "before"))
     work(
         Watermarks(settings["table"], client),

@@ -24,11 +24,11 @@ from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.reading.fetched_lines import (
     Fetching,
     LineRules,
-    folder_values,
     marked,
     pack,
     unmarked,
     unpacked,
+    values_of_folders,
 )
 
 KEYS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
@@ -93,7 +93,7 @@ def test_cut_gives_back_lines_when_they_were_joined(lines: list[str], ended: boo
     ],
 )
 def test_folder_values_are_those_of_spark_when_key_is(key: str, values: list[str | None]) -> None:
-    assert folder_values(key) == values
+    assert values_of_folders(key) == values
 
 
 @given(st.lists(KEYS), st.lists(KEYS, min_size=1), KEYS)

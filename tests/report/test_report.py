@@ -23,7 +23,7 @@ from scripts.helpers.protocol.head import Change, Head, LogEntry
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
 from scripts.report.facts import JobFacts
-from scripts.report.page import Entry, attention
+from scripts.report.page import JobEntry, attention
 from scripts.report.periods import in_periods
 from scripts.report.reading import look_up, read_facts
 from tests.report.listed_histories import ListedHistories
@@ -211,9 +211,9 @@ def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: p
             read[id(item)] = log_from_item(item)
         return read[id(item)]
 
-    def entry(facts: JobFacts, *_: Any) -> Entry:
+    def entry(facts: JobFacts, *_: Any) -> JobEntry:
         seen.append(len(facts.entries))
-        return Entry(replace(facts, entries=()), len(facts.entries), Markup(""), "")
+        return JobEntry(replace(facts, entries=()), len(facts.entries), Markup(""), "")
 
     monkeypatch.setattr("scripts.helpers.protocol.lookups.items.log_from_item", read_once)
     monkeypatch.setattr("scripts.report.page.make_entry", entry)
@@ -277,10 +277,10 @@ def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing() -
     now = datetime(2026, 3, 16, tzinfo=timezone.utc)
     state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": now}
 
-    def entry(job_id: str, hours: int, **watermarks: Any) -> Entry:
+    def entry(job_id: str, hours: int, **watermarks: Any) -> JobEntry:
         last = Change("COMMIT", "token", now - timedelta(hours=hours), "jr_1", fence=0)
         head = replace(Head.first(job_id), version=1, last=last, watermarks=watermarks)
-        return Entry(JobFacts(job_id, now, head), 1, Markup(""), "")
+        return JobEntry(JobFacts(job_id, now, head), 1, Markup(""), "")
 
     found = sorted([entry("in-time", 5, rows=state), entry("older", 1)], key=attention)
 

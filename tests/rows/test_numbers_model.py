@@ -322,7 +322,7 @@ def test_rows_are_lost_when_nothing_is_kept_of_the_last_ones(monkeypatch: pytest
 
 def test_alarm_is_raised_when_no_transaction_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The property above can fail: number 1 is committed after number 2 was taken."""
-    monkeypatch.setattr(planning, "decided", lambda source, columns, past_last, *rest: (past_last, None))
+    monkeypatch.setattr(planning, "reachable_high", lambda source, columns, past_last, *rest: (past_last, None))
     story = Numbers()
     story.start(ID, tells_writers=True)
     story.begin()

@@ -22,7 +22,7 @@ from scripts.helpers.rows.verification import (
     common_kind,
     covered_below,
     difference_of,
-    is_nested,
+    is_nested_type,
     verified,
 )
 
@@ -194,7 +194,7 @@ def test_columns_are_left_out_with_the_reason_when_they_do_not_compare() -> None
     ("kind", "nested"), [("array<int>", True), ("struct<a:int>", True), ("string", False), ("bigint", False)]
 )
 def test_type_is_nested_when_it_is_made_of_others(kind: str, nested: bool) -> None:
-    assert is_nested(kind) is nested
+    assert is_nested_type(kind) is nested
 
 
 @given(

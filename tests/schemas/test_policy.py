@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, SchemaChangedError
-from scripts.helpers.schemas.kept import MAX_BYTES, schemas_of, shown, with_schema
+from scripts.helpers.schemas.kept import MAX_BYTES, schemas_of, shown_schemas, with_schema
 from scripts.helpers.schemas.kinds import common, kind_text, new_fields
 from scripts.helpers.schemas.policy import Given, check_policy, decide
 
@@ -131,7 +131,7 @@ def test_state_is_the_same_when_the_same_schema_is_kept_again() -> None:
     assert once == twice
     assert list(schemas_of(once)["spark"]) == list(wide)
     assert len(once["schemas"]) < 5_000
-    assert shown(with_schema({}, "json", {"id": "long"})) == {"json": {"id": "bigint"}}
+    assert shown_schemas(with_schema({}, "json", {"id": "long"})) == {"json": {"id": "bigint"}}
 
 
 @pytest.mark.parametrize("damaged", [b"", b"no zlib", "text", 5, None, {"a": 1}])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.sinks.pandas_files import folder_of, write_arrow, write_pandas
+from scripts.helpers.sinks.pandas_files import partition_folder, write_arrow, write_pandas
 from scripts.helpers.sinks.places import LocalPlace
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -108,4 +108,4 @@ def test_rows_are_counted_when_a_table_is_written(place: LocalPlace, columns: li
     ],
 )  # fmt: skip
 def test_folder_is_named_as_spark_names_it_when_a_value_is_strange(value: Any, folder: str) -> None:
-    assert folder_of("day", value) == f"day={folder}"
+    assert partition_folder("day", value) == f"day={folder}"

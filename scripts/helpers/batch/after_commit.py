@@ -65,7 +65,7 @@ class AfterCommit:
         if self.after_commit is None and self.min_age:
             raise InvalidValueError(f"min_age is {self.min_age!r}. Give it with after_commit only.")
 
-    def check_source(self, bookmark: FileBookmark, sees_all: bool) -> None:
+    def check_clearable(self, bookmark: FileBookmark, sees_all: bool) -> None:
         """Refuse sources whose files are not all seen again, or cannot be moved. InvalidValueError says why.
 
         What a run that died has left is found by the next listing, so there must be one of everything.

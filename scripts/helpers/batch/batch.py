@@ -36,7 +36,7 @@ NOTHING: Mapping[str, Any] = {"kind": "nothing"}
 """The plan of a context that the inherited plan does not know, or a range of runs."""
 
 
-class Reader(Protocol):
+class RowReader(Protocol):
     """What rows are read through: a `RowSource`, or `Relations`."""
 
     def typed_errors(self) -> AbstractContextManager[Any]:
@@ -83,7 +83,7 @@ class Batch:
         self.folders: list[str] = []
         self.left_out: dict[str, dict[str, Any]] = {}
         self._states: dict[str, Mapping[str, Any]] = {}
-        self._readers: list[Reader] = []
+        self._readers: list[RowReader] = []
         self._watched: list[tuple[Readings, bool]] = []
         self._outcome: str | None = None
         self._planned_at: datetime | None = None
@@ -231,7 +231,7 @@ class Batch:
             logger.warning("event=search_failed job=%s error=%s", self.run.job_id, type(failure).__name__)
             return {}
 
-    def read_through(self, reader: Reader) -> None:
+    def read_through(self, reader: RowReader) -> None:
         """Note what knows the errors of a source, for `typed_errors`."""
         self._readers.append(reader)
 
@@ -240,9 +240,9 @@ class Batch:
         stack = ExitStack()
         if self.reads_files:
             # Here, as jobs of rows do without pyarrow.
-            from scripts.helpers.reading.small_files import typed_errors
+            from scripts.helpers.reading.small_files import typed_fetch_errors
 
-            stack.enter_context(typed_errors())
+            stack.enter_context(typed_fetch_errors())
         for reader in self._readers:
             stack.enter_context(reader.typed_errors())
         return stack

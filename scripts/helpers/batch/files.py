@@ -266,7 +266,7 @@ class FilePlanning:
         """Return what archives or deletes files after the commit; None where nothing is to be done."""
         if after.after_commit is None:
             return None
-        after.check_source(bookmark, sees_all)
+        after.check_clearable(bookmark, sees_all)
         run = self._batch.run
         if not context or not isinstance(run, Run):
             logger.warning(

@@ -13,9 +13,9 @@ from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.upkeep import (
     DEFAULT_AGE,
     Flaw,
+    LedgerPart,
     LedgerUpkeep,
     Leftovers,
-    Part,
     Rebuilt,
     names_in,
     segments_in,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from scripts.helpers.files.bookmark import FileBookmark
-    from scripts.helpers.files.upkeep import Folder
+    from scripts.helpers.files.upkeep import LedgerFolder
     from scripts.helpers.watermarks import Watermarks
 
 REBUILDER = "ledger-rebuild"
@@ -62,7 +62,7 @@ class References:
 class Sweep:
     """What a sweep would delete, and what it leaves. `held_by` has the run that holds back `leftovers.held` files."""
 
-    folder: Folder
+    folder: LedgerFolder
     leftovers: Leftovers
     held_by: Head | None
 
@@ -117,7 +117,7 @@ class JobLedger:
         files = SegmentFiles(ledger_uri, s3_client) if ledger_uri else None
         self.upkeep = LedgerUpkeep(str(state.get("source")), files)
 
-    def files(self) -> list[tuple[Part, str]]:
+    def files(self) -> list[tuple[LedgerPart, str]]:
         """Return every live part of the ledger, and ``state`` or ``open plan`` by what refers to it; reads none."""
         found = [(part, "state") for part in self.upkeep.parts(segments_in(self.state))]
         named = {part.file["file"] for part, _ in found if part.file is not None}
@@ -235,7 +235,7 @@ class JobLedger:
         found = segments_in(self._read(self.head, plan.contexts.get(self._context)))
         return found + segments_in(self._read(self.head, plan.next.get(self._context)))
 
-    def _to_sweep(self, folder: Folder, older_than: timedelta) -> tuple[Sweep, References]:
+    def _to_sweep(self, folder: LedgerFolder, older_than: timedelta) -> tuple[Sweep, References]:
         references = self.references()
         oldest = references.oldest_run
         since = _began(oldest) if oldest is not None else None

@@ -17,7 +17,7 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import KIND, IdBlock
 from scripts.helpers.rows.arrow_tables import ArrowRows, is_arrow
 from scripts.helpers.rows.identity import check_same_plan
-from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown
+from scripts.helpers.rows.options import DEFAULTS, RowOptions, shown_options
 from scripts.helpers.rows.pandas_frames import PandasRows, is_pandas
 from scripts.helpers.rows.slicing import SliceSource
 from scripts.helpers.rows.spark_frames import as_source
@@ -108,7 +108,8 @@ class RowPlanning:
             "event=planned job=%s context=%s kind=rows column=%s first_run=%s empty=%s has_more=%s replay=%s "
             "lookback=%s nulls=%s descending=%s %s",
             batch.run.job_id, context, ",".join(names), before is None, window.is_empty, window.has_more,
-            batch.run.replay, window.lookback, window.nulls, window.descending, shown(planned.get("options", DEFAULTS)),
+            batch.run.replay, window.lookback, window.nulls, window.descending,
+            shown_options(planned.get("options", DEFAULTS)),
         )  # fmt: skip
         found = rows.rows(window)
         # A backfill asks for a slice of a source. What is in memory is counted there, not by Spark.

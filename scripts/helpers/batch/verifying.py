@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scripts.helpers.batch.rows import as_rows
 from scripts.helpers.errors import CursorError, InvalidValueError, UnpublishedError
 from scripts.helpers.rows.arrow_tables import ArrowRows
-from scripts.helpers.rows.coverage import columns_of
+from scripts.helpers.rows.coverage import cursor_columns_of
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, as_list, decimal_type
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.identity import check_same_source, identity_of
@@ -25,7 +25,7 @@ from scripts.helpers.rows.verification import (
     Verification,
     covered_below,
     difference_of,
-    is_nested,
+    is_nested_type,
     verified,
 )
 from scripts.helpers.rows.window import RowWindow
@@ -61,7 +61,7 @@ def verify(
     head = watermarks.latest(job_id)
     if head.unpublished:
         raise UnpublishedError(job_id, head.version, str(head.unpublished[0].get("target")))
-    first = columns_of(state)[0]
+    first = cursor_columns_of(state)[0]
     watermark = as_list(state.get("value"))[0]
     if watermark is None:
         raise InvalidValueError(f"Context {context!r} of job {job_id!r} has read no row yet: nothing can be verified.")
@@ -159,7 +159,7 @@ def _as(column: CursorColumn, value: Cursor) -> Cursor:
 # --- how rows are counted and compared ------------------------------------------------------------
 
 
-class Engine(Protocol):
+class Comparer(Protocol):
     """What reads and compares rows: Spark, or pyarrow in memory."""
 
     name: str
@@ -177,7 +177,7 @@ class Engine(Protocol):
         """Compare the rows of an interval, one by one."""
 
 
-def _engine_of(rows: RowSource, column: CursorColumn) -> Engine:
+def _engine_of(rows: RowSource, column: CursorColumn) -> Comparer:
     if isinstance(rows, PandasRows | ArrowRows):
         return ArrowEngine()
     nothing = rows.rows(RowWindow((column,), None, None))
@@ -235,7 +235,7 @@ class SparkEngine:
 def _spark_text(name: str, kind: str) -> str:
     """Write a column as text so that equal values have equal texts, whatever its type on either side."""
     quoted = SPARK.quote(name)
-    if is_nested(kind):
+    if is_nested_type(kind):
         # Left alone, fields that are NULL would not be written.
         return f"to_json({quoted}, map('ignoreNullFields', 'false', 'timeZone', 'UTC'))"
     value = f"CAST({quoted} AS {kind})"

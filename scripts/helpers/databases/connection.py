@@ -132,7 +132,7 @@ DRIVERS = re.compile(
 
 
 @contextmanager
-def typed_errors(source: str) -> Iterator[None]:
+def typed_database_errors(source: str) -> Iterator[None]:
     """Let what a database or its driver raises come out of Spark's errors as SourceError.
 
     The driver's own text is left out, as it may hold a host, a query or values.

@@ -238,7 +238,7 @@ def filtered(table: str, where: str, system_columns: Sequence[str]) -> str:
     return f"(SELECT {', '.join(['*', *system_columns])} FROM {table} WHERE {where})"
 
 
-def shown(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[str]:
+def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[str]:
     """Yield what Spark selects of the columns that it has read: the texts cast, under the names of their columns.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dateutil.parser import isoparse
 
-from scripts.helpers.databases.connection import ask, columns_of_query, typed_errors
+from scripts.helpers.databases.connection import ask, columns_of_query, typed_database_errors
 from scripts.helpers.databases.dialects import (
     BEGAN,
     CATALOGUE,
@@ -29,7 +29,7 @@ from scripts.helpers.databases.dialects import (
     SQLServer,
     TableColumn,
 )
-from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown
+from scripts.helpers.databases.queries import ONE_QUERY, TableQueries, shown_columns
 from scripts.helpers.databases.query_text import QueryText
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableError
@@ -190,7 +190,7 @@ class JdbcTable:
         """
         found: dict[str, str | None] = {}
         if self._query_text is not None:
-            return {**place_of(self._options["url"]), **self._identity_of_query(self._query_text)}
+            return {**server_of(self._options["url"]), **self._identity_of_query(self._query_text)}
         names = ("database", "schema", "table", "oid")
         for row in self._query(self._database.identity(self._parts), IDENTITY):
             found = dict(zip(names, row, strict=True))
@@ -201,7 +201,7 @@ class JdbcTable:
         if self._where:
             found[WHERE] = self._where
         known = {name: value for name, value in found.items() if value is not None}
-        return {**place_of(self._options["url"]), **known}
+        return {**server_of(self._options["url"]), **known}
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the database, in one query, for its clock, the last cursor value at `low` or past it, and NULLs."""
@@ -308,11 +308,11 @@ class JdbcTable:
                 found = self._spark.read.jdbc(options.pop("url"), relation, predicates=ranges, properties=options)
             # Within, as over Spark Connect this is what asks the database.
             self._check_names(found)
-        return found.selectExpr(*shown(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
+        return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def typed_errors(self) -> AbstractContextManager[None]:
         """Return what lets the database's errors come out as SourceError, without the driver's text."""
-        return typed_errors(self.name)
+        return typed_database_errors(self.name)
 
     def toDF(self) -> DataFrame:  # noqa: N802
         """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
@@ -505,12 +505,12 @@ def _checked_where(source: str, where: str) -> str:
     return where.strip()
 
 
-def place_of(url: str) -> dict[str, str]:
+def server_of(url: str) -> dict[str, str]:
     """Return the server that a JDBC URL leads to, or SQLite's file, without user and password; nothing if untold.
 
-    >>> place_of("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
+    >>> server_of("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
     {'server': 'db.example:5432'}
-    >>> place_of("jdbc:sqlite:/tmp/copy-17/shop.db")
+    >>> server_of("jdbc:sqlite:/tmp/copy-17/shop.db")
     {'database': 'shop.db'}
     """
     file = re.match(r"jdbc:sqlite:([^?]+)", url, re.IGNORECASE)

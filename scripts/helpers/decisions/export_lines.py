@@ -93,11 +93,11 @@ def chunks_of(head: Head) -> set[str]:
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file; of a longer one than any item has, a part that `check` refuses."""
+    """Yield the lines of a file; of a longer one than any item has, a part that `checked_export` refuses."""
     return iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
 
 
-def check(path: str, lines: Iterable[bytes]) -> Exported:
+def checked_export(path: str, lines: Iterable[bytes]) -> Exported:
     """Read a whole file and refuse it for anything that is not as it was written.
 
     Raises

@@ -14,7 +14,7 @@ from typing import IO, Literal
 
 from scripts.helpers.decisions.export_lines import (
     Exported,
-    check,
+    checked_export,
     chunks_of,
     digest,
     first_line,
@@ -226,7 +226,7 @@ def plan_import(
         by a job without a head, which nobody adopted.
     """
     with path.open("rb") as file:
-        exported = check(str(path), lines_of(file))
+        exported = checked_export(str(path), lines_of(file))
     steps: dict[str, Step] = {}
     present: dict[str, Head] = {}
     refused = []

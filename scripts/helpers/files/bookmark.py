@@ -279,7 +279,7 @@ class FileBookmark:
 
     def from_plan(self, plan: Mapping[str, Any], context: str) -> FileDelta:
         """Return the delta of a frozen plan, with the caller's spelling of the source."""
-        check_source(plan, self.location, context)
+        check_same_location(plan, self.location, context)
         segment = plan.get("files")
         rows = self.ledger.read(segment) if segment else LEDGER.empty_table()
         taken = rows.filter(pc.equal(rows.column("status"), TAKEN))
@@ -545,7 +545,7 @@ def plan_of(
     }  # fmt: skip
 
 
-def check_source(stored: Mapping[str, Any], location: Location, context: str) -> None:
+def check_same_location(stored: Mapping[str, Any], location: Location, context: str) -> None:
     """Raise SourceChangedError if a state or plan is that of another source; LedgerError if its format is not known."""
     fields = stored if isinstance(stored, Mapping) else {}
     if fields.get("kind") != "files" or fields.get("source") != location.name:
@@ -559,8 +559,8 @@ def check_source(stored: Mapping[str, Any], location: Location, context: str) ->
 
 
 def check_state(stored: Mapping[str, Any], location: Location, context: str, mode: str) -> None:
-    """Raise as `check_source` does, and SourceChangedError if a state is that of another mode of remembering."""
-    check_source(stored, location, context)
+    """Raise as `check_same_location` does, and SourceChangedError if a state is that of another mode of remembering."""
+    check_same_location(stored, location, context)
     if stored.get("mode") != mode:
         raise SourceChangedError(context, f"mode {stored.get('mode')}", f"mode {mode}")
 

@@ -21,7 +21,7 @@ NOT_FILES = ("delta", "iceberg", "hudi")
 """Providers whose folders hold also files that are no part of the table any more."""
 
 
-def is_table(source: str) -> bool:
+def _is_table_name(source: str) -> bool:
     """Tell the name of a table from a path: a path has a slash in it. ``./landing`` is a local directory."""
     return "/" not in source and source not in ("", ".", "..")
 
@@ -42,7 +42,7 @@ def located(
     InvalidValueError
         A column is no partition column of the table, or has a type that is none of `folders.KINDS`.
     """
-    if not is_table(source):
+    if not _is_table_name(source):
         return source, PartitionColumns.of(columns, types)
     if spark is None:
         raise SourceError(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ArchivedObjectError, ModifiedObjectError, SourceError
-from scripts.helpers.files.diff import Difference, Known, compare, without_stale
+from scripts.helpers.files.diff import Known, ListingDifference, compare, without_stale
 from scripts.helpers.files.memory import ExactMemory, WindowMemory
 from scripts.helpers.files.partitions import PartitionRule
 from scripts.helpers.files.rules import ARCHIVES, FileOptions, folders_of, oldest_first
@@ -43,7 +43,7 @@ MAX_KEY_BYTES = 2**31 - 1
 """Bytes of all keys of a batch. Arrow's arrays of text hold no more, and the ledger has one array of a batch's keys."""
 
 
-class Choice(NamedTuple):
+class FileChoice(NamedTuple):
     """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any.
 
     `aside` is what is set aside from then on, and `unreadable` why, of what this batch adds to that.
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
 
     after: str | None
     until: str | None
-    choice: Choice
+    choice: FileChoice
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class BatchChooser:
         known: Known,
         deleted: Sequence[str] | None = None,
         look: Callable[[Collection[str]], pa.Table] | None = None,
-    ) -> Choice:
+    ) -> FileChoice:
         """Choose among the objects of intervals that are compared with what is known.
 
         Parameters
@@ -169,7 +169,7 @@ class BatchChooser:
             del aside[key]
         vanished = gone.num_rows - (_taken(gone) if self.clears else 0)
         still_there = pa.concat_tables(there)
-        return Choice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived)
+        return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived)
 
     def _not_aside(self, new: pa.Table) -> pa.Table:
         """Leave out what is set aside, unless it has changed since or is to be taken again."""
@@ -234,9 +234,9 @@ class BatchChooser:
         deleted: Sequence[str] | None,
         created: datetime | None,
         still_there: list[pa.Table],
-    ) -> tuple[list[Difference], set[str], list[str]]:
+    ) -> tuple[list[ListingDifference], set[str], list[str]]:
         """Compare all intervals with what is known; find what is ready, what is archived, and what is still there."""
-        parts: list[Difference] = []
+        parts: list[ListingDifference] = []
         archived: list[str] = []
         ready: set[str] = set()
         of_null = 0
@@ -271,7 +271,7 @@ class BatchChooser:
         if deleted and self.memory.keeps_gone:
             rows = known.between(None, None)
             gone = rows.filter(pc.is_in(rows.column("key"), value_set=pa.array(deleted, pa.string())))
-            parts.append(Difference(LISTED.empty_table(), LISTED.empty_table(), gone))
+            parts.append(ListingDifference(LISTED.empty_table(), LISTED.empty_table(), gone))
         return parts, ready, archived
 
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
@@ -372,7 +372,7 @@ def _taken(rows: pa.Table) -> int:
     return int(pc.sum(pc.equal(rows.column("status"), TAKEN), min_count=0).as_py())
 
 
-def _unchanged(known: pa.Table, chosen: pa.RecordBatch, found: Difference) -> pa.Table:
+def _unchanged(known: pa.Table, chosen: pa.RecordBatch, found: ListingDifference) -> pa.Table:
     """Return what was taken and is listed as what it was."""
     taken = known.filter(pc.equal(known.column("status"), TAKEN))
     listed = pc.is_in(taken.column("key"), value_set=chosen.column("key"))

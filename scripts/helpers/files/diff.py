@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, OVERWRITABLE, Interval, byte_order, newest_rows
 
 
-class Difference(NamedTuple):
+class ListingDifference(NamedTuple):
     """Listed objects that are not known, listed ones known with another identity, and known ones not listed."""
 
     new: pa.Table
@@ -75,7 +75,7 @@ class _Keys(Sequence[bytes]):
         return byte_order(self._column[index].as_py())
 
 
-def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time: bool = False) -> Difference:
+def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time: bool = False) -> ListingDifference:
     """Compare the objects of an interval with what is known between its ends.
 
     Parameters
@@ -87,7 +87,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
     """
     rows = pa.Table.from_batches([chosen])
     if known.num_rows == rows.num_rows and rows.num_rows and _all_same(rows, known, by_time):
-        return Difference(LISTED.empty_table(), LISTED.empty_table(), LEDGER.empty_table())
+        return ListingDifference(LISTED.empty_table(), LISTED.empty_table(), LEDGER.empty_table())
     place = pc.index_in(rows.column("key"), value_set=known.column("key"))
     unknown = pc.is_null(place)
     if known.num_rows:
@@ -101,10 +101,10 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
     found_again = rows.num_rows - unknown.combine_chunks().true_count
     if known.num_rows and known.num_rows != found_again:
         gone = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=interval.rows.column("key"))))
-    return Difference(rows.filter(unknown), rows.filter(changed), gone)
+    return ListingDifference(rows.filter(unknown), rows.filter(changed), gone)
 
 
-def without_stale(found: Difference, known: pa.Table, created: datetime) -> Difference:
+def without_stale(found: ListingDifference, known: pa.Table, created: datetime) -> ListingDifference:
     """Leave out what an old report says of objects that are known to be newer.
 
     Parameters
@@ -119,7 +119,7 @@ def without_stale(found: Difference, known: pa.Table, created: datetime) -> Diff
     newer = pc.greater_equal(found.modified.column("modified"), before)
     newer = pc.or_(newer, pc.less(before, made))
     gone = found.gone.filter(pc.less(found.gone.column("modified"), made))
-    return Difference(found.new, found.modified.filter(newer), gone)
+    return ListingDifference(found.new, found.modified.filter(newer), gone)
 
 
 def _all_same(rows: pa.Table, known: pa.Table, by_time: bool) -> bool:

@@ -23,7 +23,7 @@ FORMAT = 1
 KIND = "partition"
 
 
-class Decision(NamedTuple):
+class PartitionDecision(NamedTuple):
     """What a run reads, the state that follows, and whether the partition is what was taken before."""
 
     delta: PartitionDelta
@@ -57,7 +57,7 @@ class LatestPartition:
         if state is not None:
             _check_state(state, location, rule, context)
 
-    def decided(self, delta: PartitionDelta, on_same: OnSame) -> Decision:
+    def decided(self, delta: PartitionDelta, on_same: OnSame) -> PartitionDecision:
         """Decide what is read of the largest partition that there is; `delta` has it, or is empty.
 
         Raises
@@ -69,18 +69,18 @@ class LatestPartition:
         """
         found = delta.partitions
         if self._state is None:
-            return Decision(delta, self._following(found[0]) if found else None)
+            return PartitionDecision(delta, self._following(found[0]) if found else None)
         before = tuple(self._state["value"])
         if not found or sort_key(_values(found[0])) < sort_key(before):
             raise SnapshotBehindError(str(self._location), self._context, self._job_id)
         following = self._following(found[0])
         if following != self._state:
-            return Decision(delta, following)
+            return PartitionDecision(delta, following)
         if on_same == "error":
             raise SnapshotUnchangedError(str(self._location), self._context)
         if on_same == "skip":
-            return Decision(delta.without_files(), following, is_same=True)
-        return Decision(delta, following, is_same=True)
+            return PartitionDecision(delta.without_files(), following, is_same=True)
+        return PartitionDecision(delta, following, is_same=True)
 
     def _following(self, partition: Partition) -> dict[str, Any]:
         columns = self._rule.columns

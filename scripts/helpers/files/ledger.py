@@ -12,7 +12,7 @@ from scripts.helpers.errors import LedgerError, TooLargeError
 from scripts.helpers.files.diff import Known
 from scripts.helpers.files.packed_json import pack_json, unpack_json
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import checksum, from_bytes, merged, merges, to_bytes
+from scripts.helpers.files.segments import checksum, from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.listing.objects import LEDGER, byte_order
 from scripts.helpers.protocol.chunks import Blob
 
@@ -111,7 +111,7 @@ class FileLedger:
         tables = self._from(first)
         tables.append(self.read(segment) if rows is None else rows)
         # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
-        together = merged(tables, oldest=first == 0)
+        together = merged_segments(tables, oldest=first == 0)
         if not together.num_rows:
             return segments[:first]
         return [*segments[:first], self.stored(together)]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from scripts.helpers.listing.objects import LISTED
 
 
-class Place(NamedTuple):
+class PlaceInOrder(NamedTuple):
     """The place of a file in the order in which batches take files. No two files of a source share one."""
 
     modified: int
@@ -29,8 +29,8 @@ class Place(NamedTuple):
 class Block(NamedTuple):
     """Files of a share that follow one another in that order."""
 
-    first: Place
-    last: Place
+    first: PlaceInOrder
+    last: PlaceInOrder
     files: int
     bytes: int
 
@@ -70,8 +70,8 @@ class Stretch:
         No file is left between the two.
     """
 
-    after: Place | None = None
-    until: Place | None = None
+    after: PlaceInOrder | None = None
+    until: PlaceInOrder | None = None
     is_settled: bool = False
 
 
@@ -99,7 +99,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
         is_before = _compared(rows, stretch.after, pc.less_equal)
         before, rows = rows.filter(is_before), rows.filter(pc.invert(is_before))
     if stretch.until is not None:
-        rows = rows.filter(earlier(rows, stretch.until))
+        rows = rows.filter(is_earlier(rows, stretch.until))
     order = pc.sort_indices(rows, [("modified", "ascending"), ("key", "ascending")]).to_pylist()
     sizes = rows.column("size").to_pylist()
     # Small in both measures, so that what a limit cuts through is small as well.
@@ -145,12 +145,12 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
     return Stretch(after, until, is_settled=not has_files)
 
 
-def earlier(rows: pa.Table, place: Place) -> Any:
+def is_earlier(rows: pa.Table, place: PlaceInOrder) -> Any:
     """Tell of each file whether it comes before a place."""
     return _compared(rows, place, pc.less)
 
 
-def _reaches_into(block: Block, after: Place | None, until: Place) -> bool:
+def _reaches_into(block: Block, after: PlaceInOrder | None, until: PlaceInOrder) -> bool:
     """Tell whether files of a block may lie between two others."""
     return (after is None or block.last > after) and block.first < until
 
@@ -159,11 +159,11 @@ def _block(rows: pa.Table, order: Sequence[int], size: int) -> Block:
     return Block(_place(rows, order[0]), _place(rows, order[-1]), len(order), size)
 
 
-def _place(rows: pa.Table, index: int) -> Place:
-    return Place(rows.column("modified")[index].value, rows.column("key")[index].as_py())
+def _place(rows: pa.Table, index: int) -> PlaceInOrder:
+    return PlaceInOrder(rows.column("modified")[index].value, rows.column("key")[index].as_py())
 
 
-def _compared(rows: pa.Table, place: Place, compare: Callable[[Any, Any], Any]) -> Any:
+def _compared(rows: pa.Table, place: PlaceInOrder, compare: Callable[[Any, Any], Any]) -> Any:
     """Compare files with a place: the key decides between equal times."""
     moment = pa.scalar(place.modified, LISTED.field("modified").type)
     modified = rows.column("modified")

@@ -105,7 +105,7 @@ def merges(counts: Sequence[int]) -> int:
     return taken
 
 
-def merged(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
+def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
     """Merge neighbours, oldest first: the last row of each key, and no objects that are gone if nothing is older."""
     rows = newest_rows(reversed(tables))
     if oldest:

@@ -43,7 +43,7 @@ class EventSource(Protocol):
         """Forget what was received, except for some keys; called after the commit."""
 
 
-class Recorded(Protocol):
+class JournalAnswer(Protocol):
     """What a journal says: changes, from where to read the next time, and why nothing is known, if so."""
 
     @property
@@ -59,5 +59,5 @@ class Recorded(Protocol):
 class JournalSource(Protocol):
     """What keeps a record of all changes of objects, such as `S3MetadataJournal`."""
 
-    def read(self, location: Location, position: Mapping[str, Any] | None) -> Recorded:
+    def read(self, location: Location, position: Mapping[str, Any] | None) -> JournalAnswer:
         """Return the changes since a position that an earlier call returned."""

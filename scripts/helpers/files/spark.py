@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers.errors import ChangedObjectError, InvalidValueError, SourceError, WatermarkError
-from scripts.helpers.files.bookmark import FileBookmark, check_source, plan_of
+from scripts.helpers.files.bookmark import FileBookmark, check_same_location, plan_of
 from scripts.helpers.files.choice import Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.ledger import FILE_ROWS, FileLedger, files_between, files_of, segment_of
-from scripts.helpers.files.limits import Block, Blocks, Limits, Place, Stretch, blocks_of, earlier, narrowed
+from scripts.helpers.files.limits import Block, Blocks, Limits, PlaceInOrder, Stretch, blocks_of, is_earlier, narrowed
 from scripts.helpers.files.pieces import PIECE_ROWS, Gathered
 from scripts.helpers.files.rules import FileOptions
 from scripts.helpers.files.segment_files import SegmentFiles
-from scripts.helpers.files.segments import from_bytes, merged, merges, to_bytes
+from scripts.helpers.files.segments import from_bytes, merged_segments, merges, to_bytes
 from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
@@ -49,7 +49,7 @@ from scripts.helpers.reading.small_files import (
     files_per_task,
     header_of,
     read_shares,
-    typed_errors,
+    typed_fetch_errors,
 )
 from scripts.helpers.reading.spark import check_layouts, layouts_of
 from scripts.helpers.schemas.policy import OnSchemaChange
@@ -96,7 +96,7 @@ class SparkFileDelta:
     ----------
     files : DataFrame
         One row per file, with the columns of `FileDelta.table`; read from the ledger when it is used.
-        A file of the ledger that is damaged fails the Spark job; `small_files.typed_errors` makes that a
+        A file of the ledger that is damaged fails the Spark job; `small_files.typed_fetch_errors` makes that a
         LedgerError, as `job.write` does.
     count, bytes, gone : int
         Number of new files, their size, and the number of objects that are not there any more.
@@ -425,7 +425,7 @@ class SparkFileBookmark:
         finally:
             candidates.unpersist()
 
-    def _end(self, candidates: DataFrame, parts: int) -> Place | None:
+    def _end(self, candidates: DataFrame, parts: int) -> PlaceInOrder | None:
         """Return the oldest file that does not fit into the batch; None if all do."""
         stretch = Stretch()
         while not stretch.is_settled:
@@ -436,7 +436,7 @@ class SparkFileBookmark:
     def _files_of(self, plan: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         if plan is None:
             return []
-        check_source(plan, self.location, self._context)
+        check_same_location(plan, self.location, self._context)
         return self._local.ledger.files(plan["files"]) if plan.get("files") else []
 
     def _stored(self, shares: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -554,7 +554,7 @@ def _executed(spark: SparkSession, task: Callable[..., Any], parts: Sequence[str
 
 def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
     """Let executors do something with each part and return the shares of all, in whatever order."""
-    with typed_errors():
+    with typed_fetch_errors():
         shares = parts.mapInArrow(task, "share string").collect()
     return [json.loads(row["share"]) for row in shares]
 
@@ -562,7 +562,7 @@ def _shares_of(parts: DataFrame, task: Callable[..., Any]) -> list[Any]:
 def _blocks_in(share: Mapping[str, Any]) -> Blocks:
     blocks: list[Block] = []
     for first, last, files, size in share["blocks"]:
-        blocks.append(Block(Place(*first), Place(*last), files, size))
+        blocks.append(Block(PlaceInOrder(*first), PlaceInOrder(*last), files, size))
     return Blocks(share["files"], share["bytes"], blocks)
 
 
@@ -747,12 +747,12 @@ class _Store:
 
     source: str
     ledger_uri: str
-    end: Place | None
+    end: PlaceInOrder | None
     few: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for kept, candidates, others in _candidates(batches):
-            taken = candidates if self.end is None else candidates.filter(earlier(candidates, self.end))
+            taken = candidates if self.end is None else candidates.filter(is_earlier(candidates, self.end))
             out = candidates.num_rows - taken.num_rows
             # What is gone or ignored is remembered by the first batch that sees it, as on the driver.
             rows = pa.concat_tables([taken, others]).sort_by("key")
@@ -798,7 +798,7 @@ class _Merge:
         after, until = part["after"], part["until"]
         ledger = FileLedger(self.source, part["segments"], SegmentFiles(self.ledger_uri, _client()))
         tables = [_clipped(ledger.read(segment), after, until) for segment in ledger.segments]
-        rows = merged(tables, oldest=self.oldest)
+        rows = merged_segments(tables, oldest=self.oldest)
         return files_of(ledger.stored(rows)) if rows.num_rows else []
 
 
@@ -888,7 +888,7 @@ def _as_batch(share: Any) -> pa.RecordBatch:
 
 @contextmanager
 def _marked_errors() -> Iterator[None]:
-    """Raise our own errors so that `typed_errors` finds them in Spark's."""
+    """Raise our own errors so that `typed_fetch_errors` finds them in Spark's."""
     try:
         yield
     except WatermarkError as error:

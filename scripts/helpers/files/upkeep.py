@@ -33,7 +33,7 @@ _NAME = re.compile(r"\.?[0-9a-f]{32}\.parquet")
 """What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
 
 
-class Part(NamedTuple):
+class LedgerPart(NamedTuple):
     """One file of a ledger, or one segment that lies in the table.
 
     `segment` counts from 0, the oldest. `file` is what the state says of a file; None in the table. `rows` is how many
@@ -59,7 +59,7 @@ class Flaw(NamedTuple):
     """
 
     kind: str
-    part: Part
+    part: LedgerPart
     detail: str
 
 
@@ -160,7 +160,7 @@ class LedgerUpkeep:
         self._source, self._files = source, files
         self._ledger = FileLedger(source, [], files)
 
-    def parts(self, segments: Sequence[Mapping[str, Any]]) -> list[Part]:
+    def parts(self, segments: Sequence[Mapping[str, Any]]) -> list[LedgerPart]:
         """Return the files and the segments in the table that a state or plan refers to; reads none of them.
 
         Raises
@@ -171,9 +171,9 @@ class LedgerUpkeep:
         found = []
         for number, segment in enumerate(segments):
             if "data" in segment:
-                found.append(Part(number, None, int(segment.get("count", 0))))
+                found.append(LedgerPart(number, None, int(segment.get("count", 0))))
                 continue
-            found += [Part(number, file, int(file["count"])) for file in self._ledger.files(segment)]
+            found += [LedgerPart(number, file, int(file["count"])) for file in self._ledger.files(segment)]
         return found
 
     def flaws(self, segments: Sequence[Mapping[str, Any]]) -> list[Flaw]:
@@ -191,10 +191,10 @@ class LedgerUpkeep:
             try:
                 parts = self.parts([segment])
             except LedgerError as error:
-                found.append(Flaw("damaged", Part(number, None, int(segment.get("count", 0))), _reason(error)))
+                found.append(Flaw("damaged", LedgerPart(number, None, int(segment.get("count", 0))), _reason(error)))
                 continue
             if sum(part.rows for part in parts) != segment.get("count"):
-                whole = Part(number, None, int(segment.get("count", 0)))
+                whole = LedgerPart(number, None, int(segment.get("count", 0)))
                 found.append(Flaw("count", whole, "the counts of its files do not add up"))
                 continue
             for part in parts:
@@ -204,7 +204,7 @@ class LedgerUpkeep:
         return found
 
     def left_over(
-        self, live: Collection[str], runs_since: datetime | None, older_than: timedelta, folder: Folder
+        self, live: Collection[str], runs_since: datetime | None, older_than: timedelta, folder: LedgerFolder
     ) -> Leftovers:
         """Part what lies in a folder by what may become of it.
 
@@ -252,13 +252,13 @@ class LedgerUpkeep:
             )
         return Leftovers(tuple(old), counts["live"], counts["young"], counts["held"], counts["foreign"])
 
-    def listed(self) -> Folder:
+    def listed(self) -> LedgerFolder:
         """List the folder of the ledger; SourceError if it cannot be listed, LedgerError if there is none."""
         if self._files is None:
             raise LedgerError(self._source, "its ledger is in the table. Give the ledger_uri of the folder.")
         rows, started = self._files.listed()
         files = tuple(LeftOver(row["key"], row["size"], row["modified"]) for row in rows.to_pylist())
-        return Folder(self._files.location.uri(""), started, files)
+        return LedgerFolder(self._files.location.uri(""), started, files)
 
     def delete(self, files: Iterable[LeftOver]) -> int:
         """Delete files that `left_over` returned; repeated after an error it deletes the rest.
@@ -335,7 +335,7 @@ class LedgerUpkeep:
         self,
         bookmark: FileBookmark,
         state: Mapping[str, Any],
-        lost: Sequence[Part],
+        lost: Sequence[LedgerPart],
         others: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]],
         listed_before: datetime,
     ) -> tuple[pa.Table, int]:
@@ -367,7 +367,7 @@ class LedgerUpkeep:
     def _keys(self, segment: Mapping[str, Any]) -> pa.Table:
         return self._ledger.read(segment).select(["key"])
 
-    def _flaw(self, part: Part, segment: Mapping[str, Any]) -> Flaw | None:
+    def _flaw(self, part: LedgerPart, segment: Mapping[str, Any]) -> Flaw | None:
         """Read one part; return what is wrong with it."""
         try:
             if part.file is None:
@@ -396,7 +396,7 @@ class LedgerUpkeep:
         return None
 
 
-class Folder(NamedTuple):
+class LedgerFolder(NamedTuple):
     """What lay in the folder of a ledger when it was listed, by its own clock, UTC."""
 
     uri: str
@@ -431,7 +431,7 @@ def names_in(holder: Any, source: str) -> set[str]:
     return found
 
 
-def without_parts(segments: Sequence[Mapping[str, Any]], lost: Sequence[Part]) -> list[Mapping[str, Any]]:
+def without_parts(segments: Sequence[Mapping[str, Any]], lost: Sequence[LedgerPart]) -> list[Mapping[str, Any]]:
     """Return segments without some of their files, and without those of which nothing is left."""
     kept = []
     for number, segment in enumerate(segments):
@@ -448,7 +448,7 @@ def without_parts(segments: Sequence[Mapping[str, Any]], lost: Sequence[Part]) -
     return kept
 
 
-def _between_ends(keys: pa.ChunkedArray, lost: Sequence[Part]) -> Any:
+def _between_ends(keys: pa.ChunkedArray, lost: Sequence[LedgerPart]) -> Any:
     """Tell of each key whether a lost part can have had it. Of a part in the table no ends are known."""
     found = pc.less(pc.binary_length(keys), 0)
     for part in lost:

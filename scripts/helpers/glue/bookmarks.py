@@ -295,17 +295,17 @@ def context(state: Any) -> dict[str, Any]:
     if kind == "files":
         return _files(state)
     if isinstance(kind, str):
-        return {name: plain(value) for name, value in state.items()}
+        return {name: _plain(value) for name, value in state.items()}
     if isinstance(state, Spilled):
         return {"kind": "large", "bytes": state.length, "chunks": state.chunks}
-    return {"kind": "value", "type": type(state).__name__, "value": plain(state)}
+    return {"kind": "value", "type": type(state).__name__, "value": _plain(state)}
 
 
 def _rows(state: Mapping[str, Any]) -> dict[str, Any]:
     shown = {"kind": "rows", "column": state.get("cursor_column"), "type": state.get("type")}
     if state.get("descending"):
         shown["descending"] = True
-    return shown | {name: plain(state[name]) for name in ("start", "value") if name in state}
+    return shown | {name: _plain(state[name]) for name in ("start", "value") if name in state}
 
 
 def _files(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,10 +318,10 @@ def _files(state: Mapping[str, Any]) -> dict[str, Any]:
         "objects": sum(int(segment["count"]) for segment in segments),
         "segments": len(segments),
     }
-    return shown | {name: plain(state[name]) for name in ("listed", "floor") if state.get(name) is not None}
+    return shown | {name: _plain(state[name]) for name in ("listed", "floor") if state.get(name) is not None}
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return a value of ours as JSON has it: times and dates ISO, decimals exact text, bytes base64."""
     if isinstance(value, (datetime, date)):
         return value.isoformat()
@@ -334,9 +334,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Spilled):
         return {"bytes": value.length}
     if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
+        return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, set):
-        return [plain(entry) for entry in sorted(value)]
+        return [_plain(entry) for entry in sorted(value)]
     return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import Catalog
 from scripts.helpers.listing.folders import NULL_FOLDER
-from scripts.helpers.sinks.pandas_files import folder_of
+from scripts.helpers.sinks.pandas_files import partition_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -163,4 +163,4 @@ def _partitions(df: DataFrame, keys: Sequence[str]) -> Iterator[tuple[list[str],
     texts = [functions.col(f"`{key}`").cast("string").alias(key) for key in keys]
     for row in df.select(texts).distinct().collect():
         values = [NULL_FOLDER if value is None or value == "" else value for value in row]
-        yield values, "/".join(folder_of(key, value) for key, value in zip(keys, row, strict=True))
+        yield values, "/".join(partition_folder(key, value) for key, value in zip(keys, row, strict=True))

@@ -34,7 +34,7 @@ _SORT_ORDER = ("jobBookmarkKeysSortOrder", "jobBookmarksKeysSortOrder")
 
 
 @dataclass(frozen=True)
-class FileRequest:
+class FoldersToRead:
     """What to read of S3: folders with their rules, and the most of one batch over all of them.
 
     Attributes
@@ -51,7 +51,7 @@ class FileRequest:
     max_files: int | None = None
     max_bytes: int | None = None
 
-    def only(self, below: Collection[str]) -> FileRequest:
+    def only(self, below: Collection[str]) -> FoldersToRead:
         """Return the request for the keys below some folders alone; with none of them, for nothing.
 
         Raises
@@ -70,7 +70,7 @@ class FileRequest:
 
 
 @dataclass(frozen=True)
-class TableRequest:
+class TableToRead:
     """What to read of a database. `keys` is None where no bookmark key was named."""
 
     url: str
@@ -81,7 +81,7 @@ class TableRequest:
     options: Mapping[str, Any]
 
 
-def file_request(given: Mapping[str, Any]) -> FileRequest:
+def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     """Read the options of a source in S3 or a local directory.
 
     Glue's own are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list, or JSON of one, of
@@ -114,7 +114,7 @@ def file_request(given: Mapping[str, Any]) -> FileRequest:
     for folder in folders(paths, recurse=recurse, exclusions=exclusions):
         with_ours = replace(folder, exclude=(*folder.exclude, *exclude))
         found.append((folder.base, with_ours.options))
-    return FileRequest(
+    return FoldersToRead(
         tuple(found),
         options,
         max_files=bounds["boundedFiles"] or bounds["max_files"],
@@ -122,7 +122,7 @@ def file_request(given: Mapping[str, Any]) -> FileRequest:
     )
 
 
-def table_request(given: Mapping[str, Any]) -> TableRequest:
+def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     """Read the options of a JDBC source.
 
     Glue's own are ``url``, ``user``, ``password``, ``dbtable``, ``jobBookmarkKeys``,
@@ -133,7 +133,7 @@ def table_request(given: Mapping[str, Any]) -> TableRequest:
     Raises
     ------
     GlueOptionError
-        As of `file_request`; no text shows the URL, the user or the password.
+        As of `folders_to_read`; no text shows the URL, the user or the password.
     """
     left = dict(given)
     named = {name: left.pop(name, None) for name in ("url", "dbtable")}
@@ -159,7 +159,7 @@ def table_request(given: Mapping[str, Any]) -> TableRequest:
         options["descending"] = True
     options |= _ours(left, {field.name for field in fields_of(RowOptions)})
     _tell("JDBC", left)
-    return TableRequest(
+    return TableToRead(
         str(named["url"]), str(named["dbtable"]), properties, partitions, None if keys is None else tuple(keys), options
     )
 

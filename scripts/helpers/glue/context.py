@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError
 from scripts.helpers.glue.catalog import DATABASES, Catalog, Partitions
-from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FileRequest, file_request, table_request
+from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead, folders_to_read, table_to_read
 from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, write_catalog_table, write_files, write_table
-from scripts.helpers.glue.sources import read_files, read_table
+from scripts.helpers.glue.sources import read_folders, read_table
 from scripts.helpers.glue_api.runs import on_glue
 from scripts.helpers.spark.jvm import check_jvm, is_session
 from scripts.helpers.spark.versions import check_version
@@ -196,7 +196,7 @@ class Reader(Generic[Frame]):
             ``s3``, ``file`` for a local directory, or a database: ``postgresql``, ``mysql``,
             ``mariadb``, ``sqlserver``, ``oracle``.
         connection_options
-            See `connection_options.file_request` and `table_request`.
+            See `connection_options.folders_to_read` and `table_to_read`.
         format, format_options
             Of files; see `formats`.
         transformation_ctx
@@ -215,12 +215,12 @@ class Reader(Generic[Frame]):
         kind = connection_type.lower()
         if kind in FILES:
             named = format or (kind if kind in ("parquet", "orc") else None)
-            df = read_files(
-                spark, file_request(given), named, format_options or {}, transformation_ctx,
+            df = read_folders(
+                spark, folders_to_read(given), named, format_options or {}, transformation_ctx,
                 finds_choices=self._finds_choices,
             )  # fmt: skip
         elif kind in DATABASES:
-            df = read_table(spark, table_request(_with_login(given)), transformation_ctx)
+            df = read_table(spark, table_to_read(_with_login(given)), transformation_ctx)
         else:
             raise NotOffGlueError(f"The connection type {connection_type!r}", INSTEAD)
         return self._wrap(df, transformation_ctx)
@@ -262,14 +262,14 @@ class Reader(Generic[Frame]):
             # The catalogue says database.schema.table. Which database it is the connection says as well.
             parts = table.location.split(".")
             login["dbtable"] = ".".join(parts[1:] if len(parts) > 1 else parts)
-            return self._wrap(read_table(spark, table_request(login | given), transformation_ctx), str(table_name))
+            return self._wrap(read_table(spark, table_to_read(login | given), transformation_ctx), str(table_name))
         in_catalog = given.pop("catalogPartitionPredicate", "")
-        request = file_request({"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given})
+        request = folders_to_read({"paths": [table.location.rstrip("/") + "/"], "recurse": True, **given})
         partitions = None
         if table.partition_keys or push_down_predicate or in_catalog:
             partitions = catalog.partitions(spark, table, push_down_predicate, in_catalog)
             request = _of_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
-        df = read_files(
+        df = read_folders(
             spark, request, table.format, table.format_options, transformation_ctx, table.schema, partitions,
             finds_choices=self._finds_choices,
         )  # fmt: skip
@@ -381,8 +381,8 @@ def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> lis
 
 
 def _of_partitions(
-    request: FileRequest, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
-) -> FileRequest:
+    request: FoldersToRead, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
+) -> FoldersToRead:
     """Return the request for the files of registered partitions alone."""
     for option in sorted({"path", "paths", "maxBand", "maxFilesInBand"} & set(given)):
         raise GlueOptionError(

@@ -82,20 +82,20 @@ def frame_of(spark: SparkSession, records: RDD[Record], known: StructType | None
     return spark.createDataFrame(records.map(lambda record: _row(record, schema)), schema, verifySchema=False)
 
 
-def shape_of(records: RDD[Record]) -> Shape:
+def shape_of(records: RDD[Record]) -> RecordShape:
     """Return which types the values of records have."""
 
-    def of_partition(part: Iterable[Record]) -> Iterator[Shape]:
-        shape = Shape()
+    def of_partition(part: Iterable[Record]) -> Iterator[RecordShape]:
+        shape = RecordShape()
         for record in part:
             shape.add(record)
         yield shape
 
-    return records.mapPartitions(of_partition).fold(Shape(), Shape.merged)
+    return records.mapPartitions(of_partition).fold(RecordShape(), RecordShape.merged)
 
 
 @dataclass
-class Shape:
+class RecordShape:
     """Which types of values were seen at one place.
 
     Attributes
@@ -117,8 +117,8 @@ class Shape:
     high: int = 0
     digits: int = 0
     places: int = 0
-    fields: dict[str, Shape] | None = None
-    element: Shape | None = None
+    fields: dict[str, RecordShape] | None = None
+    element: RecordShape | None = None
 
     def add(self, value: Any) -> None:
         """See one value."""
@@ -127,9 +127,9 @@ class Shape:
         if isinstance(value, Mapping):
             self.fields = {} if self.fields is None else self.fields
             for name, part in value.items():
-                self.fields.setdefault(str(name), Shape()).add(part)
+                self.fields.setdefault(str(name), RecordShape()).add(part)
         elif isinstance(value, list | tuple):
-            self.element = self.element or Shape()
+            self.element = self.element or RecordShape()
             for part in value:
                 self.element.add(part)
         else:
@@ -141,9 +141,9 @@ class Shape:
                 self.places = max(self.places, -int(exponent), 0)
                 self.digits = max(self.digits, len(digits) + int(exponent), 0)
 
-    def merged(self, other: Shape) -> Shape:
+    def merged(self, other: RecordShape) -> RecordShape:
         """Return what either has seen."""
-        found = Shape(
+        found = RecordShape(
             self.scalars | other.scalars, min(self.low, other.low), max(self.high, other.high),
             max(self.digits, other.digits), max(self.places, other.places),
         )  # fmt: skip
@@ -151,9 +151,9 @@ class Shape:
             mine, theirs = self.fields or {}, other.fields or {}
             found.fields = {}
             for name in dict.fromkeys((*mine, *theirs)):
-                found.fields[name] = mine.get(name, Shape()).merged(theirs.get(name, Shape()))
+                found.fields[name] = mine.get(name, RecordShape()).merged(theirs.get(name, RecordShape()))
         if self.element is not None or other.element is not None:
-            found.element = (self.element or Shape()).merged(other.element or Shape())
+            found.element = (self.element or RecordShape()).merged(other.element or RecordShape())
         return found
 
     def schema(self, known: StructType | None = None) -> StructType:
@@ -315,7 +315,7 @@ def _spark(value: Any, part: StructField) -> Any:
         return None
     if is_choice(part.metadata):
         assert isinstance(kind, StructType)
-        shape = Shape()
+        shape = RecordShape()
         shape.add(value)
         own = next(i for i, each in enumerate(kind.fields) if shape.fits(each))
         return tuple(_spark(value, each) if i == own else None for i, each in enumerate(kind.fields))

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.databases.connection import typed_errors
+from scripts.helpers.databases.connection import typed_database_errors
 from scripts.helpers.databases.table import database_of
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
 from scripts.helpers.glue.catalog import DATABASES, Catalog
 from scripts.helpers.glue.catalog_updates import CatalogUpdate
-from scripts.helpers.glue.connection_options import table_request
+from scripts.helpers.glue.connection_options import table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.job import Job
@@ -199,7 +199,7 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
     database = left.pop("database", None)
     if database:
         left["url"] = of_database(str(left.get("url", "")), str(database))
-    request = table_request(left)
+    request = table_to_read(left)
     if per_batch:
         run = _run_of_batch(job)
         if df.columns:
@@ -214,7 +214,7 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
     kind = database_of(request.url)
     # Named, as Java's list of drivers does not hold those that came as jars of the session.
     properties = {"driver": kind.driver, **request.properties}
-    with typed_errors(f"{kind.name} table {request.table}"):
+    with typed_database_errors(f"{kind.name} table {request.table}"):
         df.write.jdbc(request.url, request.table, mode="append", properties=properties)
 
 

@@ -11,13 +11,13 @@ from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.databases.connection import jdbc_connection, typed_errors
+from scripts.helpers.databases.connection import jdbc_connection, typed_database_errors
 from scripts.helpers.databases.dialects import MySQL
 from scripts.helpers.databases.table import JdbcTable, database_of
 from scripts.helpers.errors import GlueOptionError
 from scripts.helpers.glue.catalog import Partitions
 from scripts.helpers.glue.choices import united
-from scripts.helpers.glue.connection_options import FileRequest, TableRequest
+from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.inference import csv_with_choices, json_with_choices
 from scripts.helpers.glue.job import Job
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 REMEDY = "name columns that only grow, or better one that also grows when a row is changed."
 
 
-def read_files(
+def read_folders(
     spark: SparkSession,
-    request: FileRequest,
+    request: FoldersToRead,
     format: str | None,
     format_options: Mapping[str, Any],
     context: str,
@@ -91,7 +91,7 @@ def read_files(
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def read_table(spark: SparkSession, request: TableRequest, context: str) -> DataFrame:
+def read_table(spark: SparkSession, request: TableToRead, context: str) -> DataFrame:
     """Return the rows of a table that are new to a context, or all of them where nothing is tracked."""
     table = JdbcTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
     job = Job.tracking(context)
@@ -102,7 +102,7 @@ def read_table(spark: SparkSession, request: TableRequest, context: str) -> Data
     return found
 
 
-def _deltas(request: FileRequest, context: str) -> list[FileDelta]:
+def _deltas(request: FoldersToRead, context: str) -> list[FileDelta]:
     """Return the new files of each folder; the limits hold for all of them together, the oldest first."""
     job = Job.tracking(context)
     names = folder_contexts(job, context, [folder for folder, _ in request.folders])
@@ -142,7 +142,7 @@ class _Source:
         return FileBookmark(self.folder, state=state, transformation_ctx=context, saves=False, **self.options, **limits)
 
 
-def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FileRequest) -> Counter[int]:
+def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
     """Return how many files of each folder are among the oldest of all, as the limits of a batch admit."""
     import pyarrow as pa
 
@@ -180,7 +180,7 @@ def _named_as_by_glue(frame: DataFrame) -> DataFrame:
 # --- the primary key, which Glue goes by where a script names no key ---------------------------------
 
 
-def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> str:
+def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str:
     """Return the one column of a table's primary key, with a WARNING.
 
     Raises
@@ -190,7 +190,7 @@ def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> st
     SourceError
         The database cannot be asked.
     """
-    with typed_errors(f"{database_of(request.url).name} table {request.table}"):
+    with typed_database_errors(f"{database_of(request.url).name} table {request.table}"):
         found = _primary_key(spark, request)
     if len(found) != 1:
         told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
@@ -203,7 +203,7 @@ def bookmark_key(spark: SparkSession, request: TableRequest, context: str) -> st
     return found[0]
 
 
-def _primary_key(spark: SparkSession, request: TableRequest) -> list[str]:
+def _primary_key(spark: SparkSession, request: TableToRead) -> list[str]:
     """Ask JDBC's own metadata."""
     database = database_of(request.url)
     with jdbc_connection(spark, {"driver": database.driver, **request.properties, "url": request.url}) as connection:

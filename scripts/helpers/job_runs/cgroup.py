@@ -65,12 +65,12 @@ class Cgroup:
 def _own_folder() -> Path | None:
     """Return the folder of this process's cgroup of version 2, if that is mounted."""
     try:
-        return folder_of(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+        return cgroup_folder(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
     except OSError:
         return None
 
 
-def folder_of(memberships: str, mounts: str) -> Path | None:
+def cgroup_folder(memberships: str, mounts: str) -> Path | None:
     r"""Return the folder of a process's cgroup of version 2; None if it has none.
 
     Parameters
@@ -80,7 +80,7 @@ def folder_of(memberships: str, mounts: str) -> Path | None:
 
     Examples
     --------
-    >>> str(folder_of("0::/user.slice\n", "35 24 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"))
+    >>> str(cgroup_folder("0::/user.slice\n", "35 24 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"))
     '/sys/fs/cgroup/user.slice'
     """
     # Version 2 has the number 0 and names no controllers.

@@ -150,7 +150,7 @@ class SparkSubmit:
 
     def folder(self, job_name: str, run_id: str) -> Path:
         """Return the folder of a run's logs; InvalidIdError of an id that is none, and might lead out of `logs`."""
-        ids.check_run_id(run_id)
+        ids.check_own_id(run_id)
         name = quote(job_name, safe=" ")
         if not name.strip("."):
             name = name.replace(".", "%2E")
@@ -189,7 +189,7 @@ class SparkSubmit:
         ArgumentNotAllowedError
             An argument would replace the script, bring code with it, or ask for the cluster mode.
         """
-        ids.check_run_id(run.run_id)
+        ids.check_own_id(run.run_id)
         self.script(run)
         self._modules(run)
         if not is_python_shell(run):

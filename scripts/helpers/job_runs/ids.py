@@ -43,7 +43,7 @@ def is_run_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def check_run_id(text: str) -> str:
+def check_own_id(text: str) -> str:
     """Return the id of a run of ours.
 
     Raises

@@ -28,7 +28,7 @@ from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import Scheduler
 from scripts.helpers.protocol.races import Written
-from scripts.helpers.protocol.store import Store, make_client
+from scripts.helpers.protocol.store import Store, make_table_client
 
 logger = logging.getLogger(__name__)
 
@@ -257,12 +257,12 @@ class Launcher:
 
     def _fetched(self, location: str) -> Path:
         from scripts.helpers.listing.listing import Location
-        from scripts.helpers.listing.s3 import make_client as make_s3_client
+        from scripts.helpers.listing.s3 import make_client
         from scripts.helpers.reading.fetch import ObjectFetcher, Planned
 
         folder, _, name = location.rpartition("/")
         parsed = Location.parse(folder + "/")
-        fetched = ObjectFetcher(parsed, make_s3_client(1)).fetch(Planned(name, None, None, 0))
+        fetched = ObjectFetcher(parsed, make_client(1)).fetch(Planned(name, None, None, 0))
         path = self._folder / "script" / (name or "script.py")  # It may have the name of a log.
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(fetched)
@@ -278,7 +278,7 @@ class Launcher:
 def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
     engine, shared = SparkSubmit(**settings["engine"]), Shared(**settings["shared"])
-    records = RunStore(Store(shared.table, make_client(shared.region, shared.endpoint)))
+    records = RunStore(Store(shared.table, make_table_client(shared.region, shared.endpoint)))
     scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), shared.queue_time, shared.keep)
     run = records.run(settings["job"], settings["run"])
     return Launcher(scheduler, engine, run, **options) if run else None

@@ -72,7 +72,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
         return Condition("lease over", reason, f"watermarks show {name}")
     if failed and run == "idle":
         return Condition("failing", _failures(head, failed), f"watermarks show {name}")
-    size = size_of(head)
+    size = size_condition(head)
     if size is not None:
         return size
     if run == "at work" and head.claim is not None:
@@ -92,7 +92,7 @@ def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -
     return _late("missing" if since >= rhythm.missing else "late", reason, head, now)
 
 
-def size_of(head: Head) -> Condition | None:
+def size_condition(head: Head) -> Condition | None:
     """Tell whether the last run took unusually little or much; None where it did not, or a person came after it."""
     size = None if head.last is None or head.last.op != "COMMIT" else unusual_size(head.recent)
     if size is None:

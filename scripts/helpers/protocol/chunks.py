@@ -175,7 +175,7 @@ def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
 
 def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     """Read a value back from its chunks. ValueError if anything is missing or altered."""
-    check(reference)
+    check_reference(reference)
     if len(parts) != reference.chunks:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
     if (size := sum(map(len, parts))) > MAX_SPILL_BYTES:
@@ -223,7 +223,7 @@ def plain_json(text: bytes, most: int) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def check(reference: Spilled) -> None:
+def check_reference(reference: Spilled) -> None:
     """Refuse a reference to more than we ever write. ValueError, before anything is read for it."""
     if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
         raise ValueError(f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written")

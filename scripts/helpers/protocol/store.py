@@ -37,7 +37,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.chunks import CHUNK_BYTES, check, join
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, check_reference, join
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.pace import Pace
@@ -91,7 +91,7 @@ _PASSES_SOON = _THROTTLES | {"ReplicatedWriteConflictException"}
 """What a chunk is written through: it says that the write did not take effect, and that the store is there."""
 
 
-def make_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
+def make_table_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
     """Make a client with explicit retries and time-outs; CredentialsError without a region."""
     try:
         return boto3.client("dynamodb", region_name=region_name, endpoint_url=endpoint_url, config=CLIENT_CONFIG)
@@ -268,7 +268,7 @@ class Store:
         """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
         range_key = items.chunk_key(reference.id, 0)
         try:
-            check(reference)
+            check_reference(reference)
             parts = []
             for index in range(reference.chunks):
                 range_key = items.chunk_key(reference.id, index)

@@ -15,7 +15,7 @@ from scripts.helpers.reading.headers import by_header, can_compare
 from scripts.helpers.reading.misfits import RECORD, Misfits
 from scripts.helpers.schemas.kinds import Columns, Kind, common
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
-from scripts.helpers.schemas.spark_frames import check_rescue, columns_of, fitted, quoted, struct_of, type_of
+from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema, fitted, quoted, struct_of, type_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -208,7 +208,7 @@ class SchemaReader:
     def _given_columns(self) -> dict[str, Kind] | None:
         if self.asked.schema is None:
             return None
-        return columns_of(self.spark.createDataFrame([], self.asked.schema).schema)
+        return columns_of_schema(self.spark.createDataFrame([], self.asked.schema).schema)
 
     def _where(self) -> Given:
         is_text, may_lack = self.asked.is_text, self.asked.format == "json"
@@ -264,7 +264,7 @@ class SchemaReader:
         """Return the columns that Spark finds in some files."""
         asked = self.asked
         frame = self._frame(table, None)
-        found = columns_of(frame.schema)
+        found = columns_of_schema(frame.schema)
         if asked.path_column is not None:
             del found[asked.path_column]
         if not asked.is_text or not self._looks_at_values:

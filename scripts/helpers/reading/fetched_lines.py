@@ -215,7 +215,7 @@ class Fetching:
         columns = [pa.array(records, pa.binary()), paths.take(rows)]
         names = ["record", "path"]
         if self.folders:
-            values = [folder_values(key)[-self.folders :] for key, _ in counts]
+            values = [values_of_folders(key)[-self.folders :] for key, _ in counts]
             for index in range(self.folders):
                 columns.append(pa.array([value[index] for value in values], pa.string()).take(rows))
                 names.append(f"folder_{index}")
@@ -242,7 +242,7 @@ def _valid_start(record: bytes) -> bytes:
     return record
 
 
-def folder_values(key: str) -> list[str | None]:
+def values_of_folders(key: str) -> list[str | None]:
     """Return the values of a key's ``name=value`` folders as Spark reads them: ``%3A`` is a colon, one name is null."""
     values: list[str | None] = []
     for folder in key.split("/")[:-1]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.fetched_lines import marked
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
-from scripts.helpers.schemas.spark_frames import as_json, quoted
+from scripts.helpers.schemas.spark_frames import json_of_values, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -76,7 +76,7 @@ class Misfits:
 
         record = functions.col(RECORD)
         left_out = [quoted(name).alias(name) for name in beside]
-        whole = as_json([*left_out, record.alias("_corrupt_record")])
+        whole = json_of_values([*left_out, record.alias("_corrupt_record")])
         lost = []
         for name, kind in self.columns.items():
             if kind != "string" and name not in beside:
@@ -84,9 +84,9 @@ class Misfits:
         values = whole
         if lost:
             # A record may be kept for a reason that no value shows. Then it is rescued as it is.
-            is_any_lost = ~self._is_bad() & as_json(lost).isNotNull()
-            values = functions.when(is_any_lost, as_json([*left_out, *lost])).otherwise(whole)
-        return functions.when(record.isNull(), as_json(left_out)).otherwise(values)
+            is_any_lost = ~self._is_bad() & json_of_values(lost).isNotNull()
+            values = functions.when(is_any_lost, json_of_values([*left_out, *lost])).otherwise(whole)
+        return functions.when(record.isNull(), json_of_values(left_out)).otherwise(values)
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
         """Tell a value that is NULL and has a text. Of a struct a part may be lost, so it counts as a whole."""

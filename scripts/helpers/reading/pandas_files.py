@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import SourceError
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import folder_values
+from scripts.helpers.reading.fetched_lines import values_of_folders
 from scripts.helpers.reading.spark import check_folders
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_pandas(
         added: dict[str, Any] = {}
         # Without names the slice would be [-0:], which is everything.
         if names:
-            values = folder_values(one.key)[-len(names) :]
+            values = values_of_folders(one.key)[-len(names) :]
             added.update(zip(names, values, strict=True))
         if path_column is not None:
             added[path_column] = location.uri(one.key)

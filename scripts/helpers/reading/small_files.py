@@ -99,7 +99,7 @@ def read_small_files(
     Raises
     ------
     SourceError
-        A format, option or schema that this reader does not know. While Spark reads, `typed_errors`
+        A format, option or schema that this reader does not know. While Spark reads, `typed_fetch_errors`
         turns what executors raise back into ChangedObjectError and SourceError.
     """
     check_small_files(location, format, schema, on_changed, options)
@@ -149,7 +149,7 @@ class SmallFiles:
         texts = fetched.select(fetched["record"].cast("string"))
         of_records = {name: value for name, value in asked.items() if name == "header" or name not in _OF_FILES}
         # Inferred at once, from records that are fetched for it.
-        with typed_errors():
+        with typed_fetch_errors():
             schema = inferred_schema(texts, self.format, of_records)
         for name in check_folders(self.location, table.column("key").to_pylist()):
             schema = schema.add(name, "string")
@@ -228,12 +228,12 @@ def try_small_files(location: Location, table: pa.Table, *, request_payer: bool 
 
 
 @contextmanager
-def typed_errors() -> Iterator[None]:
+def typed_fetch_errors() -> Iterator[None]:
     """Turn what executors of `read_small_files` raise inside Spark's errors into our own, such as ChangedObjectError.
 
     Examples
     --------
-    >>> with typed_errors():
+    >>> with typed_fetch_errors():
     ...     written = True  # frame.write.parquet(...)
     """
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WITHOUT_ORDER = ("interval", "variant", "geometry", "geography")
 
 
-def parts_of(kind: DataType) -> list[tuple[str, DataType]]:
+def inner_types(kind: DataType) -> list[tuple[str, DataType]]:
     """Return the types right within a type, by what leads to them."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -31,7 +31,7 @@ def check_order(name: str, kind: DataType) -> None:
     """Raise FieldTypeError for a type that has no order, wherever in a field it is."""
     if kind.typeName() in WITHOUT_ORDER:
         raise FieldTypeError(name, kind.typeName())
-    for inner, within in parts_of(kind):
+    for inner, within in inner_types(kind):
         check_order(f"{name}.{inner}", within)
 
 
@@ -42,7 +42,7 @@ def with_sorted_maps(value: Column, kind: DataType) -> Column:
 
 def is_loose(kind: DataType) -> bool:
     """Tell whether Spark takes unlike values of a type for equal: 0.0 and -0.0, or texts under a collation."""
-    return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in parts_of(kind))
+    return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in inner_types(kind))
 
 
 def exactly(value: Column, kind: DataType) -> Column:
@@ -103,4 +103,4 @@ def _rebuilt(
 
 
 def _holds(kind: DataType, wanted: Callable[[DataType], bool]) -> bool:
-    return wanted(kind) or any(_holds(inner, wanted) for _, inner in parts_of(kind))
+    return wanted(kind) or any(_holds(inner, wanted) for _, inner in inner_types(kind))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.helpers.errors import TooManyIdsError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
-from scripts.helpers.relational.order import check_order, exactly, is_loose, parts_of, with_sorted_maps
+from scripts.helpers.relational.order import check_order, exactly, inner_types, is_loose, with_sorted_maps
 from scripts.helpers.relational.schema import ID, INDEX, Fields, RelatedTable, tables_of
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Relations:
         # The row after its hash: two rows may share a hash, and a replay has to count them in the same order.
         order = ["hash", "row"]
         # Spark sorts 0.0 and -0.0 as one, in any order. Only what is exact tells them apart in a replay.
-        loose = [(name, kind) for name, kind in parts_of(rows.schema["row"].dataType) if is_loose(kind)]
+        loose = [(name, kind) for name, kind in inner_types(rows.schema["row"].dataType) if is_loose(kind)]
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]

@@ -57,7 +57,7 @@ def origin_of(state: Mapping[str, Any]) -> str:
 def _coverage(state: Mapping[str, Any]) -> tuple[str, list[CursorRange]]:
     if "covered" not in state:
         return "", merged([passed_range(state)])
-    groups = decode_ranges(state["covered"], types_of(state), str(state.get("cursor_column")))
+    groups = decode_ranges(state["covered"], cursor_types_of(state), str(state.get("cursor_column")))
     # A state holds one life of its context: a reset begins a state anew. Any other count was not written by us.
     if len(groups) != 1:
         raise CursorError(str(state.get("cursor_column")), "its coverage has no origin. Reset the watermark by hand.")
@@ -73,7 +73,7 @@ def with_coverage(
     # The origin of the state before wins: a new one would make backfills forget what they have covered.
     if before:
         origin, covered = _coverage(before)
-    return {**state, "covered": encode_ranges({origin: merged([*covered, *read])}, types_of(state))}
+    return {**state, "covered": encode_ranges({origin: merged([*covered, *read])}, cursor_types_of(state))}
 
 
 def with_coverage_kept(values: Mapping[str, Any], before: object, origin: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _has_same_cursor(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         is_same = left == right or not (left or right)
         if not is_same:
             return False
-    types, before = types_of(one), types_of(other)
+    types, before = cursor_types_of(one), cursor_types_of(other)
     return len(types) == len(before) and all(
         now == was or widened(was, now) for was, now in zip(before, types, strict=True)
     )
@@ -124,7 +124,7 @@ def ranges_read(
 
 def passed_range(state: Mapping[str, Any]) -> CursorRange:
     """Return what a live job has gone past: everything below its watermark, or above it if it descends."""
-    end, types = range_end(state.get("value")), types_of(state)
+    end, types = range_end(state.get("value")), cursor_types_of(state)
     if len(end) > len(types):
         raise CursorError(str(state.get("cursor_column")), "its value has too many parts. Reset the watermark by hand.")
     end = tuple(check_value(value, kind) for value, kind in zip(end, types, strict=False))
@@ -141,7 +141,7 @@ def passed_range(state: Mapping[str, Any]) -> CursorRange:
 
 def end_that_fits(state: Mapping[str, Any], bound: Any, what: str) -> RangeEnd:
     """Return a bound that a person gives, checked against a state's columns; CursorError if it does not fit."""
-    names, types, end = state.get("cursor_column"), types_of(state), range_end(bound)
+    names, types, end = state.get("cursor_column"), cursor_types_of(state), range_end(bound)
     columns = [CursorColumn(str(name), kind) for name, kind in zip(as_list(names), types, strict=False)]
     if len(end) > len(columns):
         raise CursorError(str(names), f"{what} has {len(end)} values and the cursor {len(columns)}.")
@@ -151,13 +151,13 @@ def end_that_fits(state: Mapping[str, Any], bound: Any, what: str) -> RangeEnd:
         raise CursorError(str(names), f"{what} is outside the years 1 to 9999 in UTC. Give a nearer one.") from None
 
 
-def columns_of(state: Mapping[str, Any]) -> list[CursorColumn]:
+def cursor_columns_of(state: Mapping[str, Any]) -> list[CursorColumn]:
     """Return the cursor columns of a state."""
     names = as_list(state.get("cursor_column"))
-    return [CursorColumn(str(name), kind) for name, kind in zip(names, types_of(state), strict=True)]
+    return [CursorColumn(str(name), kind) for name, kind in zip(names, cursor_types_of(state), strict=True)]
 
 
-def types_of(state: Mapping[str, Any]) -> list[str]:
+def cursor_types_of(state: Mapping[str, Any]) -> list[str]:
     """Return the types of a state's cursor columns."""
     return [str(kind) for kind in as_list(state.get("type"))]
 
@@ -247,13 +247,13 @@ class BackfillRecord:
         """Read a stored record, or none; CursorError for one that somebody altered."""
         if not isinstance(stored, Mapping):
             return cls()
-        types, name = types_of(stored), str(stored.get("cursor_column"))
+        types, name = cursor_types_of(stored), str(stored.get("cursor_column"))
         covered = decode_ranges(stored.get("covered"), types, name).get(DONE, [])
         return cls(merged(covered), decode_ranges(stored.get("begun"), types, name))
 
     def to_store(self, live: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record as it is stored, with the cursor of the live job's state."""
-        types = types_of(live)
+        types = cursor_types_of(live)
         return {
             "kind": "backfills",
             "cursor_column": live.get("cursor_column"),

@@ -77,7 +77,7 @@ class Undecided:
         return now - self.at >= delay
 
 
-def decided(
+def reachable_high(
     source: RowSource,
     columns: tuple[CursorColumn, ...],
     past_last: Bound,

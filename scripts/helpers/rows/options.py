@@ -178,7 +178,7 @@ def _fits(first: CursorColumn, lookback: object) -> bool:
     return isinstance(lookback, int)
 
 
-def shown(kept: object) -> str:
+def shown_options(kept: object) -> str:
     """Return the options that a plan keeps, fit for a log; a plan of an earlier release keeps none."""
     # Others can write to the table: no line break, and no page of text, gets into a log from there.
     is_ours = isinstance(kept, str) and re.fullmatch(r"[\w=:., -]{1,200}", kept, re.ASCII)

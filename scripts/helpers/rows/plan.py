@@ -16,7 +16,7 @@ from scripts.helpers.rows.batch_size import limited
 from scripts.helpers.rows.cursors import EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.edge import edge_after
 from scripts.helpers.rows.identity import check_same_source, identity_of
-from scripts.helpers.rows.open_writers import Undecided, age_of, decided, oldest_writer, settled_moment
+from scripts.helpers.rows.open_writers import Undecided, age_of, oldest_writer, reachable_high, settled_moment
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.sources import Facts, OpenWriter, RowSource
 from scripts.helpers.rows.uuids import check_uuid, first_at, is_uuid, moment_of
@@ -356,7 +356,7 @@ class _Look:
         # Times and UUIDs keep the delay. Numbers and texts have no clock, and wait for open transactions instead.
         if last is not None and not self.first.is_time and not self.has_uuids:
             before = Undecided.read((self.state or {}).get("undecided"), self.columns)
-            last, undecided = decided(
+            last, undecided = reachable_high(
                 self.source, self.columns, last, self.low, before, self.options, self.clock, self.context
             )
         # A watermark never moves back: what the delay leaves for later may end before it.

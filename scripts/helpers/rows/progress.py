@@ -16,10 +16,10 @@ from scripts.helpers.rows.coverage import (
     BackfillRecord,
     backfill_record_id,
     covered_by,
+    cursor_types_of,
     end_that_fits,
     is_rows,
     passed_range,
-    types_of,
     with_coverage_kept,
 )
 from scripts.helpers.rows.cursor_ranges import CursorRange, ShownRange, cut_at, merged, shown_range, uncovered
@@ -139,7 +139,7 @@ class RowsProgress:
     def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, ShownRange]]:
         """Return the slices that are begun and not done; see `Watermarks.unfinished`."""
         state = self.state(job_id, context)
-        columns = len(types_of(state))
+        columns = len(cursor_types_of(state))
         found = {}
         for name, bounds in self.backfills(job_id, context, state).slices():
             job_of_slice = slice_id(job_id, context, state, bounds, name)
@@ -186,5 +186,5 @@ class RowsProgress:
 
 
 def _shown(state: Mapping[str, Any], ranges: Iterable[CursorRange]) -> list[ShownRange]:
-    columns = len(types_of(state))
+    columns = len(cursor_types_of(state))
     return [shown_range(one, columns) for one in ranges]

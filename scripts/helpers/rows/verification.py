@@ -295,7 +295,7 @@ def _digits(kind: str) -> tuple[int, int]:
     return (precision - scale, scale) if precision else ()  # type: ignore[return-value]
 
 
-def is_nested(kind: str) -> bool:
+def is_nested_type(kind: str) -> bool:
     """Tell whether a type is made of others."""
     return kind.startswith(("array", "struct"))
 

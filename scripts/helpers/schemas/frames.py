@@ -40,9 +40,9 @@ def columns_of_rows(rows: Any) -> dict[str, Kind]:
     """Return the columns of some rows; InvalidValueError for rows of a source of one's own that have none."""
     engine = engine_of(rows)
     if engine == "spark":
-        from scripts.helpers.schemas.spark_frames import columns_of
+        from scripts.helpers.schemas.spark_frames import columns_of_schema
 
-        return columns_of(rows.schema)
+        return columns_of_schema(rows.schema)
     if engine == "pandas":
         return {str(name): ANY for name in rows.columns}
     if not hasattr(rows, "schema"):

@@ -57,7 +57,7 @@ def renamed(state: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
     return state
 
 
-def shown(state: Any) -> dict[str, dict[str, str]]:
+def shown_schemas(state: Any) -> dict[str, dict[str, str]]:
     """Return the columns that a state keeps with types as people write them."""
     found = {}
     for name, columns in schemas_of(state).items():

@@ -15,7 +15,7 @@ POLICIES = ("add", "report", "refuse", "accept")
 NEW, GONE, WIDER, OTHER = "new", "gone", "wider", "of another type"
 
 
-class Change(NamedTuple):
+class ColumnChange(NamedTuple):
     """One column that is not what it was: `before` or `now` is None where it was or is not there."""
 
     what: str
@@ -70,7 +70,7 @@ class Decision:
 
     target: Columns
     kept: Columns
-    changes: Sequence[Change] = ()
+    changes: Sequence[ColumnChange] = ()
     left_out: Sequence[str] = ()
     rescued: Sequence[str] = field(default=())
 
@@ -83,7 +83,7 @@ def check_policy(policy: object) -> None:
         )
 
 
-def compare(kept: Columns, found: Columns) -> list[Change]:
+def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
     """Return what differs, in the order of the columns. A type whose values all fit the kept one is no change.
 
     Names are compared without case, as Spark does.
@@ -94,14 +94,14 @@ def compare(kept: Columns, found: Columns) -> list[Change]:
     for name, before in kept.items():
         kind = now.get(name.lower())
         if kind is None:
-            changes.append(Change(GONE, name, before, None))
+            changes.append(ColumnChange(GONE, name, before, None))
             continue
         holds_both = common(before, kind)
         if holds_both is None:
-            changes.append(Change(OTHER, name, before, kind))
+            changes.append(ColumnChange(OTHER, name, before, kind))
         elif holds_both != before:
-            changes.append(Change(WIDER, name, before, kind))
-    changes += [Change(NEW, name, None, kind) for name, kind in found.items() if name.lower() not in known]
+            changes.append(ColumnChange(WIDER, name, before, kind))
+    changes += [ColumnChange(NEW, name, None, kind) for name, kind in found.items() if name.lower() not in known]
     return changes
 
 
@@ -124,7 +124,7 @@ def decide(
     """
     if kept is None:
         return Decision(found, found)
-    changes = compare(kept, found)
+    changes = changes_between(kept, found)
     if policy == "accept":
         return Decision(found, found, changes)
     if given.may_lack:
@@ -149,7 +149,7 @@ def decide(
     return Decision(target, target, changes, left_out, rescued)
 
 
-def _stops(change: Change, policy: OnSchemaChange, given: Given, rescues: bool) -> bool:
+def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: bool) -> bool:
     """Tell whether a change ends the run, before anything is read."""
     if change.what in (NEW, GONE):
         return policy == "refuse"

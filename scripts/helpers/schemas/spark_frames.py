@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-def columns_of(schema: StructType) -> dict[str, Kind]:
+def columns_of_schema(schema: StructType) -> dict[str, Kind]:
     """Return the columns of a schema of Spark."""
     return {field.name: field.dataType.jsonValue() for field in schema}
 
@@ -61,11 +61,11 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
     if rescue is not None:
         check_rescue(rescue, decision.target)
         of_source = [quoted(there[name].name).alias(there[name].name) for name in sorted(lost & there.keys())]
-        selected.append(as_json(of_source).alias(rescue))
+        selected.append(json_of_values(of_source).alias(rescue))
     return frame.select(*selected, *map(quoted, beside))
 
 
-def as_json(values: list[Column]) -> Column:
+def json_of_values(values: list[Column]) -> Column:
     """Return named values as a text of JSON; NULL where they are all NULL, and without those that are."""
     from pyspark.sql import functions
 

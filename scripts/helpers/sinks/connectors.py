@@ -60,7 +60,7 @@ def check_name(name: str, catalog: Any = None) -> None:
         )
 
 
-def quoted(name: str) -> str:
+def quoted_table(name: str) -> str:
     """Return a table's name as Spark's SQL reads it."""
     return ".".join(map(quote, name.split(".")))
 
@@ -89,7 +89,7 @@ def spark_table(name: str, spark: SparkSession) -> Any:
     # A catalog is looked up in the settings of the thread's own session.
     session = java_session(spark)
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
-    table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted(name))
+    table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted_table(name))
     table.refresh()
     return table
 

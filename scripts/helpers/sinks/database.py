@@ -217,7 +217,7 @@ class DatabaseSink:
         job, table, job_name = output.job, output.folder, str(output.options["job"])
         merge = Merge.from_record(output.options["merge"]) if "merge" in output.options else None
         with self._session("the batch cannot be published") as session:
-            begin(session, statements)
+            _begin(session, statements)
             if merge is not None:
                 session.run(statements.lock())
                 if output.replaces:
@@ -292,7 +292,7 @@ class DatabaseSink:
         with self._session("published batches cannot be read") as session:
             if not self._catalogue(session, [statements.schema, BATCHES]):
                 return 0
-            begin(session, statements)
+            _begin(session, statements)
             kept = [int(str(version)) for (version,) in session.rows(statements.kept(retraction), 1)]
             deleted = 0
             if kept and retraction.batch_column in self._catalogue(session, self._parts):
@@ -496,7 +496,7 @@ class DatabaseSink:
             self._access.fill(df, statements.beside(table + LANDING), arriving)
         with self._session("rows do not fit the table") as session:
             self._check_landed(session, target, table, arriving)
-            begin(session, statements)
+            _begin(session, statements)
             pairs = [(column, target.columns[column.name].declared) for column in arriving]
             session.run(statements.copy(table, pairs))
             if self.rules is not None and arriving:
@@ -549,7 +549,7 @@ class DatabaseSink:
 
     def _drop(self, statements: Statements, table: str) -> None:
         with self._session(f"staging table {table!r} cannot be dropped") as session:
-            begin(session, statements)
+            _begin(session, statements)
             # An attempt that is stopped, and not dead, holds its own open for as long as that lasts: nobody waits for
             # it, as no reader sees the table, and the next run sweeps it.
             for statement in statements.sql.impatient:
@@ -567,7 +567,7 @@ class _Target:
     columns: dict[str, TargetColumn]
 
 
-def begin(session: Session, statements: Statements) -> None:
+def _begin(session: Session, statements: Statements) -> None:
     """Begin a transaction that sees what others have committed."""
     session.begin()
     if statements.sql.isolation is not None:

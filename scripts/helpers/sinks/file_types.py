@@ -43,7 +43,7 @@ MAX_LINE = 1_000_000
 DEFAULTS = {"header": "false", "sep": ","}
 
 
-def check_format(target: Place, names: Iterable[str], format: str) -> None:
+def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
     """Raise TargetLayoutError if a file that this package published is of another format."""
     for name in names:
         other = set(name.rpartition("/")[2].split(".")[1:]) & set(FORMATS)
@@ -55,7 +55,7 @@ def check_format(target: Place, names: Iterable[str], format: str) -> None:
             )
 
 
-def check_types(target: Place, name: str, df: Any, format: str) -> None:
+def check_target_types(target: Place, name: str, df: Any, format: str) -> None:
     """Raise TargetSchemaError if a column has another type than in a file of the target. New columns are welcome.
 
     Parameters
@@ -120,7 +120,7 @@ def check_texts(
     data, own = target.read(COLUMNS), reader_options(options)
     if data is None:
         _check_newest(target, files, df, ours, format, own)
-        return remembered(ours, options)
+        return kept_of_texts(ours, options)
     found = json.loads(data)
     there: dict[str, str] = found["columns"]
     for name in sorted({*own, *found["options"]}):
@@ -138,10 +138,10 @@ def check_texts(
         changed = _moved(there, ours)
     if changed or missing or unknown:
         raise TargetSchemaError(target.uri(""), missing, unknown, changed)
-    return remembered(there | dict(ours), options)
+    return kept_of_texts(there | dict(ours), options)
 
 
-def remembered(columns: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
+def kept_of_texts(columns: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a target of texts remembers of its columns and options."""
     return {"columns": dict(columns), "options": reader_options(options)}
 
@@ -185,7 +185,7 @@ def _check_newest(
     try:
         seen = _seen_in(target.uri(name), df, ours, format, own)
     except Exception as error:
-        # As in `check_types`. Or its first line is none of Spark's.
+        # As in `check_target_types`. Or its first line is none of Spark's.
         seen = _Seen(f"anything ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})")
     if seen.changed or seen.missing or seen.unknown:
         raise TargetSchemaError(target.uri(""), seen.missing, seen.unknown, seen.changed)

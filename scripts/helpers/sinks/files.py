@@ -30,10 +30,10 @@ from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.file_types import (
     COLUMNS,
     TEXTS,
-    check_format,
+    check_same_format,
+    check_target_types,
     check_texts,
-    check_types,
-    remembered,
+    kept_of_texts,
     types_of,
 )
 from scripts.helpers.sinks.outputs import (
@@ -136,9 +136,9 @@ class FileSink:
         """
         check_partition_columns(self._partition_by, columns_of(df))
         if is_pandas(df) or is_arrow(df):
-            from scripts.helpers.sinks.pandas_files import check_format
+            from scripts.helpers.sinks.pandas_files import check_parquet
 
-            check_format(self._format)
+            check_parquet(self._format)
             check_partition_texts(df, self._partition_by)
 
     def stage(self, batch: BatchId, fence: int, df: DataFrame | pd.DataFrame, *, replaces: bool = False) -> Output:
@@ -301,18 +301,18 @@ class FileSink:
         # A frame without columns is that of a source where nothing is new.
         if rows is None or not columns_of(rows):
             return {}
-        check_format(self.target, ours, kind_of_files)
+        check_same_format(self.target, ours, kind_of_files)
         if kind_of_files in TEXTS:
             # A column in which no row has a value has no type of its own.
             kinds = {name: kind for name, kind in types_of(rows).items() if kind != "void"}
             columns = {name: kind for name, kind in kinds.items() if name not in self._partition_by}
             # Where all was taken back other columns may come.
             if not ours:
-                return remembered(columns, self._options)
+                return kept_of_texts(columns, self._options)
             return check_texts(self.target, ours, rows, columns, kind_of_files, self._options)
         if ours and kind_of_files in ("parquet", "orc"):
             # The smallest: it may be read as a whole.
-            check_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
+            check_target_types(self.target, min(ours, key=ours.__getitem__), rows, kind_of_files)
         return {}
 
     def _there(self, output: Output) -> list[str]:

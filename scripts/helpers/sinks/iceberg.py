@@ -39,7 +39,7 @@ from scripts.helpers.sinks.connectors import (
     check_classic,
     check_iceberg_on_spark,
     check_name,
-    quoted,
+    quoted_table,
     spark_table,
 )
 from scripts.helpers.sinks.iceberg_merge import ArrowMerge, MovedError, SparkMerge, is_missing, made_if_missing
@@ -433,7 +433,7 @@ class _SparkEngine:
 
     def __init__(self, target: str, spark: SparkSession, s3_client: S3Client | None, staging: str | None) -> None:
         self._target, self._spark, self._s3_client, self._chosen = target, spark, s3_client, staging
-        self._quoted = quoted(target)
+        self._quoted = quoted_table(target)
 
     def is_configured(self) -> bool:
         return True

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import new_token
-from scripts.helpers.sinks.connectors import quoted
+from scripts.helpers.sinks.connectors import quoted_table
 from scripts.helpers.sinks.java_errors import is_of_java
 from scripts.helpers.sinks.merging import DELETED, Merge, Versions
 from scripts.helpers.sinks.table_merge import (
@@ -162,7 +162,7 @@ class SparkMerge:
         names, values = ", ".join(step.inserts), ", ".join(step.inserts.values())
         clauses.append(f"WHEN NOT MATCHED AND {step.insert_when} THEN INSERT ({names}) VALUES ({values})")
         try:
-            into = quoted(table) if branch == "main" else f"{quoted(table)}.`branch_{branch}`"
+            into = quoted_table(table) if branch == "main" else f"{quoted_table(table)}.`branch_{branch}`"
             self._spark.sql(f"MERGE INTO {into} AS t USING {view} AS s ON {step.on} {' '.join(clauses)}")
         finally:
             self._spark.catalog.dropTempView(view)
@@ -197,20 +197,21 @@ class _SparkTables:
 
     def make(self, table: str, like: DataFrame) -> None:
         if not self.has(table):
-            made_if_missing(self._spark.createDataFrame([], like.schema).writeTo(quoted(table)).using("iceberg"))
+            made_if_missing(self._spark.createDataFrame([], like.schema).writeTo(quoted_table(table)).using("iceberg"))
 
     def columns(self, table: str) -> list[str]:
         self._load(table)
-        return list(self._spark.table(quoted(table)).columns)
+        return list(self._spark.table(quoted_table(table)).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
         self._load(table)
-        rows = self._spark.table(quoted(table))
+        rows = self._spark.table(quoted_table(table))
         if table in self.pins:
             pin = self.pins[table]
-            rows = (
-                rows.limit(0) if pin is None else self._spark.sql(f"SELECT * FROM {quoted(table)} VERSION AS OF {pin}")
-            )
+            if pin is None:
+                rows = rows.limit(0)
+            else:
+                rows = self._spark.sql(f"SELECT * FROM {quoted_table(table)} VERSION AS OF {pin}")
         return of_keys(rows, events, merge)
 
 

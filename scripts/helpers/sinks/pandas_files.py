@@ -20,7 +20,7 @@ ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 """The characters of Spark's `ExternalCatalogUtils.escapePathName`, beside those below the space."""
 
 
-def check_format(format: str) -> None:
+def check_parquet(format: str) -> None:
     """Raise InvalidValueError for another format than Parquet."""
     if format.lower() != "parquet":
         raise InvalidValueError(
@@ -58,7 +58,7 @@ def write_pandas(
     columns = list(partition_by)
     files = Counter[str]()
     for found, rows in frame.groupby(columns, dropna=False, sort=False, observed=True):
-        folders = "/".join(folder_of(column, value) for column, value in zip(columns, found, strict=True))
+        folders = "/".join(partition_folder(column, value) for column, value in zip(columns, found, strict=True))
         place.write(_new_file(f"{folder}/{folders}", files), _packed(rows.drop(columns=columns), options))
 
 
@@ -85,7 +85,7 @@ def write_arrow(
     for group in grouped.aggregate([(number, "list")]).to_pylist():
         # A number that is none is equal to nothing, itself included.
         values = [None if group[column] != group[column] else group[column] for column in columns]
-        folders = "/".join(folder_of(column, value) for column, value in zip(columns, values, strict=True))
+        folders = "/".join(partition_folder(column, value) for column, value in zip(columns, values, strict=True))
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
         place.write(_new_file(f"{folder}/{folders}", files), _packed_table(rows, options))
     return int(table.num_rows)
@@ -122,7 +122,7 @@ def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
     return packed.getvalue()
 
 
-def folder_of(column: str, value: Any) -> str:
+def partition_folder(column: str, value: Any) -> str:
     """Return the folder of a partition's rows, as Spark calls it."""
     if value is None or _is_no_value(value) or value == "":
         return f"{column}={NULL_FOLDER}"

@@ -28,7 +28,7 @@ from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, java_s
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow, with_feed_columns
 from scripts.helpers.tables.delta_log import DeltaCommit, file_of, may_be_gone, read_commit, taken_by
 from scripts.helpers.tables.losses import expired_where, source_errors
-from scripts.helpers.tables.sources import History, TableHead
+from scripts.helpers.tables.sources import TableHead, TableHistory
 from scripts.helpers.tables.spans import FEED_COLUMNS, TableSpan
 from scripts.helpers.tables.spark_frames import check_no_feed_columns, ordered_changes, with_feed_literals
 
@@ -113,21 +113,21 @@ class DeltaTable:
         identity = {"folder": folder, "uuid": uuid}
         return TableHead(identity, version, last[0].at if last else None, version)
 
-    def history(self, after: int, at: datetime | None, head: TableHead) -> History:
+    def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         """Return the versions after one."""
         newest = head.newest
         assert newest is not None
         if newest < after:
-            return History(lost="rollback")
+            return TableHistory(lost="rollback")
         commits = self._commits(after, newest)
         # A folder that was restored from a copy has other commits under the same numbers.
         first = commits[0] if commits and commits[0].version == after else None
         if first is not None and at is not None and first.at is not None and first.at != at:
-            return History(lost="rollback")
+            return TableHistory(lost="rollback")
         since = [commit for commit in commits if commit.version > after]
         if len(since) != newest - after:
-            return History(lost="expired")
-        return History([commit.told for commit in since])
+            return TableHistory(lost="expired")
+        return TableHistory([commit.told for commit in since])
 
     def check_feed(self, span: TableSpan) -> None:
         """Raise ChangeFeedError if the table keeps no feed for each version of a span."""

@@ -24,7 +24,7 @@ from scripts.helpers.sinks.connectors import (
     check_classic,
     check_iceberg_on_spark,
     check_name,
-    quoted,
+    quoted_table,
     spark_table,
 )
 from scripts.helpers.sinks.java_errors import is_of_java
@@ -32,7 +32,7 @@ from scripts.helpers.spark.jvm import java_of
 from scripts.helpers.tables.arrow_frames import check_returns, of_arrow
 from scripts.helpers.tables.iceberg_metadata import Metadata, read_metadata
 from scripts.helpers.tables.losses import expired_where, source_errors
-from scripts.helpers.tables.sources import History, TableHead
+from scripts.helpers.tables.sources import TableHead, TableHistory
 from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.tables.spark_frames import of_snapshots, with_feed_literals
 
@@ -100,19 +100,19 @@ class IcebergTable:
             found.last_sequence,
         )  # fmt: skip
 
-    def history(self, after: int, at: datetime | None, head: TableHead) -> History:
+    def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         """Return the snapshots after one, up to that of the head."""
         found = self._metadata()
         # The table had snapshots, and has none: it was set back to before its first one.
         since = None if head.newest is None else found.since(after, head.newest)
         if since is not None:
-            return History([snapshot.told for snapshot in since])
+            return TableHistory([snapshot.told for snapshot in since])
         if after not in found.snapshots:
-            return History(lost="expired")
+            return TableHistory(lost="expired")
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else found.lineage(head.newest)
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        return History(lost="rollback", common=common)
+        return TableHistory(lost="rollback", common=common)
 
     def check_feed(self, span: TableSpan) -> None:
         """Raise ChangeFeedError if the changes of a span cannot be read as rows."""
@@ -234,15 +234,15 @@ class _SparkEngine:
     def whole(self, span: TableSpan) -> DataFrame:
         reader = self._spark.read.format("iceberg")
         # Of an empty span the columns alone count, and in a replay its snapshot may be gone.
-        found = reader.load(quoted(self._name)).limit(0) if span.is_empty else (
-            reader.option("snapshot-id", str(span.until)).load(quoted(self._name))
+        found = reader.load(quoted_table(self._name)).limit(0) if span.is_empty else (
+            reader.option("snapshot-id", str(span.until)).load(quoted_table(self._name))
         )  # fmt: skip
         return with_feed_literals(found, span, self._name) if span.is_feed else found
 
     def appended(self, span: TableSpan) -> DataFrame:
         self._table()
         reader = self._spark.read.format("iceberg").option("start-snapshot-id", str(span.after))
-        return reader.option("end-snapshot-id", str(span.until)).load(quoted(self._name))
+        return reader.option("end-snapshot-id", str(span.until)).load(quoted_table(self._name))
 
     def feed(self, span: TableSpan, commits: Mapping[int, tuple[int, datetime]]) -> DataFrame:
         self._table()
@@ -252,8 +252,8 @@ class _SparkEngine:
         # leaves them out.
         ends = f"map('start-snapshot-id', '{span.after}', 'end-snapshot-id', '{span.until}')"
         self._spark.sql(
-            f"CALL {quoted(catalog)}.system.create_changelog_view("
-            f"table => '{quoted(table)}', changelog_view => '{view}', options => {ends})"
+            f"CALL {quoted_table(catalog)}.system.create_changelog_view("
+            f"table => '{quoted_table(table)}', changelog_view => '{view}', options => {ends})"
         )
         changes = self._spark.table(view)
         self._spark.catalog.dropTempView(view)

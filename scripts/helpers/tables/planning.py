@@ -28,7 +28,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.tables.options import TableOptions
-from scripts.helpers.tables.sources import Commit, History, TableHead, TableSource
+from scripts.helpers.tables.sources import Commit, TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import TableSpan, check_same_kind, commit_of
 
 logger = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ def _since(
     return span
 
 
-def _check_lost(source: TableSource, history: History, options: TableOptions, context: str, job_id: str) -> None:
+def _check_lost(source: TableSource, history: TableHistory, options: TableOptions, context: str, job_id: str) -> None:
     """Raise what a history that is not whole comes to, unless the option says otherwise."""
     if history.lost == "rollback" and options.on_rollback == "raise":
         raise SourceRolledBackError(source.name, context, job_id, history.common)

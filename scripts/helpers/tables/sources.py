@@ -59,7 +59,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class History:
+class TableHistory:
     """What came after a commit, in order.
 
     Attributes
@@ -90,7 +90,7 @@ class TableSource(Protocol):
     def head(self) -> TableHead:
         """Look at the table; SourceError where there is none, or it cannot be reached."""
 
-    def history(self, after: int, at: datetime | None, head: TableHead) -> History:
+    def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         """Return what was committed after a commit, which was made at a time that may be known."""
 
     def check_feed(self, span: TableSpan) -> None:
