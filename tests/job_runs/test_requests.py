@@ -38,7 +38,7 @@ def differences(ours: Any, theirs: Any, path: str) -> list[str]:
         return [f"{path}: {ours.kind}, not {theirs.type_name}"]
     found = []
     limits = theirs.metadata
-    if ours.kind in ("string", "integer", "list"):
+    if ours.kind in ("string", "integer", "list", "map"):
         if "max" in limits and (ours.most or 10**9) > limits["max"] and not ours.choices:
             found.append(f"{path}: at most {limits['max']}")
         if "min" in limits and (ours.least or 0) < limits["min"]:
@@ -47,6 +47,9 @@ def differences(ours: Any, theirs: Any, path: str) -> list[str]:
         found.append(f"{path}: one of {theirs.enum}")
     if ours.kind == "list":
         found += differences(ours.member, theirs.member, f"{path}[]")
+    if ours.kind == "map":
+        found += differences(ours.name, theirs.key, f"{path}, a name")
+        found += differences(ours.member, theirs.value, f"{path}, a member")
     if ours.kind == "structure":
         found += [f"{path}.{name} is not in the model" for name in ours.members.keys() - theirs.members.keys()]
         for name in ours.members.keys() & theirs.members.keys():
@@ -157,6 +160,30 @@ BAD = [
         "create_job",
         {"Name": "n", "Command": COMMAND, "MaxCapacity": 4.0, "WorkerType": "G.1X", "NumberOfWorkers": 2},
         ["MaxCapacity may not stand beside WorkerType and NumberOfWorkers"],
+    ),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "Tags": {f"tag{n}": "" for n in range(51)}},
+        ["'Tags'", "less than or equal to 50 (it has 51 members)"],
+    ),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "Tags": {"n" * 129: ""}},
+        ["of 'Tags'", "less than or equal to 128 (it has 129 bytes)"],
+    ),
+    (
+        "create_job",
+        {"Name": "n", "Command": COMMAND, "Tags": {"name": "x" * 257}},
+        ["'name' of 'Tags'", "less than or equal to 256 (it has 257 bytes)"],
+    ),
+    (
+        "create_trigger",
+        {
+            "Name": "t", "Type": "CONDITIONAL", "Actions": [{"JobName": "parking"}],
+            "Predicate": {"Conditions": [{"JobName": "parking", "State": "SUCCEEDED"}]},
+            "Tags": {f"tag{n}": "" for n in range(51)},
+        },
+        ["'Tags'", "less than or equal to 50"],
     ),
     ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 1.0}, ["is 1, and a Spark job", "from 2 to 100"]),
     ("create_job", {"Name": "n", "Command": COMMAND, "MaxCapacity": 101.0}, ["MaxCapacity is 101"]),
@@ -355,7 +382,8 @@ def test_run_is_refused_when_it_and_its_job_ask_for_machines_in_two_ways(
 def test_members_are_counted_and_named_when_they_change_nothing_off_glue(
     parked: Jobs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parked.create_job(Name="many", Command=COMMAND, WorkerType="G.1X", NumberOfWorkers=2, Tags={"a": "b"})
+    tags = {f"tag{number}": "x" * 256 for number in range(50)}
+    parked.create_job(Name="many", Command=COMMAND, WorkerType="G.1X", NumberOfWorkers=2, Tags=tags)
     parked.start_job_run(JobName="parking", SecurityConfiguration="s", Timeout=5)
 
     said = [message.partition(":")[0] for message in caplog.messages if "without_effect" in message]

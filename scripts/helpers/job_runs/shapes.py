@@ -35,13 +35,15 @@ class Shape:
     kind
         The type, by the name that Glue's service model has for it. A map is one of texts by name.
     least, most
-        Limits of a whole number, of a text's bytes in UTF-8, or of how many members a list has.
+        Limits of a whole number, of a text's bytes in UTF-8, or of how many members a list or a map has.
     choices
         A text is one of these, if there are any.
     lines
         A text may have more than one line.
     member
-        What each member of a list is.
+        What each member of a list or a map is.
+    name
+        What the name of each member of a map is.
     members, required
         What a structure may have, and what it must have.
     """
@@ -52,6 +54,7 @@ class Shape:
     choices: tuple[str, ...] = ()
     lines: bool = False
     member: Shape | None = None
+    name: Shape | None = None
     members: Mapping[str, Shape] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
 
@@ -72,15 +75,19 @@ def _list(member: Shape, least: int, most: int | None = None) -> Shape:
     return Shape("list", least, most, member=member)
 
 
+def _map(name: Shape, member: Shape, most: int | None = None) -> Shape:
+    return Shape("map", most=most, member=member, name=name)
+
+
 def _structure(members: Mapping[str, Shape], *required: str) -> Shape:
     return Shape("structure", members=members, required=frozenset(required))
 
 
 _NAME = _text(1, 255)
 _FLAG = Shape("boolean")
-_MAP = Shape("map")
 _FREE = _text(lines=True)
-_ENTRY_NAME = _text(1, lines=True)
+_MAP = _map(_text(1, lines=True), _FREE)
+_TAGS = _map(_text(1, 128, lines=True), _text(most=256, lines=True), most=50)
 _DESCRIPTION = _text(most=2048, lines=True)
 _AT_LEAST_1 = _whole(1)
 _NOTIFICATION = _structure({"NotifyDelayAfter": _AT_LEAST_1})
@@ -153,13 +160,13 @@ _TRIGGER = {
     "Actions": _list(_ACTION, 1),
     "Description": _DESCRIPTION,
     "StartOnCreation": _FLAG,
-    "Tags": _MAP,
+    "Tags": _TAGS,
 }
 _OF_A_JOB = _structure({"JobName": _NAME}, "JobName")
 _OF_A_TRIGGER = _structure({"Name": _NAME}, "Name")
 
 OPERATIONS = {
-    "CreateJob": _structure(_UPDATE | {"Name": _NAME, "Tags": _MAP}, "Name", "Command"),
+    "CreateJob": _structure(_UPDATE | {"Name": _NAME, "Tags": _TAGS}, "Name", "Command"),
     "GetJob": _OF_A_JOB,
     "UpdateJob": _structure({"JobName": _NAME, "JobUpdate": _structure(_UPDATE, "Command")}, "JobName", "JobUpdate"),
     "DeleteJob": _OF_A_JOB,
@@ -210,7 +217,7 @@ def _problems(shape: Shape, value: Any, path: str) -> list[str]:
     if shape.kind == "structure":
         return _problems_of_structure(shape, value, path)
     if shape.kind == "map":
-        return _problems_of_map(value, path)
+        return _problems_of_map(shape, value, path)
     if rule := _broken_rule(shape, value):
         shown = f" {value}" if shape.kind == "integer" else ""  # Whole numbers are no secrets.
         return [f"Value{shown} at '{path}' failed to satisfy constraint: {rule}"]
@@ -233,12 +240,16 @@ def _problems_of_structure(shape: Shape, value: dict[str, Any], path: str) -> li
     return found
 
 
-def _problems_of_map(value: dict[Any, Any], path: str) -> list[str]:
+def _problems_of_map(shape: Shape, value: dict[Any, Any], path: str) -> list[str]:
+    assert shape.name is not None
+    assert shape.member is not None
     found = []
+    if rule := _out_of_bounds(shape, len(value), "length", f" (it has {len(value)} members)"):
+        found.append(f"Value at '{path}' failed to satisfy constraint: {rule}")
     for name, text in value.items():
         if not isinstance(name, str) or not isinstance(text, str):
             found.append(f"'{path}' must be a map of strings, and its member {name!r} is not")
-        elif rule := _broken_rule(_ENTRY_NAME, name) or _broken_rule(_FREE, text):
+        elif rule := _broken_rule(shape.name, name) or _broken_rule(shape.member, text):
             found.append(f"Member {name!r} of '{path}' failed to satisfy constraint: {rule}")
     return found
 
