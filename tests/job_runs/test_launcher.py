@@ -275,13 +275,17 @@ def test_run_has_timed_out_when_its_minutes_are_over(
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job", Timeout=2)
     readings: list[tuple[float, bool]] = []
+    ended: list[float] = []
 
     def timer() -> float:
-        """Stand still until the job is at work, then show the last moment before its end, and then its end."""
+        """Stand still until the job is at work, then show the last moment before its end, and then go on from it."""
         output = Path(jobs.engine.folder("job", run_id), "stdout")
         if not output.exists() or "\n" not in output.read_text():
             return 0.0
-        now = 120.0 if readings else 119.999
+        now = 119.999
+        if readings:
+            ended.append(time.monotonic())
+            now = 120.0 + (ended[-1] - ended[0])
         readings.append((now, is_alive(int(output.read_text().split()[0]))))
         return now
 
@@ -295,6 +299,32 @@ def test_run_has_timed_out_when_its_minutes_are_over(
     assert readings[:2] == [(119.999, True), (120.0, True)]
     assert [gone(int(process)) for process in printed(jobs, "job", run_id) if process.isdigit()]
     assert jobs.states("job") == ["TIMEOUT"]
+
+
+def test_job_is_not_started_when_the_claim_took_longer_than_the_lease(
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define("job", SLEEP)
+    jobs.scheduler.engine = Parked()
+    run_id = jobs.start("job")
+    replace_, seconds = Store.replace, [0.0]
+
+    def slow(self: Store, *arguments: Any, **more: Any) -> Any:
+        seconds[0] += FAST["lease_seconds"]
+        return replace_(self, *arguments, **more)
+
+    monkeypatch.setattr(Store, "replace", slow)
+    # No renewal before the look at the lease.
+    settings = settings_of(jobs, "job", run_id, beat_seconds=FAST["lease_seconds"] / 2)
+    carried = launcher.make(settings, timer=lambda: seconds[0])
+    assert carried is not None
+    carried.carry_out()
+
+    found = jobs.record("job", run_id)
+    assert (found.state, found.error) == (
+        "ERROR", "The lease of 600 s could not be renewed in time, so the job was killed.",
+    )  # fmt: skip
+    assert not Path(jobs.engine.folder("job", run_id), "stdout").exists()
 
 
 def test_launcher_kills_its_job_and_writes_nothing_when_the_run_was_given_up(jobs: Jobs, define: Define) -> None:

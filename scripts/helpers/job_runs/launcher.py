@@ -64,7 +64,7 @@ class Launcher:
     Parameters
     ----------
     timer
-        Seconds that the time limit is measured by.
+        Seconds that the lease, the time limit and the grace are measured by.
     told_to_end
         Tells whether the launcher itself got a SIGTERM.
     """
@@ -104,7 +104,7 @@ class Launcher:
         """Take the run. False: another launcher has it, or it was stopped or given up before."""
         while self._run.state == "STARTING":
             # Taken before the write: a lease that counts from after it would outlast the one in the table.
-            written_at, now = time.monotonic(), self._scheduler.clock()
+            written_at, now = self._timer(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now, running_since=now, launcher=f"{socket.gethostname()}:{os.getpid()}"),
                 lease=timedelta(seconds=self._engine.lease_seconds),
@@ -131,13 +131,13 @@ class Launcher:
             return self._scheduler.over(run.ended(state, self._scheduler.clock(), error))
 
         # Later it would be in vain: after a lease without a sign whoever looks writes that the run was lost.
-        give_up = time.monotonic() + self._engine.lease_seconds
+        give_up = self._timer() + self._engine.lease_seconds
         while True:
             try:
                 self._run = self._records.change_run(self._lease.run, end) or self._run
                 break
             except StoreUnavailableError:
-                if time.monotonic() > give_up:
+                if self._timer() > give_up:
                     raise
                 time.sleep(self._engine.beat_seconds)
         logger.info("event=ended run=%s state=%s", self._run.run_id, self._run.state)
@@ -194,9 +194,9 @@ class Launcher:
             if why := self._why_to_end():
                 self._signal(signal.SIGKILL)
                 return why
-            now = time.monotonic()
+            now = self._timer()
             is_stopping = self._lease.run.state == "STOPPING"
-            if not told and (is_stopping or self._timer() >= deadline):
+            if not told and (is_stopping or now >= deadline):
                 told = "STOPPED" if is_stopping else "TIMEOUT"
                 kill_at = now + self._engine.grace_seconds
                 self._signal(signal.SIGTERM)
