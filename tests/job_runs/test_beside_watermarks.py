@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
     jobs.tend("parking")
     waited = jobs.record("parking", second)
     now = jobs.scheduler.clock()
-    jobs.scheduler.records.write_run(waited, waited.to("RUNNING", now, running_since=now))
+    jobs.scheduler.records.write_run(waited, replace(waited.to("RUNNING", now), running_since=now))
 
     found = last_success(table, "parking", second)
 

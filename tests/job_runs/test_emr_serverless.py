@@ -13,6 +13,8 @@ from botocore.stub import ANY, Stubber
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.job_runs import EmrServerless
+from scripts.helpers.job_runs.job_record import JobRecord
+from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
@@ -265,11 +267,14 @@ def test_engine_is_refused_when_its_scripts_are_on_this_machine() -> None:
         EmrServerless(None, APPLICATION, ROLE, scripts=["/srv/jobs"])
 
 
+def at_a_launcher(run_id: str, clock: Clock) -> RunRecord:
+    """Return a run as a launcher of ours has it, without a lease."""
+    run = JobRecord("parking", {"Command": COMMAND}).new_run(run_id, {}, clock())
+    return replace(run.to("STARTING", clock()).to("RUNNING", clock()), launcher="host:1")
+
+
 def test_run_of_a_launcher_is_left_to_it_when_a_worker_of_emr_looks(jobs: Jobs, clock: Clock) -> None:
-    starting = jobs.scheduler.new_run(RUN_ID, "parking", {"Command": COMMAND}, {}, clock())
-    running = (
-        starting.to("STARTING", clock()).to("RUNNING", clock(), launcher="host:1").renewed(clock(), timedelta(hours=1))
-    )
+    running = at_a_launcher(RUN_ID, clock).renewed(clock(), timedelta(hours=1))
 
     assert jobs.scheduler.seen(running) is running
 
@@ -289,8 +294,7 @@ def test_run_is_read_all_the_same_when_its_record_was_altered_to_one_that_starts
 
 def test_run_of_a_launcher_is_an_error_when_it_is_lost_and_its_job_has_moved_to_emr(jobs: Jobs, clock: Clock) -> None:
     run_id = jobs.scheduler.records.change_job("parking", lambda job: job.started(RUN_ID, clock()))[1].active[0].run_id
-    starting = jobs.scheduler.new_run(run_id, "parking", {"Command": COMMAND}, {}, clock()).to("STARTING", clock())
-    running = starting.to("RUNNING", clock(), launcher="host:1").renewed(clock(), timedelta(minutes=1))
+    running = at_a_launcher(run_id, clock).renewed(clock(), timedelta(minutes=1))
     jobs.scheduler.records.write_run(None, running)
 
     clock.move(minutes=16)

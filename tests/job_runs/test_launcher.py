@@ -23,6 +23,7 @@ from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, S
 from scripts.helpers.job_runs import engines, launcher
 from scripts.helpers.job_runs.cgroup import Cgroup
 from scripts.helpers.job_runs.client import SparkSubmit
+from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.support.job_runs import FAST, Jobs, Parked, gone, is_alive, process_of
@@ -614,10 +615,9 @@ def test_commit_has_the_id_of_the_run_when_it_is_started_through_the_api(
 
 
 def a_run(jobs: Jobs, **arguments: str) -> Any:
-    return jobs.scheduler.new_run(
-        RUN_ID, "my job", {"Command": {"Name": "glueetl", "ScriptLocation": "a.py"}},
-        {"Arguments": {name.replace("_", "-"): value for name, value in arguments.items()}}, jobs.scheduler.clock(),
-    )  # fmt: skip
+    job = JobRecord("my job", {"Command": {"Name": "glueetl", "ScriptLocation": "a.py"}})
+    given = {name.replace("_", "-"): value for name, value in arguments.items()}
+    return job.new_run(RUN_ID, {"Arguments": given}, jobs.scheduler.clock())
 
 
 def test_spark_submit_gets_glue_s_special_arguments_as_options_when_it_is_started(jobs: Jobs, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from botocore.exceptions import OperationNotPageableError
 from scripts.helpers.errors import StoreUnavailableError
 from scripts.helpers.glue_api.pages import paginator
 from scripts.helpers.job_runs import ids
+from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -272,9 +273,10 @@ def test_thousand_runs_come_once_each_and_newest_first_when_read_in_pages(
     parked: Jobs, table: Watermarks, clock: Clock
 ) -> None:
     runs = []
+    job = JobRecord("parking", {"Command": COMMAND})
     for number in range(1_000):
         moment = clock() + timedelta(microseconds=number)
-        runs.append(parked.scheduler.new_run(ids.new_id(moment), "parking", {"Command": COMMAND}, {}, moment))
+        runs.append(job.new_run(ids.new_id(moment), {}, moment))
     for first in range(0, 1_000, 25):
         writes: list[Any] = [{"PutRequest": {"Item": run.to_item()}} for run in runs[first : first + 25]]
         dynamodb = table.store.client

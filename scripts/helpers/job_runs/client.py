@@ -37,10 +37,10 @@ from scripts.helpers.job_runs.engines import (
     absolute,
     is_python_shell,
 )
-from scripts.helpers.job_runs.job_record import MAX_WAITING, JobRecord, TriggerRecord
+from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
-from scripts.helpers.job_runs.scheduler import A_WORKER, START_LEASE, Scheduler
+from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, Lost, Written
 from scripts.helpers.watermarks import Watermarks
@@ -282,7 +282,7 @@ class JobRuns:
                 # record, the write below fails, and this is called again with the record as it is then.
                 has_tended = True
                 job = _defined(self.scheduler.settle(name), name)
-            made = self.scheduler.new_run(run_id, name, job.definition, wanted, now)
+            made = job.new_run(run_id, wanted, now)
             _check_capacity(made.told, is_python_shell(made))
             engine.check(made)  # As does the one that launches it: that may be another one, with other limits.
             made.check_size()  # What is too large is refused before anything is changed.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from scripts.helpers.job_runs.run_record import check_arguments, check_timeout, read_moment
+from scripts.helpers.job_runs import shapes
+from scripts.helpers.job_runs.run_record import RunRecord, check_arguments, check_timeout, read_moment
 from scripts.helpers.protocol import items, values
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
@@ -16,6 +17,13 @@ from scripts.helpers.protocol.values import to_utc_string
 MAX_DEFINITION_BYTES = 64 * 1024
 MAX_SLOTS, MAX_WAITING = 1_000, 500
 """More runs than these at once would not fit into one item."""
+DEFAULT_TIMEOUT = 2_880
+"""Minutes, as Glue's own default for Spark and Python shell jobs."""
+STREAMING_TIMEOUT = 10_080
+"""Minutes: the seven days that Glue lets any run last."""
+A_WORKER = "A worker starts it: watermarks work, or JobRuns.tend."
+FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
+"""What a run has of its job and cannot ask for otherwise."""
 
 
 class Entry(NamedTuple):
@@ -96,6 +104,38 @@ class JobRecord:
         while give_out and waiting and len(active) < self.slots:
             active.append(Entry(waiting.pop(0).run_id, now))
         return self.changed(active=tuple(active), waiting=tuple(waiting))
+
+    def new_run(self, run_id: str, request: Mapping[str, Any], now: datetime) -> RunRecord:
+        """Return the record of a first attempt, which waits: the job's definition with what the request overrides."""
+        definition = self.definition or {}
+        # In Glue's order: a start overrides the defaults, and nothing overrides what the job fixes.
+        arguments = {
+            **definition.get("DefaultArguments", {}),
+            **request.get("Arguments", {}),
+            **definition.get("NonOverridableArguments", {}),
+        }
+        told = {name: definition[name] for name in FROM_JOB if name in definition}
+        for name in (*shapes.CAPACITY, "JobRunQueuingEnabled"):
+            if name in request or name in definition:
+                told[name] = request.get(name, definition.get(name))
+        for name in ("PreviousRunId", "ExecutionRoleSessionPolicy"):
+            if name in request:
+                told[name] = request[name]
+        command = definition.get("Command", {})
+        longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
+        told["Attempt"], told["Arguments"] = 0, arguments
+        told["Timeout"] = request.get("Timeout") or definition.get("Timeout") or longest
+        return RunRecord(
+            job_name=self.name,
+            run_id=run_id,
+            state="WAITING",
+            started_on=now,
+            modified_on=now,
+            told=told,
+            command=command,
+            max_retries=int(definition.get("MaxRetries", 0)),
+            detail=f"Waits for a slot, of which there are as many as MaxConcurrentRuns allows. {A_WORKER}",
+        )
 
     def watched(self, trigger: str, is_watched: bool) -> JobRecord:
         """Return the record with a trigger that watches the job, or without it."""

@@ -106,7 +106,9 @@ class Launcher:
             # Taken before the write: a lease that counts from after it would outlast the one in the table.
             written_at, now = self._timer(), self._scheduler.clock()
             running = replace(
-                self._run.to("RUNNING", now, running_since=now, launcher=f"{socket.gethostname()}:{os.getpid()}"),
+                self._run.to("RUNNING", now),
+                running_since=now,
+                launcher=f"{socket.gethostname()}:{os.getpid()}",
                 lease=timedelta(seconds=self._engine.lease_seconds),
                 told={**self._run.told, "LogGroupName": str(self._folder)},
             )

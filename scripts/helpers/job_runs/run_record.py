@@ -13,10 +13,6 @@ from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.values import from_utc_string, to_utc_string
 
-DEFAULT_TIMEOUT = 2_880
-"""Minutes, as Glue's own default for Spark and Python shell jobs."""
-STREAMING_TIMEOUT = 10_080
-"""Minutes: the seven days that Glue lets any run last."""
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 """What a start may give a run, and what a retry and its launcher may add to it."""
 CLOCK_MARGIN = timedelta(minutes=15)
@@ -78,7 +74,7 @@ class RunRecord:
         return self.modified_on + self.lease
 
     def is_lost(self, now: datetime) -> bool:
-        """Tell whether the lease is over by clocks alone, however they differ; `watch.Watch` tells it sooner."""
+        """Tell whether the lease is over by clocks alone, however they differ; `Scheduler.is_lost` tells it sooner."""
         until = self.lease_until
         return until is not None and now > until + CLOCK_MARGIN
 
@@ -104,9 +100,10 @@ class RunRecord:
         """Return the same run with a lease that begins now."""
         return replace(self, modified_on=now, lease=lease, token=new_token())
 
-    def to(self, state: str, now: datetime, *, error: str | None = None, **changes: Any) -> RunRecord:
+    def to(self, state: str, now: datetime, *, error: str | None = None) -> RunRecord:
         """Return the run in its next state; ValueError if no way leads there."""
-        states.check(self.state, state)
+        if state not in states.LEGAL[self.state]:
+            raise ValueError(f"A run does not go from {self.state} to {state}.")
         over = state in states.TERMINAL
         return replace(
             self,
@@ -117,7 +114,6 @@ class RunRecord:
             error=error[:MAX_ERROR] if error else self.error,
             detail=None,  # It said why the run waited.
             token=new_token(),
-            **changes,
         )
 
     def ended(self, state: str, now: datetime, error: str | None = None) -> RunRecord:

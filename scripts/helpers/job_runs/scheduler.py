@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from scripts.helpers.errors import InvalidValueError, WatermarkError
-from scripts.helpers.job_runs import ids, shapes
-from scripts.helpers.job_runs.job_record import MAX_WAITING, Entry, JobRecord
-from scripts.helpers.job_runs.run_record import DEFAULT_TIMEOUT, STREAMING_TIMEOUT, RunRecord
+from scripts.helpers.job_runs import ids
+from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, JobRecord
+from scripts.helpers.job_runs.run_record import CLOCK_MARGIN, RunRecord
 from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
 from scripts.helpers.job_runs.states import AT_WORK
-from scripts.helpers.job_runs.watch import Watch
 from scripts.helpers.protocol.races import Written
 
 logger = logging.getLogger(__name__)
@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 START_LEASE = timedelta(seconds=60)
 """For how long a run may be without a sign of its launcher after it was given a slot. Longer than a slow machine takes
 to start a Python, or runs that are about to begin would be given up."""
-A_WORKER = "A worker starts it: watermarks work, or JobRuns.tend."
-FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
 
 
 class Engine(Protocol):
@@ -71,6 +69,11 @@ class Scheduler:
         How long a run waits for a slot before it has EXPIRED.
     keep
         How long the record of a run is kept once it is over; None: for ever.
+
+    Attributes
+    ----------
+    timer
+        Seconds on a clock that nobody sets. Leases of others are measured by it.
     """
 
     def __init__(
@@ -82,7 +85,8 @@ class Scheduler:
         keep: timedelta | None,
     ) -> None:
         self.records, self.engine, self.clock, self.queue_time, self.keep = records, engine, clock, queue_time, keep
-        self.watch = Watch()
+        self.timer: Callable[[], float] = time.monotonic
+        self._seen: dict[str, tuple[str, float]] = {}
 
     def tend(self, job_names: Collection[str]) -> list[RunRecord]:
         """Do a worker's work on some jobs: all that has to follow by now, and start what has a slot.
@@ -127,9 +131,23 @@ class Scheduler:
     def is_lost(self, run: RunRecord) -> bool:
         """Tell whether the launcher of a run has given no sign for its lease, as far as this process knows."""
         if run.lease is None or run.lease_until is None:
-            self.watch.forget(run.run_id)
+            self._seen.pop(run.run_id, None)
             return False
-        return self.watch.is_over(run.run_id, run.token, run.modified_on, run.lease, self.clock())
+        return self._is_over(run.run_id, run.token, run.modified_on, run.lease)
+
+    def _is_over(self, run_id: str, token: str, since: datetime, lease: timedelta) -> bool:
+        """Tell whether a lease is over that was last renewed, with a token, at `since` by the clock of its owner.
+
+        As the Kinesis client judges leases: a token that was not seen before starts a lease on the timer of this
+        process. The clocks of two machines are compared only where one says that the lease is over for longer than
+        clocks differ: a process that looks once, as a command does, sees no token stand still.
+        """
+        seen = self._seen.get(run_id)
+        if seen is None or seen[0] != token:
+            seen = self._seen[run_id] = token, self.timer()
+        # Up to its very end the lease is its owner's, so `>` and not `>=`.
+        stands_still = self.timer() - seen[1] > lease.total_seconds()
+        return stands_still or self.clock() > since + lease + CLOCK_MARGIN
 
     def _tend(self, name: str, looked_at: Collection[str], look: _Pass) -> JobRecord | None:
         if name in look.underway:
@@ -178,7 +196,7 @@ class Scheduler:
         run = self.records.run(job.name, entry.run_id)
         if run is None:
             # The place in the list is written before the record, so a young one is about to get its record.
-            if not self.watch.is_over(entry.run_id, "", entry.since, START_LEASE, now):
+            if not self._is_over(entry.run_id, "", entry.since, START_LEASE):
                 return None
             return self._never_started(job.name, entry)
 
@@ -291,7 +309,7 @@ class Scheduler:
     ) -> RunRecord:
         """Make the record of a run that a trigger starts; an ERROR of it if it cannot be started."""
         now = self.clock()
-        made = self.new_run(run_id, job.name, job.definition, action, now)
+        made = job.new_run(run_id, action, now)
         told = {**made.told, "TriggerName": trigger}
         made = replace(made, told=told, predecessors=((after.job_name, after.run_id),))
         if job.definition is None:
@@ -307,45 +325,6 @@ class Scheduler:
         # Without its arguments, which may be what cannot be stored.
         told = {"Arguments": {}, "Attempt": 0, "TriggerName": trigger}
         return self.over(replace(made, told=told, command={}).to("ERROR", now, error=f"Trigger {trigger!r} {problem}"))
-
-    def new_run(
-        self,
-        run_id: str,
-        job_name: str,
-        definition: Mapping[str, Any] | None,
-        request: Mapping[str, Any],
-        now: datetime,
-    ) -> RunRecord:
-        """Make the record of a first attempt, which waits: the job's definition with what the request overrides."""
-        definition = definition or {}
-        # In Glue's order: a start overrides the defaults, and nothing overrides what the job fixes.
-        arguments = {
-            **definition.get("DefaultArguments", {}),
-            **request.get("Arguments", {}),
-            **definition.get("NonOverridableArguments", {}),
-        }
-        told = {name: definition[name] for name in FROM_JOB if name in definition}
-        for name in (*shapes.CAPACITY, "JobRunQueuingEnabled"):
-            if name in request or name in definition:
-                told[name] = request.get(name, definition.get(name))
-        for name in ("PreviousRunId", "ExecutionRoleSessionPolicy"):
-            if name in request:
-                told[name] = request[name]
-        command = definition.get("Command", {})
-        longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
-        told["Attempt"], told["Arguments"] = 0, arguments
-        told["Timeout"] = request.get("Timeout") or definition.get("Timeout") or longest
-        return RunRecord(
-            job_name=job_name,
-            run_id=run_id,
-            state="WAITING",
-            started_on=now,
-            modified_on=now,
-            told=told,
-            command=command,
-            max_retries=int(definition.get("MaxRetries", 0)),
-            detail=f"Waits for a slot, of which there are as many as MaxConcurrentRuns allows. {A_WORKER}",
-        )
 
     # --- launching ------------------------------------------------------------------------------
 

@@ -23,14 +23,3 @@ RETRIED = frozenset({"FAILED", "ERROR"})
 """Glue does not restart runs that reach their time limit, nor those that a person stops."""
 WATCHED = frozenset({"SUCCEEDED", "STOPPED", "FAILED", "TIMEOUT"})
 """States that a trigger can wait for, as in Glue's Condition structure."""
-
-
-def check(before: str, after: str) -> str:
-    """Return the next state; ValueError if no way leads there.
-
-    >>> check("RUNNING", "SUCCEEDED")
-    'SUCCEEDED'
-    """
-    if after not in LEGAL[before]:
-        raise ValueError(f"A run does not go from {before} to {after}.")
-    return after

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from scripts.helpers.job_runs.scheduler import START_LEASE
-from scripts.helpers.job_runs.watch import Watch
 from scripts.helpers.protocol.races import Written
 from tests.support.clock import Clock
 from tests.support.job_runs import Jobs
@@ -35,7 +34,7 @@ def timer() -> Timer:
 def observer(make_parked: Callable[..., Jobs], timer: Timer, clock: Clock) -> Jobs:
     """Return another machine's worker, whose clock is ahead by two minutes."""
     made = make_parked(clock=lambda: clock() + timedelta(minutes=2))
-    made.scheduler.watch = Watch(timer)
+    made.scheduler.timer = timer
     return made
 
 
@@ -83,7 +82,7 @@ def test_run_is_lost_when_who_looks_is_behind_and_its_record_stands_still(
 ) -> None:
     run_id = parked.start("parking")
     behind = make_parked(clock=lambda: clock() - timedelta(hours=2))
-    behind.scheduler.watch = Watch(timer)
+    behind.scheduler.timer = timer
     behind.run("parking", run_id)
 
     timer.now += LEASE + 1
