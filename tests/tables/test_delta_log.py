@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.tables.delta_log import FEED, DeltaCommit, may_be_gone, read_commit, taken_by
+from scripts.helpers.tables.delta_log import DeltaCommit, may_be_gone, read_commit, taken_by
 
 AT = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 MILLISECONDS = int(AT.timestamp() * 1_000)
@@ -72,26 +72,6 @@ def test_commit_has_no_operation_or_time_when_its_writer_has_not_said_it(
     found = commit(3, *info)
 
     assert (found.operation, found.at) == (operation, at)
-
-
-@pytest.mark.parametrize(
-    ("settings", "keeps"),
-    [
-        ([], None),
-        ([{FEED: "true"}], True),
-        ([{FEED: True}], True),
-        ([{FEED: "false"}], False),
-        ([{}], False),
-        ([None], False),
-        ([{FEED: "true"}, {FEED: "false"}], False),
-    ],
-)
-def test_feed_is_kept_from_a_commit_on_when_its_last_metadata_say_so(
-    settings: list[dict[str, Any] | None], keeps: bool | None
-) -> None:
-    found = commit(3, *({"metaData": {"configuration": one}} for one in settings))
-
-    assert found.keeps_feed is keeps
 
 
 def test_files_are_those_that_commits_after_the_watermark_have_appended() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
-
-logger = logging.getLogger(__name__)
 
 
 class Heartbeat:

@@ -35,8 +35,6 @@ Span = tuple[Cursor | None, Cursor]
 RECENT, SAMPLED, PARTS, MOST = 3, 5, 100, 10_000
 """Intervals that are compared unless told otherwise, the newest and a sample of the others; how many there are of a
 number's range without an `interval`; and the most of one call, each of which is a query on both sides."""
-PLAIN = ("date", "timestamp", "timestamp_ntz", "boolean", "binary", "string")
-"""Types that are compared as they are."""
 UNORDERED = ("map", "interval", "variant", "void")
 """What nobody compares, alone or within another type."""
 

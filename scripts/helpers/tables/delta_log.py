@@ -15,8 +15,6 @@ from urllib.parse import unquote
 from scripts.helpers.tables.sources import Commit, Kind
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-FEED = "delta.enableChangeDataFeed"
-"""The property of a table that keeps a feed of its changes."""
 UNNAMED = "UNKNOWN"
 """Stands for an operation that a writer has not named."""
 
@@ -37,8 +35,6 @@ class DeltaCommit:
         Paths of files whose rows are in other files now.
     feed
         Paths of files that hold the changes of this version; empty where added and removed files tell them.
-    keeps_feed
-        Whether tables keep a feed from this version on; None where it does not say.
     """
 
     version: int
@@ -48,7 +44,6 @@ class DeltaCommit:
     removed: frozenset[str]
     moved: frozenset[str]
     feed: frozenset[str]
-    keeps_feed: bool | None
 
     @property
     def kind(self) -> Kind:
@@ -81,13 +76,12 @@ def read_commit(version: int, text: str) -> DeltaCommit:
     'nothing'
     """
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-    found: dict[str, list[dict[str, Any]]] = {"add": [], "remove": [], "cdc": [], "metaData": [], "commitInfo": []}
+    found: dict[str, list[dict[str, Any]]] = {"add": [], "remove": [], "cdc": [], "commitInfo": []}
     for action in actions:
         for name, content in action.items():
             if name in found and isinstance(content, dict):
                 found[name].append(content)
     info = found["commitInfo"][0] if found["commitInfo"] else {}
-    settings = [content.get("configuration") or {} for content in found["metaData"]]
     return DeltaCommit(
         version,
         str(info.get("operation") or UNNAMED),
@@ -96,7 +90,6 @@ def read_commit(version: int, text: str) -> DeltaCommit:
         frozenset(str(content["path"]) for content in found["remove"] if _changes_data(content)),
         frozenset(str(content["path"]) for content in found["remove"] if not _changes_data(content)),
         frozenset(str(content["path"]) for content in found["cdc"]),
-        str(settings[-1].get(FEED)).lower() == "true" if settings else None,
     )
 
 
