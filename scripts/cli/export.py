@@ -24,6 +24,7 @@ from scripts.jobs.exit_codes import FAILED
 STANDARD = "-"
 """Stands for standard input or output, as a file's name."""
 SHOWN = 20
+"""Jobs at work that are named: the names of a large table would push the numbers off the screen."""
 
 
 @command("export")

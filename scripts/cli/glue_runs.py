@@ -14,6 +14,7 @@ from scripts.helpers.errors import UnknownGlueJobError
 PAGE = 200
 """Runs that Glue gives in one answer at most."""
 NAMES, PAGES_OF_NAMES = 1_000, 20
+"""Names that Glue gives in one answer at most, and answers that are asked for."""
 
 
 def runs_in_glue(around: Surroundings, name: str, limit: int | None = None) -> list[dict[str, Any]]:

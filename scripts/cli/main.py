@@ -47,6 +47,8 @@ from scripts.helpers.display.redaction import redact_logs
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 NARROW, MAX_WIDTH = 52, 100
+"""Columns of a terminal below which click is told its width, as it breaks lines at 50 or more by itself; and the widest
+line of help, as longer ones are hard to read."""
 EPILOG = f"""Exit codes: 0 success, {FAILED} failed, not found, or a check found a problem, 2 wrong arguments,
 {BAD_DATA} bad data, {TRY_LATER} try again later, {BAD_SET_UP} wrong set-up (table, credentials, permissions)."""
 

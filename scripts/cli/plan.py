@@ -26,6 +26,7 @@ from scripts.helpers.rows.options import DEFAULT_DELAY
 from scripts.helpers.tables.spans import is_table_state
 
 LISTED = 10
+"""Keys of a plan that are shown: a batch can have millions, and a few tell where they lie."""
 
 BATCH_OPTIONS = [
     click.option("--max-files", type=click.IntRange(1), metavar="N", help="The same value as in the job."),

@@ -27,6 +27,7 @@ from scripts.helpers.tables.spans import is_table_state
 
 NONE = "-"
 GAP = 2
+"""Spaces between two columns of a table."""
 Cell = str | Text
 
 

@@ -16,6 +16,7 @@ from scripts.helpers.errors import (
 )
 
 OK, FAILED, BAD_DATA, TRY_LATER, BAD_SET_UP, STOPPED = 0, 1, 65, 75, 78, 128 + signal.SIGTERM
+"""65, 75 and 78 are EX_DATAERR, EX_TEMPFAIL and EX_CONFIG of sysexits.h, and the last what a shell makes of SIGTERM."""
 
 
 def exit_code(error: WatermarkError) -> int:

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 600, 100
+"""Of the box of a chart, in units of its own: the page stretches it."""
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
+"""Of a small line in pixels, as the style sheet has them."""
 SPARK_LOW, SPARK_HIGH = 60.0, 30 * 86_400.0
 """Seconds at the bottom and at the top of a small line. All have this scale, as they stand below each other and are
 compared; it is logarithmic, as some jobs run every minute and others every week."""

@@ -23,6 +23,7 @@ RANGES = MappingProxyType(
 """The time ranges of the page by their name in its address, and how far back they go; None is to the first version."""
 _EPOCH = datetime(1970, 1, 5, tzinfo=timezone.utc)  # A Monday, so that weeks begin with it.
 _MINUTES = (1, 5, 15, 60, 180, 360, 720, 1_440, 2_880, 10_080, 40_320, 120_960, 483_840)
+"""Lengths of a period: those that divide an hour or a day, and 2 days, 1, 4, 12 and 48 weeks."""
 
 
 @dataclass

@@ -31,6 +31,7 @@ from scripts.report.facts import JobFacts
 MOST_VERSIONS = 1_000
 """Versions of one job that are read at most, the newest ones."""
 MOST_JOB_RUNS = 100
+"""The newest ones, of which those without success are shown: a day of a job that runs every quarter of an hour."""
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
 """Errors that say nothing about other jobs."""
 SHOWN_FIELDS = ("kind", "cursor_column", "columns", "value", "descending")

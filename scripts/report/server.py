@@ -27,9 +27,11 @@ from scripts.report.page import REFRESH_SECONDS, live_job, live_page, policy
 logger = logging.getLogger(__name__)
 
 PORT = 8080
+"""Above 1,023, so that no right is needed to listen there."""
 NAMES = ("localhost", "127.0.0.1", "::1")
 """What this machine calls itself; a page of another name is somebody's who rebinds names to addresses."""
 TOKEN_BYTES = 32
+"""256 bits, which nobody guesses, however many are tried."""
 _TOKEN = re.compile(r"(token=)[^&\s'\"]+")
 
 

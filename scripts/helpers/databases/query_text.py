@@ -25,6 +25,7 @@ _LIMITS = re.compile(
 )
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 DIGITS = 16
+"""Hex digits of a digest: 64 bits, with which a query that was changed is never taken for the one before."""
 
 
 class QueryText:

@@ -16,6 +16,7 @@ from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
 
 KIND, FORMAT = "glue-watermarks-export", 1
+"""What the first line of a file says. A later format is refused."""
 MAX_LINE_BYTES = 2 * 1024 * 1024
 """An item has at most 400 KB; base64 and escapes make more of it."""
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 _DURATIONS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
 MAX_ID = 16
+"""Characters of an id in a table: a run's id of Glue has 67, and the first ones tell the runs of a table apart."""
 
 
 def time_text(moment: datetime) -> str:

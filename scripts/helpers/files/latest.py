@@ -20,6 +20,7 @@ from scripts.helpers.listing.listing import Location
 
 OnSame = Literal["read", "skip", "error"]
 FORMAT = 1
+"""Of what is stored. Another one is refused: its rules are not known here."""
 KIND = "partition"
 
 

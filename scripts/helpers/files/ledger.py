@@ -17,6 +17,7 @@ from scripts.helpers.listing.objects import LEDGER, byte_order
 from scripts.helpers.protocol.chunks import Blob
 
 FORMAT = 1
+"""Of what is stored. Another one is refused: its rules are not known here."""
 FEW_FILES = 4
 """Names of more files than this are stored as one value: a watermark holds 2,000 entries at most."""
 MAX_NAMES_BYTES = 64 * 1024 * 1024

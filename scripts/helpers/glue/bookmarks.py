@@ -26,8 +26,8 @@ from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.watermarks import Watermarks
 
-MAX_NAME_BYTES = 255
-MAX_RESULTS = 200
+MAX_NAME_BYTES, MAX_RESULTS = 255, 200
+"""Limits of Glue's own calls."""
 ALL_RETURNED = 1
 """Value of NextToken once all entries are returned."""
 

@@ -32,6 +32,7 @@ BITS = {"byte": 7, "short": 15, "int": 31, "long": 63}
 INT = range(-(2**31), 2**31)
 LONG = range(-(2**63), 2**63)
 MAX_DIGITS = 38
+"""Of a decimal of Spark."""
 
 
 def record_of(row: Any, schema: StructType) -> Record:

@@ -13,6 +13,7 @@ KILL, PROCESSES = "cgroup.kill", "cgroup.procs"
 DEATH_SECONDS = 10.0
 """How long killed processes may take to be gone. One that hangs in a broken disk may take for ever."""
 POLL_SECONDS = 0.01
+"""Killed processes are gone within milliseconds, as a rule."""
 
 
 class Cgroup:

@@ -55,6 +55,7 @@ Call = TypeVar("Call", bound=Callable[..., Answer])
 KEEP = timedelta(days=90)
 """For how long Glue keeps the history of runs."""
 QUEUE_TIME = timedelta(hours=24)
+"""A daily job's run that waited for so long would meet the next one."""
 
 
 class _RefusedError(Exception):

@@ -125,9 +125,11 @@ class SparkSubmit:
     spark_home: str | None = None
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
+    # One renewal may take half the lease, which is as long as a write is tried (`store.BUDGET_SECONDS`): a table that
+    # does not answer for so long costs no run.
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
-    grace_seconds: float = 30.0
+    grace_seconds: float = 30.0  # As Kubernetes gives.
     scripts: Sequence[str] = ()
     pass_on: Sequence[str] = ()
     run_conf: Sequence[str] = RUN_CONF

@@ -11,6 +11,7 @@ from scripts.helpers.errors import InvalidIdError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_DIGITS, _DIGITS = 14, 64
+"""Hex digits of an id, as of Glue's, and of the microseconds that it begins with: enough up to the year 4253."""
 _ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]{0,2}))?")
 
 

@@ -15,6 +15,7 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.values import to_utc_string
 
 MAX_DEFINITION_BYTES = 64 * 1024
+"""Beside the definition, an item of 400 KB holds the lists of the job's runs, in up to 200 KB."""
 MAX_SLOTS, MAX_WAITING = 1_000, 500
 """More runs than these at once would not fit into one item."""
 DEFAULT_TIMEOUT = 2_880

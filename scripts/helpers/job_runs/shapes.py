@@ -13,15 +13,17 @@ from typing import Any
 from scripts.helpers.glue_api.errors import InvalidInputException
 from scripts.helpers.job_runs.states import WATCHED
 
-MAX_STOPPED = 25
-MAX_PAGE = 200
-MAX_INTEGER, MAX_NUMBER = 2**31 - 1, 1e15
+MAX_STOPPED, MAX_PAGE, MAX_INTEGER = 25, 200, 2**31 - 1
+"""Runs that are stopped by one call, results of one page, and the largest whole number, as in Glue."""
+MAX_NUMBER = 1e15
+"""Glue names no limit of a fraction; neither infinity nor 1e400 can be stored."""
 WORKER_TYPES = (
     "Standard", "G.025X", "G.1X", "G.2X", "G.4X", "G.8X", "G.12X", "G.16X", "R.1X", "R.2X", "R.4X", "R.8X", "Z.2X",
 )  # fmt: skip
 MOST_WORKERS = {"G.1X": 299, "G.2X": 149}
 LEAST_DPUS, MOST_DPUS = 2, 100
 SHELL_DPUS = (0.0625, 1)
+"""Machines that Glue gives a job: workers by their type, DPUs of a Spark job, and those of a Python shell job."""
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 _LINE = re.compile("[\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff\t]*")
 

@@ -24,6 +24,7 @@ OPTIONAL = {
     "storage_class": "StorageClass",
 }
 BATCH_ROWS = 64 * 1024
+"""Rows of a report that are in memory at once: with keys of 1,024 bytes, the longest, 64 MB of them."""
 MAX_TEXT = 1_024
 """Bytes of a key, as of S3. What else a report says in words is shorter."""
 MAX_COLUMN_BYTES = 1024 * 1024 * 1024

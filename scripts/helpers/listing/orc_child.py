@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 MAX_MEMORY = 4 * 1024 * 1024 * 1024
 """Address space of the process in bytes, of which Python and Arrow take one. S3's stripes have 64 MB."""
 BATCH_ROWS = 64 * 1024
+"""Rows that are sent at once, as many as `inventory_files` reads of other formats."""
 DAMAGED = 65
 """Exit code of a process that could not read the file; why is its standard error."""
 

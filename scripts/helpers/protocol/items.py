@@ -30,7 +30,9 @@ RUN_RECORD_PREFIX, JOB_RECORD_KEY, TRIGGER_KEY = "!r#", "!j", "!t"
 TOKEN = "tok"
 """Attribute that tells one write of such an item from another."""
 FORMAT = 1
+"""Of what is stored. Items of a later one are refused: their rules are not known here."""
 _ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
+"""Written with two digits, attempts sort in their order: a job has 10 retries at most."""
 MAX_METRICS_BYTES = 8 * 1024
 """Of the metrics of one commit, encoded: they lie in the head until the next one, beside its watermarks."""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)

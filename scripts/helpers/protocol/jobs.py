@@ -16,6 +16,8 @@ from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.store import Store
 
 SEGMENTS = 4
+"""Parts of the table that are read at once: a walk waits for one request after another, so four take a quarter of the
+time. Each finds out by itself how long pages should be, so with more of them that costs more than it saves."""
 MIN_PAGE, FIRST_PAGE, MAX_PAGE = 2, 64, 4_000
 """Items of one request. The smallest holds the head of one job and the first item of the next. The first one is longer
 than a history that is worth reading through, so that it holds the end of one. The largest is more than the 1 MB

@@ -16,6 +16,7 @@ JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 ANY_JOB_ID = r"(?s:.{1,2048})"
 """What a table can hold, for calls that do not know its rule. 2,048 bytes is DynamoDB's own limit for a hash key."""
 MAX_NAME = 255
+"""Characters of a job name or a run id, as Glue has them."""
 _DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
 _OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")

@@ -16,6 +16,7 @@ BLOCK = 1 << (BUCKET_BITS + RANK_BITS)
 STRIDE = BLOCK << SLOT_BITS
 """From one version to the next."""
 MAX_ID = 2**63 - 1
+"""The largest number of a BIGINT."""
 
 
 @dataclass(frozen=True)

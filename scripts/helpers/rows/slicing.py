@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scripts.helpers.rows.window import RowWindow
 
 MAX_SLICES = 10_000
+"""Each slice is a run with requests and queries of its own: so many runs of a minute take a week."""
 MAX_DIGITS = 76
 """Of a number on either side of its point: twice what a decimal column can hold."""
 

@@ -21,6 +21,7 @@ _IN_DOUBLE = ("byte", "short", "integer", "float")
 """What these hold exactly: 24 and 53 bits."""
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _MOST_DIGITS = 38
+"""Of a decimal of Spark."""
 
 
 def kind_text(kind: Kind) -> str:

@@ -452,9 +452,11 @@ def _plain(value: Any) -> str:
 BUSY = ("08", "40", "53", "57", "HYT")
 """Classes of SQLSTATE that a later run may not meet, as in `databases.connection`."""
 REFUSED = ("28", "42501")
+"""SQLSTATEs of a login or a right that is missing."""
 BUSY_CODES = (1205, 1213, 2002, 2003, 2006, 2013)
 """MySQL's numbers for a lock that is not given, a deadlock, and a server that is gone."""
 REFUSED_CODES = (1044, 1045, 1142, 1143, 1227, 1370)
+"""MySQL's numbers for a login that is refused, and for a right that is missing."""
 MEANINGS = {
     "22": "a value does not fit its column",
     "23": "a constraint of the table is violated (NOT NULL, unique, foreign key or check)",

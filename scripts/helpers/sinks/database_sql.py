@@ -33,6 +33,7 @@ ROW = "glue_watermarks_row"
 TEXT_LIKE = ("date", "timestamp", "timestamp_ntz", "string", "unknown")
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 MICROSECONDS = 6
+"""Decimal places of the seconds of Spark's times: a column with fewer of them would round."""
 _STAGING = re.compile(r"glue_watermarks_[0-9a-f]{8}_([0-9a-f]{6})_v([0-9]+)_f[0-9]+_[0-9a-f]+")
 
 
@@ -210,7 +211,7 @@ class WritingSQL:
 class WritingPostgres(WritingSQL):
     """PostgreSQL."""
 
-    longest_name = 63
+    longest_name = 63  # It cuts longer names without an error, and two of them may become one.
     session = ("SET TIME ZONE 'UTC'",)
     impatient = ("SET LOCAL lock_timeout = '10s'",)
     # Under REPEATABLE READ, if that is a user's default, whoever waited for another publisher would fail instead of
@@ -434,6 +435,7 @@ class WritingSQLite(WritingSQL):
 
     # It has one writer: who waits until the first statement that writes may find that what was read has changed.
     begins = "BEGIN IMMEDIATE"
+    # Milliseconds. Without it, whoever meets the one writer fails at once, and a batch takes seconds to publish.
     session = ("PRAGMA busy_timeout = 60000",)
     attempt = "0"
     rights = "Let the process write to the file and its folder"
