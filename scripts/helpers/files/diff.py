@@ -86,6 +86,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
         Another time of change makes another object, also with the same ETag.
     """
     rows = pa.Table.from_batches([chosen])
+    # Most intervals hold just what is known. To compare their columns costs less than to look each key up.
     if known.num_rows == rows.num_rows and rows.num_rows and _all_same(rows, known, by_time):
         return ListingDifference(LISTED.empty_table(), LISTED.empty_table(), LEDGER.empty_table())
     place = pc.index_in(rows.column("key"), value_set=known.column("key"))

@@ -466,6 +466,7 @@ class SparkFileBookmark:
         segments = [*ledger.segments, segment]
         counts = [int(known["count"]) for known in segments]
         first = len(segments) - merges(counts)
+        # Nothing to merge, or no more than one file: the driver writes that sooner than executors start.
         if first == len(segments) - 1 or sum(counts[first:]) <= FILE_ROWS:
             return ledger.appended(segment)
         together = [ledger.files(known) for known in segments[first:]]
@@ -514,6 +515,7 @@ class SparkFileBookmark:
             held = [list(_held(files, bounds)) for files in known]
         rows = sum(map(_rows_in, held))
         cuts: list[str] = []
+        # Fewer would make a single range.
         if rows >= 2 * LEAST_KEYS:
             wanted = max(min(wanted, rows // LEAST_KEYS), rows // MOST_KEYS)
             cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)

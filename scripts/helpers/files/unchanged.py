@@ -121,6 +121,7 @@ def find_changed(
     """
     if location.is_local or (location.is_s3 and table.num_rows <= LOOKED_AT_ONE_BY_ONE):
         return _look(location, table, s3_client, request_payer, pinned)
+    # Folders one by one only where keys are listed in their order, from the first planned one to the last.
     if between is not None or not location.is_s3 or location.is_unordered:
         overwritten, deleted = _list(location, table, s3_client, request_payer, pinned, between)
     else:

@@ -137,6 +137,7 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     """Tell whether a run has committed these values already, and nobody has decided otherwise since."""
     store = changes.lookups.store
     stored = store.read(head.job_id, run_id)
+    # An item of the original class has no version, so nothing tells what was decided after it.
     if stored is None or "version" not in stored:
         return False
     found = items.run_from_item(stored)

@@ -52,4 +52,4 @@ def _keep_beating(owner: weakref.ref[Any], beat: Callable[[Any], bool], seconds:
         alive = owner()
         if alive is None or not beat(alive):
             return
-        del alive
+        del alive  # Or this frame would hold it until the next beat, and it could not be collected.

@@ -176,6 +176,7 @@ class Lookups:
             if items.is_of_job_runs(range_key):
                 continue
             found[range_key] = item
+            # No item of the original class begins so, or has a version.
             if range_key[0] in "!~" or "version" in item:
                 ours.append(range_key)
         if not ours:

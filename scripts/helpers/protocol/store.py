@@ -380,6 +380,7 @@ class Store:
     def create_table(self) -> None:
         """Create the table and its TTL, and wait until it can be used."""
         self._call_once("create_table", requests.create_table(self.table_name), "ResourceInUseException")
+        # TTL and backups of a table that is still being created are refused.
         self.client.get_waiter("table_exists").wait(TableName=self.table_name)
         ttl = {"Enabled": True, "AttributeName": items.TTL_ATTRIBUTE}
         request = {"TableName": self.table_name, "TimeToLiveSpecification": ttl}
@@ -436,6 +437,7 @@ class Store:
             return AccessRefusedError(f"dynamodb:{self.client.meta.method_to_api_mapping[action]}", table_name)
         if code in _TRANSIENT or status >= 500:
             return StoreUnavailableError(table_name, action, code)
+        # DynamoDB has no code of its own for a table with other keys.
         if code == "ValidationException" and "key" in message.lower():
             return TableSchemaError(table_name)
         return ConfigurationError(f"DynamoDB refused {action} on table {table_name!r}: {code}.")

@@ -137,6 +137,7 @@ def edge_after(
     reached = window.low if window.high is None else window.high
     if reached is None:
         return None
+    # Nothing new: the rows below the watermark are those that are kept.
     if before is not None and reached == window.low:
         assert isinstance(kept, Mapping)
         return kept

@@ -94,6 +94,7 @@ def plan_window(
     high, undecided = look.upper_bound()
     lookback = look.lookback()
     seen = None if state is None else read_bound(state.get("last"), columns)
+    # At the start that the caller gave no row was seen yet.
     if state is not None and low is not None and low != start:
         look.check_last_row(low, seen)
     window = RowWindow(
@@ -516,7 +517,7 @@ class _Look:
         try:
             cap = self._alone(self.first.floor(self._settled()))
         except OverflowError:
-            return None
+            return None  # A delay that reaches back before the first day is a cap for nothing.
         reached = window.low if window.high is None else window.high
         return cap if reached is None or precedes(reached, cap) else None
 

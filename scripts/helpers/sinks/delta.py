@@ -146,6 +146,7 @@ class DeltaSink:
         staged = output.options if isinstance(output, Output) else {}
         if staged.get("engine") == _SparkEngine.name and spark is None:
             return None
+        # The engine that staged a batch publishes it: the other one does not find what it left.
         with_spark = None if staged.get("engine") == _ArrowEngine.name else spark
         return cls(output.target, spark=with_spark, s3_client=s3_client, staging=output.staging)
 
@@ -192,6 +193,7 @@ class DeltaSink:
         TargetError
             What cannot be listed, read or written.
         """
+        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
         if self.rules is not None and DELETED not in columns_of(df):
             df = events_of(df, self.rules)
         self.check(df)
@@ -627,6 +629,7 @@ class _ArrowEngine:
 
         table = self._table()
         done = table.transaction_version(_app(retraction))
+        # Not over a later number: it is that of a batch, or of another decision, which closes these versions as well.
         if done is None or done < retraction.closed:
             once = CommitProperties(app_transactions=[Transaction(_app(retraction), retraction.closed)])
             nothing = pa.schema(table.schema().to_arrow()).empty_table()

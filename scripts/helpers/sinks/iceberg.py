@@ -162,6 +162,7 @@ class IcebergSink:
         """Return the sink that something was staged for; None where only the job's own script can reach it."""
         staged = output.options if isinstance(output, Output) else {}
         made = cls(output.target, s3_client=s3_client, staging=output.staging)
+        # The engine that staged a batch publishes it: the other one does not find what it left.
         if output.staging and staged.get("engine") != _SparkEngine.name and made._engine.is_configured():
             return made
         if spark is None or staged.get("engine") == _ArrowEngine.name:
@@ -218,6 +219,7 @@ class IcebergSink:
             What cannot be listed, read or written.
         """
         rules = self.rules
+        # `IncrementalJob.merge` has marked deletes already; rows that come otherwise are all upserts.
         if rules is not None and DELETED not in columns_of(df):
             df = events_of(df, rules)
         self.check(df)
@@ -265,6 +267,7 @@ class IcebergSink:
                 f"version {output.version} was staged with {output.options.get('engine')}, and is published by it "
                 f"only, not by {self._engine.name}. Run the job once as before.",
             )
+        # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
         is_again = output.replaces and "merge" in output.options
         for _ in range(TRIES):
             try:
