@@ -12,13 +12,14 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
-from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError
+from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, SourceUnavailableError
 from scripts.helpers.files import unchanged
 from scripts.helpers.files.unchanged import check_unchanged, find_changed
 from scripts.helpers.listing.listing import Listing, ListingOptions, Location
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import ObjectFetcher, Planned
+from tests.support.faults import Raw
 from tests.support.landing import Landing
 
 STRANGE = [
@@ -327,6 +328,23 @@ def raise_from_obstore(text: str) -> Any:
         raise PermissionDeniedError(text)
 
     return get
+
+
+@pytest.mark.parametrize(
+    "fetch",
+    [lambda fetcher, one: fetcher.fetch(one), lambda fetcher, one: fetcher.ends(one, 4, 4)],
+    ids=["whole", "ends"],
+)
+def test_fetch_is_to_be_tried_again_when_a_transfer_breaks_off(client: Any, bucket: str, fetch: Any) -> None:
+    fetcher = ObjectFetcher(Location.parse(f"s3://{bucket}/landing/"), client)
+    fetcher.obstore_get = None
+    headers = HTTPHeaders.from_dict({"Content-Length": "100"})
+    client.meta.events.register(
+        "before-send.s3.GetObject", lambda request, **_: AWSResponse(request.url, 200, headers, Raw(b"x" * 10))
+    )
+
+    with pytest.raises(SourceUnavailableError, match=rf"{bucket}/landing/.*\(IncompleteReadError\)\. Run again later"):
+        fetch(fetcher, Planned("a", "1", None, 100))
 
 
 def test_fetch_raises_error_when_a_file_is_written_while_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:

@@ -305,9 +305,9 @@ def test_listing_raises_source_error_with_remedy_when_s3_refuses(status: int, co
     ("status", "code", "kind", "text"),
     [
         (403, "AccessDenied", AccessRefusedError, "AWS refuses s3:ListBucket on 's3://bucket/data/'. Allow it"),
-        (400, "ExpiredToken", CredentialsError, "S3 does not accept the credentials (ExpiredToken). Renew them."),
-        (403, "InvalidAccessKeyId", CredentialsError, "S3 does not accept the credentials (InvalidAccessKeyId)."),
-        (403, "SignatureDoesNotMatch", CredentialsError, "S3 does not accept the credentials (SignatureDoesNotMatch)."),
+        (400, "ExpiredToken", CredentialsError, "AWS does not accept the credentials (ExpiredToken). Renew them."),
+        (403, "InvalidAccessKeyId", CredentialsError, "AWS does not accept the credentials (InvalidAccessKeyId)."),
+        (403, "SignatureDoesNotMatch", CredentialsError, "AWS does not accept the credentials (SignatureDoesNotMatch)"),
         (
             503,
             "SlowDown",

@@ -16,10 +16,18 @@ from botocore.exceptions import EndpointConnectionError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    CredentialsError,
+    InvalidValueError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
 from scripts.helpers.listing.events import Received, S3EventQueue
 from scripts.helpers.listing.listing import Location
 from tests.support.event_bodies import bridged, notification, record, through_sns
+from tests.support.faults import Raw
 
 LANDING = Location.parse("s3://landing/in/")
 _numbers = itertools.count(1)
@@ -323,15 +331,18 @@ def test_message_is_deleted_by_the_next_call_when_sqs_refused_it_once(queue: Que
     assert queue.count() == (0, 0)
 
 
-def denied(request: Any, **_: Any) -> AWSResponse:
-    body = b'{"__type": "com.amazonaws.sqs#AccessDenied", "message": "no"}'
+def refusal(code: str, status: int) -> Callable[..., AWSResponse]:
+    """Return what answers a request with an error of SQS."""
 
-    class Raw:
-        def stream(self, **_: Any) -> list[bytes]:
-            return [body]
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        body = f'{{"__type": "com.amazonaws.sqs#{code}", "message": "no"}}'
+        headers = HTTPHeaders.from_dict({"Content-Type": "application/x-amz-json-1.0"})
+        return AWSResponse(request.url, status, headers, Raw(body.encode()))
 
-    headers = HTTPHeaders.from_dict({"Content-Type": "application/x-amz-json-1.0"})
-    return AWSResponse(request.url, 403, headers, Raw())
+    return answer
+
+
+denied = refusal("AccessDenied", 403)
 
 
 def unreachable(**_: Any) -> None:
@@ -374,16 +385,35 @@ def test_failure_is_logged_and_messages_stay_when_sqs_fails_after_receiving(
     assert f"messages=12 reason={reason}" in logged.getMessage()
 
 
-@faults
+@pytest.mark.parametrize(
+    ("fault", "kind", "text"),
+    [
+        (denied, AccessRefusedError, "AWS refuses sqs:ReceiveMessage on '{url}'. Allow it"),
+        (refusal("ExpiredTokenException", 400), CredentialsError, "(ExpiredTokenException). Renew them."),
+        (refusal("InvalidSignatureException", 400), CredentialsError, "(InvalidSignatureException). Renew them."),
+        (refusal("RequestThrottled", 403), SourceUnavailableError, "'{url}': it is unreachable or closed the connect"),
+        (refusal("InternalFailure", 500), SourceUnavailableError, "(InternalFailure). Run again later"),
+        (unreachable, SourceUnavailableError, "(EndpointConnectionError). Run again later"),
+        (refusal("InvalidAddress", 404), SourceError, "'{url}': SQS refused to receive from it (InvalidAddress)."),
+    ],
+)
 def test_receiving_raises_when_sqs_fails(
-    queue: Queue, events: S3EventQueue, fault: Callable[..., Any], reason: str
+    queue: Queue,
+    events: S3EventQueue,
+    fault: Callable[..., Any],
+    kind: type[WatermarkError],
+    text: str,
 ) -> None:
+    queue.send(notification(record("in/a")))
     queue.sqs.meta.events.register("before-send.sqs.ReceiveMessage", fault)
 
-    with pytest.raises(SourceError, match=rf"{queue.url}.*\({reason}\).*Check ") as caught:
+    with pytest.raises(WatermarkError) as caught:
         events.receive(LANDING)
+    queue.sqs.meta.events.unregister("before-send.sqs.ReceiveMessage", fault)
 
-    assert caught.value.source == queue.url
+    assert type(caught.value) is kind
+    assert text.format(url=queue.url) in str(caught.value)
+    assert keys(events.receive(LANDING)) == ["a"]
 
 
 def test_receiving_raises_when_there_is_no_such_queue(queue: Queue) -> None:

@@ -334,9 +334,7 @@ def test_credentials_are_named_when_there_are_none(bucket: str, endpoint: str, m
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     client = boto3.Session().client("s3", endpoint_url=endpoint)
 
-    with pytest.raises(
-        CredentialsError, match=r"credentials for S3 cannot be used \(NoCredentialsError\)\. Renew them"
-    ):
+    with pytest.raises(CredentialsError, match=r"credentials cannot be used \(NoCredentialsError\)\. Renew them"):
         listed(f"s3://{bucket}/data/", client)
 
 

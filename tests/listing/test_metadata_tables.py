@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import (
+    CredentialsError,
+    InvalidValueError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.metadata_tables import S3MetadataInventory, S3MetadataJournal
 from tests.support.metadata_tables import NAMESPACE, MetadataTables
@@ -166,6 +175,57 @@ def test_error_is_raised_when_its_files_are_gone(tables: MetadataTables, tmp_pat
 
     with pytest.raises(SourceError, match="it cannot be read"):
         journal(tables).read(IN, position)
+
+
+CONFIG = b'{"defaults": {}, "overrides": {}}'
+
+
+class Catalog(BaseHTTPRequestHandler):
+    """A REST catalog that answers all questions about tables with one status; with 0 it hangs up."""
+
+    status = 0
+
+    def do_GET(self) -> None:
+        is_config = "config" in self.path
+        if not is_config and not self.status:
+            self.close_connection = True
+            return
+        body = CONFIG if is_config else b"{}"
+        self.send_response(200 if is_config else self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "reason"),
+    [
+        (0, SourceUnavailableError, "ConnectionError"),
+        (401, CredentialsError, "UnauthorizedError"),
+        (403, SourceError, "ForbiddenError"),
+        (429, SourceUnavailableError, "TooManyRequestsError"),
+        (500, SourceUnavailableError, "ServerError"),
+        (503, SourceUnavailableError, "ServiceUnavailableError"),
+    ],
+)
+def test_error_says_who_is_to_act_when_the_catalog_fails(
+    monkeypatch: pytest.MonkeyPatch, status: int, kind: type[WatermarkError], reason: str
+) -> None:
+    monkeypatch.setattr(Catalog, "status", status)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Catalog) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        catalog = RestCatalog("rest", uri=f"http://127.0.0.1:{server.server_address[1]}")
+        for read in (
+            lambda: S3MetadataJournal(catalog, NAMESPACE).read(IN, None),
+            lambda: S3MetadataInventory(catalog, NAMESPACE).created,
+        ):
+            with pytest.raises(WatermarkError, match=reason) as caught:
+                read()
+            assert type(caught.value) is kind
+        server.shutdown()
 
 
 @pytest.mark.parametrize("source", ["/tmp/landing", "gs://landing/in/"])

@@ -115,7 +115,7 @@ def test_changed_objects_come_back_when_an_error_went_through_a_text(
         SourceError("s3://b/", "key 'a' cannot be read (AccessDenied)."),
         SourceUnavailableError("s3://b/", "SlowDown"),
         AccessRefusedError("s3:ListBucket", "s3://b/"),
-        CredentialsError("S3 does not accept the credentials (ExpiredToken). Renew them."),
+        CredentialsError("AWS does not accept the credentials (ExpiredToken). Renew them."),
         LedgerError("s3://b/", "it is damaged."),
     ],
     ids=lambda error: type(error).__name__,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import AccessRefusedError, InvalidValueError, SourceError
 from scripts.helpers.listing.event_messages import parse_message
 from scripts.helpers.listing.objects import byte_order
-from scripts.helpers.listing.s3 import code_of
+from scripts.helpers.listing.s3 import code_of, login_or_load
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -26,6 +26,7 @@ BATCH = 10
 """The most messages that SQS takes in one request."""
 MAX_WAIT, MAX_VISIBILITY = 20, 12 * 60 * 60
 """Limits of SQS, in seconds."""
+_REFUSED = {"AccessDenied", "AccessDeniedException"}
 MAX_KEYS = 1_000_000
 """Keys of one `receive`. S3 names one in each message; others may name thousands, and all are kept in memory."""
 
@@ -222,12 +223,11 @@ class S3EventQueue:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except ClientError as error:
-            raise SourceError(
+        except (ClientError, BotoCoreError) as error:
+            code = code_of(error)
+            if code in _REFUSED:
+                raise AccessRefusedError("sqs:ReceiveMessage", self.queue_url) from error
+            raise login_or_load(self.queue_url, error) or SourceError(
                 self.queue_url,
-                f"SQS refused to receive from it ({code_of(error)}). Check the URL, its region and sqs:ReceiveMessage.",
-            ) from error
-        except BotoCoreError as error:
-            raise SourceError(
-                self.queue_url, f"SQS could not be reached ({code_of(error)}). Check region, endpoint, login."
+                f"SQS refused to receive from it ({code}). Check the URL, its region and sqs:ReceiveMessage.",
             ) from error

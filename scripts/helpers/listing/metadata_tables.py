@@ -14,9 +14,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scripts.helpers.errors import InvalidValueError, SourceError, WatermarkError
+from scripts.helpers.errors import (
+    CredentialsError,
+    InvalidValueError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
 from scripts.helpers.listing.listing import Location, in_batches
 from scripts.helpers.listing.objects import LISTED, Interval
+from scripts.helpers.listing.s3 import login_or_load
 
 JOURNAL, INVENTORY = "journal", "inventory"
 """What S3 calls the tables in the namespace of a bucket."""
@@ -27,6 +34,16 @@ LEAST_OVERLAP = timedelta(hours=2)
 """A first run may read the live inventory, which lacks the last hour. The next run reads that hour from the journal."""
 BEHIND = timedelta(hours=1)
 """How far the live inventory is behind the bucket: updates are "typically reflected within one hour"."""
+_LATER = {
+    "ConnectionError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ServerError",
+    "ServiceUnavailableError",
+    "TooManyRequestsError",
+}
+_LOGIN = {"AuthorizationExpiredError", "OAuthError", "SignError", "UnauthorizedError"}
+"""Names of errors of pyiceberg, and of the requests by which it asks a REST catalog."""
 DELETE = "DELETE"
 _KINDS = {"CREATE", "UPDATE_METADATA", DELETE}
 _RECORD = ("bucket", "key", "record_type", "record_timestamp", "version_id", "size", "e_tag")
@@ -299,12 +316,14 @@ class _MetadataTable:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise SourceError for what the catalog or the files say against a read."""
+        """Raise SourceError for what the catalog or the files say against a read, an outage by an error of its own."""
         try:
             yield
         except WatermarkError:
             raise
         except Exception as error:
+            if told := _login_or_load(self.name, error):
+                raise told from error
             ours = type(error).__module__.startswith(("pyiceberg", "pyarrow", "botocore", "requests"))
             if not ours and not isinstance(error, OSError):
                 raise
@@ -312,6 +331,18 @@ class _MetadataTable:
                 self.name, f"it cannot be read ({type(error).__name__}). Check the catalog, the namespace and the "
                 "rights there; meanwhile list the source.",
             ) from error  # fmt: skip
+
+
+def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
+    """Return what an error means if the catalog refuses the login, or is down or too busy; None for another reason."""
+    kind = type(error).__name__
+    if told := login_or_load(name, error):  # Of boto3, by which the Glue catalog is asked.
+        return told
+    if kind in _LATER:
+        return SourceUnavailableError(name, kind)
+    if kind in _LOGIN:
+        return CredentialsError(f"The catalog of {name!r} does not accept the credentials ({kind}). Renew them.")
+    return None
 
 
 def _expressions() -> Any:

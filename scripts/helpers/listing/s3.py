@@ -1,4 +1,4 @@
-"""The S3 client that everything uses that is not given one, and what S3's errors mean.
+"""The S3 client that everything uses that is not given one, and what errors of S3 and SQS mean.
 
 Errors are parted into those of the login and those that ask for another try; what else is wrong depends on the call.
 """
@@ -56,12 +56,22 @@ _LOGIN = {
     "ExpiredToken",
     "ExpiredTokenException",
     "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
     "InvalidToken",
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
+    "UnrecognizedClientException",
 }
-_LATER = {"SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
+_LATER = {
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestTimeout",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+}
 _BROKEN = (HTTPClientError, IncompleteReadError, NotConnectedError)
 _NO_LOGIN = (
     CredentialRetrievalError,
@@ -98,12 +108,12 @@ def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError 
 
 
 def _no_login(error: Exception) -> CredentialsError:
-    return CredentialsError(f"The AWS credentials for S3 cannot be used ({type(error).__name__}). Renew them.")
+    return CredentialsError(f"The AWS credentials cannot be used ({type(error).__name__}). Renew them.")
 
 
 def _by_code(source: str, code: str, status: int) -> CredentialsError | SourceUnavailableError | None:
     if code in _LOGIN:
-        return CredentialsError(f"S3 does not accept the credentials ({code}). Renew them.")
+        return CredentialsError(f"AWS does not accept the credentials ({code}). Renew them.")
     if code in _LATER or status >= 500:  # Retries of the client are used up by now.
         return SourceUnavailableError(source, code)
     return None

@@ -95,8 +95,7 @@ class ObjectFetcher:
             return self._read_file(planned)
         if self.obstore_get is not None and not _NOT_FOR_OBSTORE.search(self._location.prefix + planned.key):
             return self._by_obstore(self.obstore_get, planned)
-        answer = self._call("get_object", planned)
-        body: bytes = answer["Body"].read()
+        body: bytes = self._call("get_object", planned)
         return body
 
     def look(self, planned: Planned, pinned: bool = False) -> None:
@@ -126,7 +125,7 @@ class ObjectFetcher:
             return b"", b""
         found = []
         for wanted in (f"bytes=0-{first - 1}" if first else None, f"bytes=-{last}" if last else None):
-            found.append(self._call("get_object", planned, Range=wanted)["Body"].read() if wanted else b"")
+            found.append(self._call("get_object", planned, Range=wanted) if wanted else b"")
         return found[0], found[1]
 
     def _ends_of_file(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
@@ -161,6 +160,7 @@ class ObjectFetcher:
             raise told or self._unreadable(planned, obstore_code(error), str(error)) from error
 
     def _call(self, operation: str, planned: Planned, **parameters: Any) -> Any:
+        """Return the answer about an object; of ``get_object`` its bytes."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         from scripts.helpers.listing.s3 import code_of, login_or_load
@@ -172,7 +172,9 @@ class ObjectFetcher:
         if planned.kept_version:
             asked["VersionId"] = planned.kept_version
         try:
-            return getattr(self._client, operation)(**asked)
+            answer = getattr(self._client, operation)(**asked)
+            # Here, as a transfer may break off in the middle.
+            return answer["Body"].read() if operation == "get_object" else answer
         except (ClientError, BotoCoreError) as error:
             code, text = code_of(error), str(error)
             if code in ("PreconditionFailed", "412"):
