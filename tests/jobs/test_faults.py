@@ -1,20 +1,31 @@
-"""Faults of S3, met on every way to see objects: by a listing, by events, by an inventory, and by executors."""
+"""Faults of S3, met on every way to see objects: by listings, events, a journal, an inventory, and by executors."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from botocore.exceptions import ConnectionClosedError
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-from scripts.helpers.errors import AccessRefusedError, SourceError, WatermarkError
+from scripts.helpers.errors import (
+    AccessRefusedError,
+    CredentialsError,
+    SourceError,
+    SourceUnavailableError,
+    WatermarkError,
+)
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
+from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.spark import SparkFileBookmark
 from scripts.helpers.listing.inventory import S3Inventory
+from scripts.helpers.listing.metadata_tables import CHANGES
 from tests.support.inventories import Reports, inventory_row
 from tests.support.landing import put_objects
 
@@ -22,25 +33,45 @@ KEYS = ["a/1.csv", "a/2.csv", "b/1.csv", "b/2.csv", "c/1.csv"]
 ERROR = b"<?xml version='1.0'?><Error><Code>%s</Code><Message>No.</Message></Error>"
 NAMES: dict[str, tuple[str, str]] = {
     "listing": ("GET", "list-type=2"),
+    "versions": ("GET", "?versions"),
+    "windowed": ("GET", "list-type=2"),
     "events": ("HEAD", ""),
+    "journal": ("HEAD", ""),
     "inventory": ("GET", "/data/"),
     "spark": ("GET", "list-type=2"),
 }
 """Method, and a part of path or query, of the requests by which each way sees objects."""
+OPTIONS: dict[str, dict[str, Any]] = {"windowed": {"mode": "windowed"}, "versions": {"versioned": True}}
 
 Answer = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
 
 
-def throttled(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-    body = ERROR % b"SlowDown"
-    start("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
-    return [body]
+def error_of_s3(name: str, status: str, code: bytes) -> Any:
+    """Return what answers with an error. One of a HEAD has no body, as with S3."""
+
+    def fail(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else ERROR % code
+        start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    fail.__name__ = name
+    return fail
 
 
-def refused(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-    body = ERROR % b"AccessDenied"
-    start("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
-    return [body]
+throttled = error_of_s3("throttled", "503 Slow Down", b"SlowDown")
+broken = error_of_s3("broken", "500 Internal Server Error", b"InternalError")
+refused = error_of_s3("refused", "403 Forbidden", b"AccessDenied")
+expired = error_of_s3("expired", "400 Bad Request", b"ExpiredToken")
+skewed = error_of_s3("skewed", "403 Forbidden", b"RequestTimeTooSkewed")
+
+
+def closed(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+    """Close the connection without an answer."""
+    connection = environ["werkzeug.socket"]
+    if connection is None:  # A client of this process, which calls the server without one.
+        raise ConnectionClosedError(endpoint_url="s3")
+    connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionAbortedError
 
 
 def cut_off(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -89,6 +120,9 @@ class Seen:
         self.way, self._s3, self._bucket, self._spark = way, s3, bucket, spark
         self.source = f"s3://{bucket}/landing/"
         self.state: Any = None
+        self.options = OPTIONS.get(way, {})
+        self.ahead = timedelta(0)
+        """How far the clock of the job is ahead of that of S3."""
         if way == "spark":
             # A ledger, by which the driver cuts ranges: without one it would look at pages itself.
             put_objects(s3, bucket, *(f"landing/{folder}/0.csv" for folder in "abcd"))
@@ -105,16 +139,22 @@ class Seen:
 
     def new(self) -> list[str]:
         """See what is new, and remember it."""
+        now = datetime.now(timezone.utc) + self.ahead
         if self.way == "spark":
             executed = SparkFileBookmark(
-                self._spark, self.source, state=self.state, ledger_uri=f"s3://{self._bucket}/ledger/"
+                self._spark, self.source, state=self.state, ledger_uri=f"s3://{self._bucket}/ledger/", **self.options
             )
             files = executed.new_files().to_driver().files
             self.state = executed.state_after
             return [file.key for file in files]
-        bookmark = FileBookmark(self.source, state=self.state, s3_client=self._s3)
+        bookmark = FileBookmark(self.source, state=self.state, s3_client=self._s3, **self.options)
+        delta: FileDelta | None
         if self.way == "events":
-            delta = bookmark.new_among(_Told(KEYS), datetime.now(timezone.utc))
+            delta = bookmark.new_among(_Told(KEYS), now)
+        elif self.way == "journal":
+            changes = pa.Table.from_pylist([{"key": key, "deleted": False} for key in KEYS], CHANGES)
+            delta = bookmark.new_recorded(changes, now)
+            assert delta is not None
         elif self.way == "inventory":
             delta = bookmark.new_files(S3Inventory(self._report, s3_client=self._s3))
         else:
@@ -146,9 +186,10 @@ def faults(seen: Seen, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Faults:
     return Faults(monkeypatch, seen.way, bucket)
 
 
+@pytest.mark.parametrize("fault", [throttled, broken, closed], ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("seen", NAMES, indirect=True)
-def test_all_objects_are_seen_when_s3_asks_once_to_slow_down(seen: Seen, faults: Faults) -> None:
-    faults.begin(throttled, range(2, 3))
+def test_all_objects_are_seen_when_s3_fails_once(seen: Seen, faults: Faults, fault: Any) -> None:
+    faults.begin(fault, range(2, 3))
 
     found = seen.new()
 
@@ -156,12 +197,20 @@ def test_all_objects_are_seen_when_s3_asks_once_to_slow_down(seen: Seen, faults:
     assert faults.seen > 2
 
 
-FAULTS: list[tuple[str, Any, type[WatermarkError]]] = []
-for name in NAMES:
-    FAULTS.append((name, refused, SourceError if name == "inventory" else AccessRefusedError))
-    # The answer about one object that an event names has no body that could be cut off.
-    if name != "events":
-        FAULTS.append((name, cut_off, SourceError))
+FAULTS: list[Any] = []
+for name, (method, _) in NAMES.items():
+    kinds: dict[Any, type[WatermarkError]] = {
+        refused: SourceError if name == "inventory" else AccessRefusedError,
+        cut_off: SourceError,
+        expired: CredentialsError,
+        skewed: CredentialsError,
+    }
+    if method == "HEAD":
+        # S3 answers about one object without a body: nothing can be cut off, and no code says what is wrong.
+        kinds = {refused: AccessRefusedError, expired: SourceError, skewed: AccessRefusedError}
+    if name != "spark":  # Executors try ten times, with pauses that no test can shorten there.
+        kinds |= dict.fromkeys((throttled, broken, closed), SourceUnavailableError)
+    FAULTS += [pytest.param(name, *pair, id=f"{name}-{pair[0].__name__}") for pair in kinds.items()]
 
 
 @pytest.mark.parametrize(("seen", "fault", "error"), FAULTS, indirect=["seen"])
@@ -177,3 +226,23 @@ def test_nothing_is_taken_when_s3_fails_midway(
 
     assert isinstance(caught.value, error)
     assert after == KEYS
+
+
+@pytest.mark.parametrize("seen", [name for name in NAMES if name != "inventory"], indirect=True)
+def test_young_objects_wait_by_the_clock_of_s3_when_that_of_the_job_is_ahead(seen: Seen) -> None:
+    """An inventory has no young objects: its time is that of the report."""
+    options, seen.ahead = seen.options, timedelta(hours=1)
+    seen.options = {**options, "settle": timedelta(minutes=10)}
+
+    young = seen.new()
+    seen.options = options
+    settled = seen.new()
+
+    assert (young, settled) == ([], KEYS)
+
+
+@pytest.mark.parametrize("seen", ["windowed", "events", "journal"], indirect=True)
+def test_no_object_is_of_the_future_when_the_clock_of_the_job_is_behind(seen: Seen) -> None:
+    seen.ahead, seen.options = timedelta(hours=-1), {"mode": "windowed"}
+
+    assert seen.new() == KEYS

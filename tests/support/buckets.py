@@ -106,6 +106,10 @@ class BucketLister:
     def look_at(self, key: str) -> Any:
         return self._bucket.objects.get(key)
 
+    @property
+    def date(self) -> datetime:
+        return self._bucket.now
+
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
         return self._bucket.look_at_each(keys)
 

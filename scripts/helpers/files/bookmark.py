@@ -194,12 +194,19 @@ class FileBookmark:
         """Return which of the objects that events named are new; others are not looked for.
 
         What S3 says of each object now counts, and not what an event says of it: that may be old by now.
+
+        Parameters
+        ----------
+        started
+            The time of the caller, for sources that tell none.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
             # Its own event may have come long ago, or not yet.
             named |= {folder + self.options.ready_marker for folder in map(_folder, told.keys)}
         there = self.lister.look_at_each(named)
+        # S3 has stamped the objects: by another clock, young ones would look older than they are, or of the future.
+        started = self.lister.date or started
         deleted = sorted(set(told.keys).difference(there.column("key").to_pylist()), key=byte_order)
         if deleted:
             logger.info("event=deleted-since source=%s files=%d: events named them", self.location, len(deleted))

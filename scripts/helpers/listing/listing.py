@@ -193,6 +193,8 @@ class Lister:
 
     def __init__(self, location: Location, s3_client: S3Client | None, options: ListingOptions) -> None:
         self._location, self._s3_client, self._options = location, s3_client, options
+        self.date: datetime | None = None
+        """The time of S3 when `look_at_each` looked last; None if it told none."""
 
     def below(self, folders: Sequence[str]) -> Listing:
         """List some folders; those of `[""]` are all."""
@@ -219,7 +221,8 @@ class Lister:
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
         """Return those of some objects that are there, as rows of LISTED sorted by key."""
         if self._location.is_s3:
-            return look_at_each(self._location, self._s3_client, self._options, keys)
+            rows, self.date = look_at_each(self._location, self._s3_client, self._options, keys)
+            return rows
         found = [self.look_at(key) for key in sorted(set(keys), key=byte_order)]
         return pa.Table.from_pylist([row for row in found if row is not None], LISTED)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scripts.helpers.errors import AccessRefusedError, SourceError
+from scripts.helpers.errors import DAMAGE, AccessRefusedError, SourceError
 from scripts.helpers.listing.objects import LISTED, byte_order
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
 
@@ -19,7 +22,14 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import ListingOptions, Location
 
 
-def look_at_each(location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str]) -> pa.Table:
+class Looked(NamedTuple):
+    """Objects that are there, as rows of LISTED sorted by key, and the time of S3 at its earliest answer about one."""
+
+    rows: pa.Table
+    date: datetime | None
+
+
+def look_at_each(location: Location, client: S3Client | None, options: ListingOptions, keys: Iterable[str]) -> Looked:
     """Return those of some objects of a bucket that are there, a HeadObject each, `options.workers` at once.
 
     Parameters
@@ -29,8 +39,8 @@ def look_at_each(location: Location, client: S3Client | None, options: ListingOp
 
     Returns
     -------
-    pa.Table
-        Rows of LISTED as a listing would show them, sorted by key.
+    Looked
+        Rows as a listing would show them. The date is None where no object is there, or S3 tells no time.
 
     Raises
     ------
@@ -41,9 +51,11 @@ def look_at_each(location: Location, client: S3Client | None, options: ListingOp
     """
     asked = sorted(set(keys), key=byte_order)
     if not asked:
-        return LISTED.empty_table()
+        return Looked(LISTED.empty_table(), None)
     client = client or make_client(options.workers)
     payer: dict[str, Any] = {"RequestPayer": "requester"} if options.request_payer else {}
+
+    dates: list[datetime] = []
 
     def look(key: str) -> dict[str, Any] | None:
         try:
@@ -51,6 +63,8 @@ def look_at_each(location: Location, client: S3Client | None, options: ListingOp
         except (ClientError, BotoCoreError) as error:
             _check_absent(location, key, error)
             return None
+        with suppress(*DAMAGE):
+            dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
         return {
             "key": key,
             "etag": found["ETag"].strip('"'),
@@ -63,7 +77,7 @@ def look_at_each(location: Location, client: S3Client | None, options: ListingOp
 
     with ThreadPoolExecutor(options.workers) as pool:
         rows = [row for row in pool.map(look, asked) if row is not None]
-    return pa.Table.from_pylist(rows, LISTED)
+    return Looked(pa.Table.from_pylist(rows, LISTED), min(dates, default=None))
 
 
 def _check_absent(location: Location, key: str, error: ClientError | BotoCoreError) -> None:
