@@ -330,8 +330,10 @@ class IncrementalJob:
         source
             A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`. Of a DataFrame of
             pandas, or of `PandasRows`, the rows are returned as pandas, and of a table of pyarrow as such a table.
-            Spark is not needed for these. A `DeltaTable` or an `IcebergTable` is read by its versions: see
-            `TableOptions` for its options, and `plan_span` for its errors.
+            Spark is not needed for these. Where the cursor is a date or a time without zone, a first run needs the
+            zone of the source, as in ``DataFrameRows(df, zone="Europe/London")``, or is a CursorError; a run that
+            reads everything, or a range of runs, needs none. A `DeltaTable` or an `IcebergTable` is read by its
+            versions: see `TableOptions` for its options, and `plan_span` for its errors.
         cursor_column
             One column, or several that compare from the first on, such as ``["last_modified", "id"]``. Only a table
             that is read by its versions has none.

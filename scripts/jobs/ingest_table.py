@@ -98,9 +98,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--descending", action="store_true", help="the values of the cursor column decrease")
     parser.add_argument(
         "--zone",
-        default="UTC",
         metavar="NAME",
-        help="zone of dates and of times that have none, such as Europe/London (default: %(default)s)",
+        help="zone of dates and of times that have none, such as Europe/London or UTC; a first run by such a column "
+        "requires it",
     )
     parser.add_argument(
         "--context", default="rows", metavar="NAME", help="transformation context of the source (default: %(default)s)"

@@ -39,7 +39,7 @@ CURSORS = {
 @pytest.mark.parametrize("kind", CURSORS)
 def test_ranges_tile_the_window_when_it_is_large(postgres: Any, table_in: Maker, kind: str) -> None:
     name = filled(postgres, CURSORS[kind], kind)
-    source = table_in(name, partitions=7)
+    source = table_in(name, partitions=7, zone="UTC")
     window = plan(source, "at")
 
     df = source.rows(window)

@@ -214,7 +214,7 @@ def test_compound_cursor_is_taken_when_the_argument_is_repeated(
 ) -> None:
     name = postgres.new_table("id int NOT NULL, last_modified date NOT NULL")
     postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01'), (2, '2026-01-01')")
-    arguments = ["--jdbc-table", name, "--cursor-column", "last_modified", "--cursor-column", "id"]
+    arguments = ["--jdbc-table", name, "--cursor-column", "last_modified", "--cursor-column", "id", "--zone", "UTC"]
 
     first = run(*arguments)
     postgres.sql(f"INSERT INTO {name} VALUES (3, '2026-01-01')")
@@ -234,8 +234,8 @@ DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
     ("declared", "values", "arguments", "written"),
     [
         ("timestamptz", DAYS, ["--initial-value", "2026-01-02T00:00:00Z", "--high", "2026-01-03T00:00:00Z"], [2]),
-        ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00"], [2, 3]),
-        ("date", DAYS, ["--high", "2026-01-03"], [1, 2]),
+        ("timestamp", DAYS, ["--initial-value", "2026-01-02T00:00:00", "--zone", "UTC"], [2, 3]),
+        ("date", DAYS, ["--high", "2026-01-03", "--zone", "UTC"], [1, 2]),
         ("numeric(5,1)", "(1, 1.5), (2, 1.6)", ["--high", "1.6"], [1]),
         ("int", "(1, -1), (2, -2), (3, -3)", ["--descending", "--initial-value", "-2"], [2, 3]),
         ("varchar(3)", "(1, '001'), (2, '002')", ["--strings", "--initial-value", "002"], [2]),
@@ -269,6 +269,20 @@ def test_rows_wait_for_the_delay_by_the_clock_of_their_zone_when_it_is_named(
 
     assert code == 0
     assert [row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()] == [1]
+
+
+def test_first_run_is_refused_when_the_zone_of_its_column_is_not_named(
+    run: Run, postgres: PostgresServer, live: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = postgres.new_table("id int NOT NULL, at timestamp NOT NULL")
+    arguments = ["--jdbc-table", name, "--cursor-column", "at"]
+
+    first, named, later = run(*arguments), run(*arguments, "--zone", "UTC"), run(*arguments)
+
+    assert (first, named, later) == (exit_codes.BAD_DATA, 0, 0)
+    assert "its values have no time zone" in caplog.text and "(ingest-table: --zone)" in caplog.text
+    assert caplog.text.count("event=no_zone") == 1
+    assert live.latest("parking").version == 2
 
 
 @pytest.mark.parametrize(

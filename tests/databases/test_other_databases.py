@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])
 
 
 def table_of(jdbc: Any, server: Any, name: str) -> JdbcTable:
-    return JdbcTable(jdbc, server.url, name, properties=server.properties)
+    return JdbcTable(jdbc, server.url, name, properties=server.properties, zone="UTC")
 
 
 @pytest.mark.parametrize("scheme", ["jdbc:mysql:", "jdbc:mariadb:"])
@@ -29,7 +29,7 @@ def test_values_are_those_of_the_table_when_the_url_names_either_driver(
     name = maria.new_table("id int PRIMARY KEY, `from` datetime(6), s varchar(9)")
     maria.sql(f"INSERT INTO {name} VALUES (7, '2026-03-29 01:30:00', 'seven')")
     url = maria.url.replace("jdbc:mysql:", scheme)
-    source = JdbcTable(jdbc, url, table.format(name), properties=maria.properties)
+    source = JdbcTable(jdbc, url, table.format(name), properties=maria.properties, zone="UTC")
 
     rows = source.rows(plan(source, "from")).selectExpr("id", "CAST(`from` AS string)", "s").collect()
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -143,14 +144,29 @@ def test_columns_without_zone_are_bounded_by_the_wall_clock_of_their_zone_when_i
 ) -> None:
     name = stamped(postgres, "(1, now() AT TIME ZONE 'Asia/Tokyo')", "id int, at timestamp")
 
-    utc = plan(table_in(name), "at")
-    assert "event=no_zone context=repairs column=at" in caplog.text
-    caplog.clear()
-    tokyo = plan(table_in(name, zone="Asia/Tokyo"), "at")
-
-    assert taken(table_in(name), utc) == []
-    assert taken(table_in(name), tokyo) == [1]
+    utc, tokyo = (plan(table_in(name, zone=zone), "at") for zone in ("UTC", "Asia/Tokyo"))
     assert "event=no_zone" not in caplog.text
+    unknown = plan(table_in(name), "at", utc)
+
+    assert "event=no_zone context=repairs column=at" in caplog.text
+    assert [taken(table_in(name), window) for window in (utc, unknown, tokyo)] == [[], [], [1]]
+
+
+@pytest.mark.parametrize("declared", ["timestamp", "date"])
+def test_first_run_is_refused_before_rows_are_asked_for_when_the_table_has_no_zone(
+    postgres: Any, table_in: Maker, declared: str
+) -> None:
+    name = stamped(postgres, "(1, '2026-01-01')", f"id int, at {declared}")
+    before = postgres.log()
+
+    with pytest.raises(CursorError, match=r"no time zone.*JdbcTable\(\.\.\., zone='Europe/London'\)"):
+        plan(table_in(name), "at", now=datetime(2026, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo")))
+
+    asked = postgres.log_since(before)
+    plan(table_in(name, zone="UTC"), "at")
+
+    assert f'FROM "{name}"' not in asked
+    assert f'FROM "{name}"' in postgres.log_since(before)
 
 
 def test_plan_raises_source_behind_error_when_the_clock_went_back(postgres: Any, table_in: Maker) -> None:

@@ -66,7 +66,7 @@ def test_each_row_is_taken_once_when_rows_come_between_runs(
 ) -> None:
     server = request.getfixturevalue(database)
     name = server.new_table(f"id int, at {declared} NOT NULL")
-    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties, zone="UTC")
     rows_of(server, name, RISING[database, declared][:1])
 
     first = plan(source, "at", strings=True)
@@ -122,7 +122,7 @@ def test_both_hours_of_the_change_come_back_as_they_are_when_sessions_are_in_any
         *(["SET time_zone = '+00:00'"] if database == "maria" else []),
         f"INSERT INTO {name} VALUES (0, '{instants[0]}', '{skipped}'), (1, '{instants[1]}', '{repeated}')",
     )
-    source = JdbcTable(jdbc, server.url, name, properties=server.properties)
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties, zone="UTC")
     zones(session, java)
 
     window = plan(source, "at")
@@ -160,7 +160,7 @@ def test_window_ends_one_step_above_the_largest_when_the_column_is_coarse(
         f"INSERT INTO {name} VALUES (1, '{value}')",
     )
 
-    window = plan(JdbcTable(jdbc, server.url, name, properties=server.properties), "at")
+    window = plan(JdbcTable(jdbc, server.url, name, properties=server.properties, zone="UTC"), "at")
 
     assert window.high == (high,)
 
@@ -258,7 +258,7 @@ def test_rows_are_read_and_watermark_is_not_pinned_when_a_stamp_is_past_what_spa
 ) -> None:
     name = postgres.new_table("id int, at timestamp NOT NULL, other timestamp")
     postgres.sql(f"INSERT INTO {name} VALUES (0, '2026-01-01', '{far}'), (1, '{far}', NULL)")
-    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, zone="UTC")
 
     window = plan(source, "at")
     row = source.rows(window).selectExpr("id", "year(other) AS year").where("id = 0").head()
@@ -276,7 +276,7 @@ def test_rows_are_read_and_watermark_is_not_pinned_when_a_stamp_is_past_what_spa
 def test_rows_are_read_when_a_date_is_infinite(jdbc: Any, postgres: Any, far: str) -> None:
     name = postgres.new_table("id int, at date NOT NULL, other date")
     postgres.sql(f"INSERT INTO {name} VALUES (0, '2026-01-01', '{far}'), (1, '{far}', NULL)")
-    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties)
+    source = JdbcTable(jdbc, postgres.url, name, properties=postgres.properties, zone="UTC")
 
     window = plan(source, "at")
     row = source.rows(window).selectExpr("id", "year(other) AS year").where("id = 0").head()

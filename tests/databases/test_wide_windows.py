@@ -59,7 +59,7 @@ def test_queries_are_no_more_than_asked_for_when_the_window_is_a_thousand_years(
     postgres: Any, table_in: Maker, filled: Callable[[str], str], kind: str, partitions: int
 ) -> None:
     name = filled(kind)
-    source = table_in(name, partitions=partitions)
+    source = table_in(name, partitions=partitions, zone="UTC")
     window = plan(source, "at", initial_value=START[kind])
     df = source.rows(window).select("id")
     taken: list[int] = []
@@ -87,7 +87,7 @@ def test_planning_and_cutting_are_a_few_queries_when_the_window_is_a_thousand_ye
 ) -> None:
     """One for the facts; one for the ends and the count; what Spark asks about columns has no rows."""
     name = filled("date")
-    source = table_in(name)
+    source = table_in(name, zone="UTC")
     windows: list[RowWindow] = []
 
     planning = queries(postgres, name, lambda: windows.append(plan(source, "at", initial_value=START["date"])))

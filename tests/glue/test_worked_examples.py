@@ -344,6 +344,25 @@ def test_primary_key_is_the_bookmark_key_when_none_is_named(
     assert not [secret for secret in ("not-a-secret", postgres.url) if secret in caplog.text]
 
 
+@pytest.mark.parametrize("declared", ["timestamp", "date"])
+def test_keys_are_taken_for_utc_with_a_warning_when_they_have_no_zone(
+    begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture, declared: str
+) -> None:
+    """A script has no place to say a zone, so a first run is not refused as one of `rows_since` is."""
+    name = postgres.new_table(f"id bigint, changed {declared}")
+    options = {"url": postgres.url, "dbtable": name, "jobBookmarkKeys": ["changed"], **postgres.properties}
+    batches = []
+    for row in ("(1, '2026-01-01')", "(2, '2026-01-02')"):
+        postgres.sql(f"INSERT INTO {name} VALUES {row}")
+        job = begin()
+        frame = glue_context.create_dynamic_frame.from_options("postgresql", options, transformation_ctx="repairs")
+        batches.append([row["id"] for row in frame.toDF().collect()])
+        job.commit()
+
+    assert batches == [[1], [2]]
+    assert caplog.text.count("event=no_zone context=repairs column=changed") == 2
+
+
 def test_primary_key_is_that_of_the_database_when_it_is_mariadbs(
     begin: Begin, glue_context: GlueContext, jdbc: Any, maria: Any
 ) -> None:

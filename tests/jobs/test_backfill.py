@@ -30,7 +30,9 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id, with_coverage
 from scripts.helpers.rows.cursors import CursorColumn
+from scripts.helpers.rows.pandas_frames import PandasRows
 from scripts.helpers.rows.slicing import MAX_SLICES, slices
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
@@ -179,7 +181,7 @@ def test_values_above_are_covered_when_the_cursor_descends(table: GrowingTable) 
 
 def test_ends_have_a_value_for_each_column_when_the_cursor_is_compound(table: GrowingTable) -> None:
     first, last = (date(2026, 2, 1), 7), (date(2026, 3, 1), 4)
-    source = table.spark.sql("SELECT DATE '2026-03-01' AS day, id FROM range(1, 4)")
+    source = DataFrameRows(table.spark.sql("SELECT DATE '2026-03-01' AS day, id FROM range(1, 4)"), zone="UTC")
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
         job.rows_since(source, ["day", "id"], transformation_ctx=CONTEXT, initial_value=first)
 
@@ -563,6 +565,24 @@ def test_slice_is_refused_when_its_rows_may_still_come(
     assert made.coverage == []
     clock.move(minutes=5)
     made.fill(None, clock.now - timedelta(minutes=5), **options)
+
+
+def test_slice_is_read_with_a_warning_when_nobody_said_the_zone_of_its_column(
+    watermarks: Watermarks, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The live job has a watermark, so a slice goes on as it does."""
+    rows = PandasRows(pd.DataFrame({"at": [clock.now.replace(tzinfo=None) - timedelta(days=1)], "id": [1]}))
+    state = {"kind": "rows", "cursor_column": "at", "type": "timestamp_ntz", "value": clock.now - timedelta(hours=1)}
+    watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a release before zones were asked for")
+    bounds = {"low": None, "high": clock.now - timedelta(hours=2)}
+
+    for expected in ([1], []):
+        caplog.clear()
+        with Backfill(watermarks, JOB, transformation_ctx=CONTEXT, clock=clock, **bounds) as backfill:
+            found: Any = backfill.rows(rows, "at")
+            assert list(found["id"]) == expected
+        # The second run of a slice asks its source nothing.
+        assert ("event=no_zone context=repairs column=at" in caplog.text) == bool(expected)
 
 
 def test_slice_of_dates_is_refused_when_its_last_day_is_not_over(watermarks: Watermarks, clock: Any) -> None:

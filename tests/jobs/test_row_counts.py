@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from tests.support.steps import KilledError
 
@@ -80,7 +81,7 @@ VALUES = {
 @pytest.mark.parametrize("kind", VALUES)
 def test_ends_are_exact_when_the_cursor_is_of_any_type(runs: CountedRuns, kind: str) -> None:
     text, value = VALUES[kind]
-    source = runs.spark.sql(f"SELECT CAST('{text}' AS {kind}) AS `the column`")
+    source = DataFrameRows(runs.spark.sql(f"SELECT CAST('{text}' AS {kind}) AS `the column`"), zone="UTC")
 
     found = runs.write(source, "the column", strings=True)["contexts"]["repairs"]
 

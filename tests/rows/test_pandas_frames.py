@@ -90,6 +90,9 @@ COLUMNS = {
 }  # fmt: skip
 
 
+WITHOUT_ZONE = ("timestamp_ntz", "date")
+
+
 @pytest.mark.parametrize("name", COLUMNS)
 def test_only_new_rows_are_taken_when_the_column_has_an_exact_order(
     run: Callable[..., list[Any]], watermarks: Watermarks, name: str
@@ -97,9 +100,11 @@ def test_only_new_rows_are_taken_when_the_column_has_an_exact_order(
     before, after, kind = COLUMNS[name]
     options = {"strings": True} if kind == "string" else {}
 
-    first = run(pd.DataFrame({"id": before}), **options)
-    again = run(pd.DataFrame({"id": before}), **options)
-    second = run(pd.DataFrame({"id": after}), **options)
+    frames = [pd.DataFrame({"id": values}) for values in (before, before, after)]
+    # Only a source with its zone is read by a column without one.
+    sources = [PandasRows(frame, zone="UTC") if kind in WITHOUT_ZONE else frame for frame in frames]
+
+    first, again, second = (run(source, **options) for source in sources)
 
     assert (len(first), len(again), len(second)) == (len(before), 0, 1)
     assert second == [(after.iloc[-1],)]
@@ -219,7 +224,7 @@ def test_column_is_refused_when_it_has_no_exact_order(
     run: Callable[..., list[Any]], watermarks: Watermarks, column: Any, text: str
 ) -> None:
     with pytest.raises(CursorError) as caught:
-        run(pd.DataFrame({"id": column}))
+        run(PandasRows(pd.DataFrame({"id": column}), zone="UTC"))
 
     assert text in str(caught.value)
     assert (caught.value.__cause__ is None) or not isinstance(caught.value.__cause__, pa.ArrowException)
@@ -240,7 +245,7 @@ def test_zones_and_classes_may_differ_when_the_objects_are_all_aware_datetimes(r
 def test_earliest_time_of_nanoseconds_is_before_all_others_when_compared(run: Callable[..., list[Any]]) -> None:
     frame = pd.DataFrame({"at": pd.Series([pd.Timestamp.min, pd.Timestamp("2026-01-01")]).dt.as_unit("ns")})
 
-    found = run(frame, "at", initial_value=datetime(2000, 1, 1))
+    found = run(PandasRows(frame, zone="UTC"), "at", initial_value=datetime(2000, 1, 1))
 
     assert found == [(pd.Timestamp("2026-01-01"),)]
 

@@ -59,7 +59,8 @@ def test_cursor_is_taken_when_the_user_said_how_late_files_are_met(
 def test_partition_of_a_date_is_warned_of_and_taken_when_its_day_is_over(
     watermarks: Watermarks, spark: Any, lake: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    days = spark.read.parquet(lake).selectExpr("id", "to_date(cast(import_date AS string), 'yyyyMMdd') AS import_date")
+    dates = "to_date(cast(import_date AS string), 'yyyyMMdd') AS import_date"
+    days = DataFrameRows(spark.read.parquet(lake).selectExpr("id", dates), zone="UTC")
 
     assert take(watermarks, days) == [1, 2]
     assert "event=partition_cursor context=rows column=import_date" in caplog.text

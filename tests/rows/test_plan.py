@@ -999,25 +999,73 @@ def test_option_behind_is_refused_when_it_is_neither() -> None:
 
 # --- columns without zone ---------------------------------------------------------------------------------
 
+BY_WALL_CLOCK = pytest.mark.parametrize("column", [DAY, WALL], ids=["date", "wall clock"])
+
+
+def frame_by(column: CursorColumn) -> pd.DataFrame:
+    """Return a row of now and one of a day before, as the column holds them."""
+    stamps = pd.Series([NOW.replace(tzinfo=None), ago(60 * 24).replace(tzinfo=None)])
+    values = stamps.dt.date if column is DAY else stamps.astype("datetime64[us]")
+    return pd.DataFrame({column.name: values.dt.tz_localize("UTC") if column is AT else values})
+
+
+class UnaskedRows(PandasRows):
+    """Rows that may not be looked at."""
+
+    def facts(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("the rows were looked at")
+
+
+@BY_WALL_CLOCK
+@pytest.mark.parametrize(
+    "options", [{}, {"delay": timedelta(0)}, {"high": True}, {"initial_value": True}], ids=lambda given: str([*given])
+)
+def test_first_run_is_refused_before_it_reads_when_nobody_said_the_zone(
+    column: CursorColumn, options: dict[str, Any]
+) -> None:
+    early = date(2026, 1, 1) if column is DAY else datetime(2026, 1, 1)
+    chosen: dict[str, Any] = {name: early if value is True else value for name, value in options.items()}
+
+    with pytest.raises(CursorError) as caught:
+        plan_window(UnaskedRows(frame_by(column)), [column.name], now=NOW, **chosen)
+
+    assert str(caught.value) == (
+        f"Cursor column {column.name!r}: its values have no time zone, and with a wrong one rows that come late are "
+        "lost. Pass the zone to the source: UnaskedRows(..., zone='Europe/London'), or zone='UTC' (ingest-table: "
+        "--zone)."
+    )
+
+
+@BY_WALL_CLOCK
+def test_later_run_is_a_warning_until_somebody_says_the_zone(
+    column: CursorColumn, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = frame_by(column)
+    state = plan_window(PandasRows(frame, zone="UTC"), [column.name], now=NOW).state_after
+    assert "event=no_zone" not in caplog.text
+
+    plan_window(PandasRows(frame, zone="UTC"), [column.name], now=NOW, state=state)
+    assert "event=no_zone" not in caplog.text
+    plan_window(PandasRows(frame), [column.name], now=NOW, state=state, context="repairs")
+
+    assert f"event=no_zone context=repairs column={column.name}: it has no zone and is taken for UTC" in caplog.text
+
 
 @pytest.mark.parametrize(
-    ("column", "zone", "clock", "warned"),
-    [
-        (DAY, None, NOW, True),
-        (CursorColumn("at", "timestamp_ntz"), None, NOW, True),
-        (CursorColumn("at", "timestamp_ntz"), "UTC", NOW, False),
-        (CursorColumn("at", "timestamp_ntz"), None, NOW.astimezone(ZoneInfo("Asia/Tokyo")), False),
-        (AT, None, NOW, False),
-    ],
-    ids=["date", "wall clock", "UTC", "clock of the job", "with zone"],
+    ("column", "zone"),
+    [(WALL, "Asia/Tokyo"), (WALL, "Europe/London"), (DAY, "Europe/London"), (AT, "UTC")],
+    ids=["wall clock", "winter", "date", "with zone"],
 )
-def test_column_without_zone_is_a_warning_until_somebody_says_which(
-    column: CursorColumn, zone: str | None, clock: datetime, warned: bool, caplog: pytest.LogCaptureFixture
+def test_first_run_is_planned_when_the_clock_of_the_job_says_the_zone_or_the_column_has_one(
+    column: CursorColumn, zone: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stamps = pd.Series([NOW.replace(tzinfo=None)])
-    values = stamps.dt.date if column is DAY else stamps.astype("datetime64[us]")
-    frame = pd.DataFrame({column.name: values.dt.tz_localize("UTC") if column is AT else values})
+    """In winter London is not off UTC, and says its zone all the same."""
+    plan_window(PandasRows(frame_by(column)), [column.name], now=NOW.astimezone(ZoneInfo(zone)))
 
-    plan_window(PandasRows(frame, zone=zone), [column.name], now=clock)
+    assert "event=no_zone" not in caplog.text
 
-    assert ("event=no_zone" in caplog.text) == warned
+
+def test_second_column_needs_no_zone_when_only_the_first_meets_the_clock() -> None:
+    frame = pd.DataFrame({"id": [1, 2], "at": [NOW.replace(tzinfo=None)] * 2})
+
+    assert plan_window(PandasRows(frame), ["id", "at"], now=NOW).high is not None

@@ -28,7 +28,8 @@ def table(spark: Any, names: str, *rows: str) -> Any:
 
 def plan(source: Any, names: list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
     options = {"now": NOW, "delay": timedelta(0)} | options
-    return plan_after(before, as_source(source, "repairs"), names, **options)
+    rows = source if hasattr(source, "facts") else DataFrameRows(source, zone="UTC", name="repairs")
+    return plan_after(before, rows, names, **options)
 
 
 def ids(source: Any, window: RowWindow) -> list[int]:
@@ -120,14 +121,14 @@ def test_plan_is_refused_when_a_text_is_not_ascii(spark: Any) -> None:
     ("kind", "zone", "high"),
     [
         ("timestamp_ntz", "America/Los_Angeles", datetime(2026, 11, 1, 4, tzinfo=timezone.utc)),
-        ("timestamp_ntz", None, NOW),
+        ("timestamp_ntz", "UTC", NOW),
         ("date", "Pacific/Kiritimati", date(2026, 11, 2)),
         ("date", "America/Los_Angeles", date(2026, 11, 1)),
         ("timestamp", "America/Los_Angeles", NOW),
     ],
 )
 def test_window_ends_by_the_wall_clock_of_the_zone_when_the_column_has_none(
-    spark: Any, kind: str, zone: str | None, high: Any
+    spark: Any, kind: str, zone: str, high: Any
 ) -> None:
     df = table(spark, "id, at", "1, '2026-11-09'").selectExpr("id", f"CAST(at AS {kind}) AS at")
 

@@ -45,7 +45,7 @@ def frame(spark: Any, kind: str, values: Sequence[str | None]) -> Any:
 
 
 def plan(df: Any, before: RowWindow | None = None, **options: Any) -> RowWindow:
-    return plan_after(before, DataFrameRows(df), ["at"], **({"now": NOW, "delay": NO_DELAY} | options))
+    return plan_after(before, DataFrameRows(df, zone="UTC"), ["at"], **({"now": NOW, "delay": NO_DELAY} | options))
 
 
 def ids(window: RowWindow, df: Any) -> list[int]:

@@ -95,8 +95,9 @@ class JdbcTable:
         cores. By default two for each core; 1 for a single query. Give more where a few rows
         lie far from the others, such as at a stamp of 1970.
     zone
-        Zone whose wall clock the columns without zone, and dates, are stamped with. Without it they are taken for
-        UTC, with a WARNING: west of Greenwich there is no delay then.
+        Zone whose wall clock the columns without zone, and dates, are stamped with, such as ``Europe/London`` or
+        ``UTC``. A first run by such a column is a CursorError without it. A run of a watermark that there was before
+        goes on in UTC, with a WARNING: west of Greenwich there is no delay then.
     remade
         The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
         name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
@@ -203,6 +204,10 @@ class JdbcTable:
         known = {name: value for name, value in found.items() if value is not None}
         return {**server_of(self._options["url"]), **known}
 
+    def zone_is_known(self, now: datetime) -> bool:
+        """Tell whether the zone was given. The clock is that of the database, so the job's cannot say it."""
+        return self._zone_is_known
+
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the database, in one query, for its clock, the last cursor value at `low` or past it, and NULLs."""
         self._warn_without_index(columns[0])
@@ -226,7 +231,6 @@ class JdbcTable:
             largest=None if descending else found,
             smallest=found if descending else None,
             nulls=int(row[1]),
-            zone_is_known=self._zone_is_known,
             other_uuids=int(row[2]),
         )
 

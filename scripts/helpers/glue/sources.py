@@ -91,9 +91,15 @@ def read_folders(
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
+class _GlueTable(JdbcTable):
+    """A table that a script of Glue reads, which has no place to say a zone: UTC, with a WARNING, also at first."""
+
+    assumes_utc = True
+
+
 def read_table(spark: SparkSession, request: TableToRead, context: str) -> DataFrame:
     """Return the rows of a table that are new to a context, or all of them where nothing is tracked."""
-    table = JdbcTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
+    table = _GlueTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
     job = Job.tracking(context)
     if job is None or not context or job.mode.name == "disable":
         return table.toDF()

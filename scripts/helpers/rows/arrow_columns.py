@@ -23,7 +23,7 @@ from scripts.helpers.rows.cursors import (
     decimal_type,
     unordered,
 )
-from scripts.helpers.rows.sources import Facts
+from scripts.helpers.rows.sources import Facts, says_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class ArrowColumns:
             found.append(CursorColumn(name, kind))
         return tuple(found)
 
+    def zone_is_known(self, now: datetime) -> bool:
+        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
+        return self._zone is not None or says_zone(now)
+
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""
         import pyarrow.compute as pc
@@ -82,7 +86,6 @@ class ArrowColumns:
             smallest=last if descending else None,
             nulls=pc.sum(nulls).as_py() or 0,
             zone=self._zone,
-            zone_is_known=self._zone is not None,
         )
 
     def check(self, window: RowWindow) -> None:

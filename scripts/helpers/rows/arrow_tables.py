@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from scripts.helpers.errors import CursorError, SourceError
@@ -73,6 +74,10 @@ class ArrowRows:
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
         return self._columns.columns(names, strings)
+
+    def zone_is_known(self, now: datetime) -> bool:
+        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
+        return self._columns.zone_is_known(now)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""

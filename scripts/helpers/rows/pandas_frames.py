@@ -59,6 +59,10 @@ class PandasRows:
         """Return the cursor columns; CursorError for one that is missing or has no exact order."""
         return self._columns.columns(names, strings)
 
+    def zone_is_known(self, now: datetime) -> bool:
+        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
+        return self._columns.zone_is_known(now)
+
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""
         return self._columns.facts(columns, low, descending)

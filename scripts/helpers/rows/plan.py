@@ -66,7 +66,8 @@ def plan_window(
     ------
     CursorError
         A missing column, NULLs, a type without exact order or another than before, an option that
-        does not fit, or `high` before the watermark.
+        does not fit, or `high` before the watermark. On a first run also a date, or a time without zone, of a source
+        that was given no zone.
     SourceChangedError
         The state is that of other columns or of files.
     SourceReplacedError
@@ -82,6 +83,7 @@ def plan_window(
         raise CursorError(columns[0].name, "a UUID names one row by itself. Make it the only cursor column.")
     _check_partition(source, columns[0], chosen, context)
     low, start = _ends(columns, state, chosen, context)
+    _check_zone(source, columns[0], now, state, context)
     identity = check_same_source(state or {}, identity_of(source), context, job_id)
     asked = _asked(columns, low, chosen)
     facts = source.facts(columns, low, chosen.descending)
@@ -106,6 +108,32 @@ def plan_window(
     # Below a ceiling all is decided: it is not the rows that are counted.
     edge = None if facts.ceiling is not None else edge_after(source, window, state, chosen, context, job_id)
     return replace(window, edge=edge, last=look.last_seen(window.high, seen), complete=look.complete(window))
+
+
+def _check_zone(
+    source: RowSource, column: CursorColumn, now: datetime, state: Mapping[str, Any] | None, context: str
+) -> None:
+    """Refuse a first run by the wall clock of a zone that nobody said; a later run only warns of it.
+
+    Neither a delay of 0 nor a `high` makes a difference, as the clock bounds both.
+    """
+    if not column.is_time or column.type == "timestamp":
+        return
+    is_known = getattr(source, "zone_is_known", None)
+    if is_known is None or is_known(now):
+        return
+    # A job that began without a zone goes on in UTC: refused, it would stop with an upgrade.
+    if state is None and not getattr(source, "assumes_utc", False):
+        raise CursorError(
+            column.name,
+            "its values have no time zone, and with a wrong one rows that come late are lost. Pass the zone to the "
+            f"source: {type(source).__name__}(..., zone='Europe/London'), or zone='UTC' (ingest-table: --zone).",
+        )
+    logger.warning(
+        "event=no_zone context=%s column=%s: it has no zone and is taken for UTC. If it is the wall clock of one "
+        "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
+        context, column.name,
+    )  # fmt: skip
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
@@ -249,7 +277,6 @@ class _Look:
         """Refuse what would lose rows: partitions left out too early, texts without one order, clocks set back."""
         self._check_slack()
         _check_text(self.columns, self.last_row, "its last value")
-        self._warn_without_zone()
         self._check_uuids()
         if self.first.is_time:
             self._check_clock()
@@ -267,18 +294,6 @@ class _Look:
                 f"rows may come {late} after their stamp, into a partition of a later date than slack={slack} reaches. "
                 "Give DatePartitions a slack of at least delay and lookback together.",
             )
-
-    def _warn_without_zone(self) -> None:
-        if not self.first.is_time or self.first.type == "timestamp":
-            return
-        # A job whose clock has a zone of its own has said which.
-        if self.facts.zone_is_known or self.clock.utcoffset():
-            return
-        logger.warning(
-            "event=no_zone context=%s column=%s: it has no zone and is taken for UTC. If it is the wall clock of one "
-            "west of Greenwich, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC",
-            self.context, self.first.name,
-        )  # fmt: skip
 
     def _check_uuids(self) -> None:
         """Refuse UUIDs of another version than 7, and a clock that is behind the one of the watermark."""

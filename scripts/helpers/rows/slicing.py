@@ -183,6 +183,9 @@ class SliceSource:
     clock: Callable[[], datetime]
     is_done: bool
 
+    assumes_utc = True
+    """A slice ends below a watermark, which the live job placed by the zone that it has, or by UTC."""
+
     @property
     def name(self) -> str:
         """The name of the source, for messages."""
@@ -195,6 +198,11 @@ class SliceSource:
     def identity(self) -> Mapping[str, Any] | None:
         """Return what the source says of itself; nothing once the slice was read."""
         return None if self.is_done else identity_of(self.source)
+
+    def zone_is_known(self, now: datetime) -> bool:
+        """Tell whether the source knows its zone, or is asked nothing any more."""
+        is_known = getattr(self.source, "zone_is_known", None)
+        return self.is_done or is_known is None or is_known(now)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Ask the source; BoundsError if rows of the slice may still come."""

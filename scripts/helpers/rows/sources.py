@@ -34,9 +34,6 @@ class Facts:
     zone
         The zone of columns without zone and of dates, where the source has no clock to say it by.
         None is that of the job's clock.
-    zone_is_known
-        Somebody said in which zone the wall clock of columns without zone, and of dates, is. Otherwise it is taken
-        for UTC, or for that of the job's clock.
     other_uuids
         Rows past the watermark whose UUID is of another version than 7.
     slack
@@ -51,7 +48,6 @@ class Facts:
     zone: tzinfo | None = None
     slack: timedelta | None = None
     other_uuids: int = 0
-    zone_is_known: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,10 @@ class RowSource(Protocol):
     A source that finds its last rows in one step has ``newest(window, most)``: the last rows of a window as `SeenRow`,
     the last one first, at most so many; None if it would have to look at all of its rows. See `rows.edge`.
 
+    A source whose columns may be the wall clock of a zone that nobody said has ``zone_is_known(now)``: whether somebody
+    said it. `now` is the job's time, whose own zone counts where the source has no clock. A first run by such a column
+    is then refused, unless the source has ``assumes_utc``, which is True.
+
     A source of files has ``is_partition(column)``: whether a cursor has one value for all files of a partition.
 
     A source whose rows are committed has ``writers(longest)``: the transactions, by name, that were open and may commit
@@ -139,6 +139,12 @@ class RowSource(Protocol):
     def typed_errors(self) -> AbstractContextManager[None]:
         """Return what lets an error of a read of the rows come out as a SourceError."""
         ...
+
+
+def says_zone(now: datetime) -> bool:
+    """Tell whether a clock says a zone: UTC is that of every job which gives no clock, so nobody may have chosen it."""
+    # By its name: London is not UTC in winter either, when its offset is 0.
+    return now.tzname() != "UTC"
 
 
 def named_zone(zone: str, source: str) -> tzinfo:

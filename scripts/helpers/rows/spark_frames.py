@@ -13,7 +13,7 @@ from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_co
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.folder_columns import is_of_folders
-from scripts.helpers.rows.sources import Facts, RowSource, named_zone
+from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import analysed_plan
 
@@ -40,8 +40,9 @@ class DataFrameRows:
         How it is partitioned by date. Folders of other dates than those of the window are then not
         read, neither for rows nor to count NULLs; with ``nulls="include"`` all are.
     zone
-        Zone whose wall clock columns without zone, and dates, are stamped with; by default that of
-        the job's clock, which is UTC unless you gave another.
+        Zone whose wall clock columns without zone, and dates, are stamped with, such as ``Europe/London`` or ``UTC``.
+        A first run by such a column is a CursorError without it, unless the job has a clock in another zone than UTC,
+        whose zone is then taken. A run of a watermark that there was before goes on in UTC, with a WARNING.
     name
         For messages.
 
@@ -82,6 +83,10 @@ class DataFrameRows:
             raise unordered(name, kind, as_text=True)
         return CursorColumn(name, kind)
 
+    def zone_is_known(self, now: datetime) -> bool:
+        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
+        return self._zone is not None or says_zone(now)
+
     def is_partition(self, column: CursorColumn) -> bool:
         """Tell whether the cursor is made of partition columns of files alone; False where Spark does not show it."""
         return is_of_folders(self.df, column.name)
@@ -109,7 +114,6 @@ class DataFrameRows:
             smallest=last if descending else None,
             nulls=row[0],
             zone=self._zone,
-            zone_is_known=self._zone is not None,
             slack=None if self._partitions is None else self._partitions.slack,
         )
 
