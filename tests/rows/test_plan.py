@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -1069,3 +1070,52 @@ def test_second_column_needs_no_zone_when_only_the_first_meets_the_clock() -> No
     frame = pd.DataFrame({"id": [1, 2], "at": [NOW.replace(tzinfo=None)] * 2})
 
     assert plan_window(PandasRows(frame), ["id", "at"], now=NOW).high is not None
+
+
+# --- numbers of which no database tells --------------------------------------------------------------------
+
+
+WarnedOf = Callable[..., tuple[RowWindow, bool]]
+
+
+@pytest.fixture
+def ids_warned_of(caplog: pytest.LogCaptureFixture) -> WarnedOf:
+    """Return what plans a window by ids, and tells whether a WARNING said that no delay covers late ones."""
+
+    def planned(source: Any, before: RowWindow | None = None, **options: Any) -> tuple[RowWindow, bool]:
+        caplog.clear()
+        window = plan_after(before, source, ["id"], now=NOW, context="repairs", **options)
+        return window, "event=ids_without_database context=repairs column=id" in caplog.text
+
+    return planned
+
+
+@pytest.mark.parametrize("ids", [[1, 2], [Decimal("1.50")], ["a"]], ids=["whole", "decimal", "text"])
+def test_late_ids_are_warned_of_once_when_rows_are_in_no_database(ids_warned_of: WarnedOf, ids: list[Any]) -> None:
+    nothing, frame = pd.DataFrame({"id": pd.Series([], dtype="int64")}), pd.DataFrame({"id": ids})
+    options = {"strings": True} if ids == ["a"] else {}
+
+    empty, before = ids_warned_of(PandasRows(nothing))
+    first, warned = ids_warned_of(PandasRows(frame), empty if ids == [1, 2] else None, **options)
+    _, again = ids_warned_of(PandasRows(frame), first, **options)
+
+    assert (before, warned, again) == (False, True, False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"delay": timedelta(0)}, {"settled": True}, {"lookback": 5, "sink": "merge"}],
+    ids=["no delay", "settled", "lookback"],
+)
+def test_late_ids_are_not_warned_of_when_the_caller_has_said_how_late_they_are(
+    ids_warned_of: WarnedOf, options: dict[str, Any]
+) -> None:
+    assert not ids_warned_of(PandasRows(pd.DataFrame({"id": [1, 2]})), **options)[1]
+
+
+def test_late_ids_are_not_warned_of_when_a_database_or_a_clock_bounds_them(ids_warned_of: WarnedOf) -> None:
+    uuids = pd.DataFrame({"id": ["019a0000-0000-7000-8000-000000000001"]})
+
+    assert not ids_warned_of(source_of(ID, 1, 2))[1]
+    assert not ids_warned_of(source_of(ID, 1, 2, now=None, ceiling=2))[1]
+    assert not ids_warned_of(PandasRows(uuids), strings=True)[1]

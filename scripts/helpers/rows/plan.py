@@ -375,6 +375,7 @@ class _Look:
             last, undecided = reachable_high(
                 self.source, self.columns, last, self.low, before, self.options, self.clock, self.context
             )
+            self._warn_of_ids_without_database(undecided)
         # A watermark never moves back: what the delay leaves for later may end before it.
         if last is None or (self.low is not None and self._precedes(last, self.low)):
             last = self.low
@@ -442,6 +443,21 @@ class _Look:
             "event=long_transaction context=%s source=%s transaction=%r open_for=%s delay=%s: it has written and is "
             "open for longer than the delay. Rows that are stamped since it began are left for a later run",
             self.context, self.source.name, oldest.name, self._age(oldest), self.options.delay,
+        )  # fmt: skip
+
+    def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
+        """Say, before the first rows are taken, that no delay covers a lower number which lands later."""
+        took_rows = (self.state or {}).get("last") is not None
+        # A database has a clock; of Spark's own JDBC reader, which tells none, rows wait for the delay.
+        is_of_database = self.facts.now is not None or undecided is not None
+        is_meant = self.options.settled or self.options.lookback or not self.options.delay
+        if took_rows or is_of_database or is_meant:
+            return
+        logger.warning(
+            "event=ids_without_database context=%s column=%s: the delay covers times, and the transactions of a "
+            "database. Here a row that lands later, below the watermark, is never read. Use a time column, "
+            "lookback= with sink='merge', or job.new_files for files. delay=timedelta(0) says that none lands late",
+            self.context, self.first.name,
         )  # fmt: skip
 
     def _warn_of_future_stamps(self) -> None:
