@@ -25,6 +25,8 @@ IDENTITY = DATABASE, SCHEMA, TABLE, OID = "database_name", "schema_name", "table
 
 WRITER, BEGAN = "writer", "began"
 """Columns of a query for writers."""
+NUMBERING = SEQUENCE, STEP, STARTS_AGAIN = "sequence_name", "step", "starts_again"
+"""Columns of a query for sequences."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,17 @@ class Database(Dialect):
         """
         return ""
 
+    def sequences(self, parts: Sequence[str], column: str) -> str:
+        """Return the query for the sequences that number a column: name, step, and whether it starts again (1, 0).
+
+        A step of NULL says that the sequence itself has to be asked. Empty where no such query is known.
+        """
+        return ""
+
+    def sequence(self, name: str) -> str:
+        """Return the query for a sequence by the name that `sequences` found: step, and whether it starts again."""
+        raise NotImplementedError
+
     def count_up_to(self, limit: int, table: str, predicate: str) -> str:
         """Return the query that counts rows, but no further than a limit."""
         return f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {predicate} LIMIT {limit}) few"
@@ -258,6 +271,11 @@ class Database(Dialect):
 def _text_in_utc(instant: str) -> str:
     """Write the text of an instant of PostgreSQL in UTC."""
     return f"to_char(({instant}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+
+
+def _ends_early(step: str, smallest: str, largest: str) -> str:
+    """Write that a sequence can come to its end: nobody gets to that of a bigint, which one without an end has."""
+    return f"CASE WHEN {step} > 0 THEN {largest} < 9223372036854775806 ELSE {smallest} > -9223372036854775807 END"
 
 
 class PostgreSQL(Database):
@@ -413,6 +431,30 @@ class PostgreSQL(Database):
             f" UNION SELECT NULL WHERE pg_is_in_recovery() OR {cached} OR NOT {is_table}"
         )
 
+    def sequences(self, parts: Sequence[str], column: str) -> str:
+        """Return the query for the sequence of an identity column, or of a default that is `nextval` alone.
+
+        In a longer default it may be negated, or be no more than a part of the number.
+        """
+        identity = (
+            "SELECT d.objid FROM pg_depend d WHERE d.classid = CAST('pg_class' AS regclass) AND d.deptype = 'i'"
+            " AND d.refclassid = CAST('pg_class' AS regclass) AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
+        )
+        called = (
+            "SELECT d.refobjid FROM pg_attrdef f JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass)"
+            " AND d.objid = f.oid AND d.refclassid = CAST('pg_class' AS regclass)"
+            " WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND pg_get_expr(f.adbin, f.adrelid)"
+            " ~ '^[(]*nextval[(]''[^'']+''::regclass[)]+(::[a-z]+)?$'"
+        )
+        ends = _ends_early("s.seqincrement", "s.seqmin", "s.seqmax")
+        return (
+            f"SELECT CAST(CAST(s.seqrelid AS regclass) AS text) AS {SEQUENCE}, CAST(s.seqincrement AS text) AS {STEP},"
+            f" CASE WHEN s.seqcycle AND {ends} THEN 1 ELSE 0 END AS {STARTS_AGAIN}"
+            f" FROM pg_attribute a JOIN pg_sequence s ON s.seqrelid IN ({identity} UNION {called})"
+            f" WHERE a.attrelid = to_regclass({self.text(self.table(parts))})"
+            f" AND a.attname = {self.text(column)}"
+        )
+
     def open_since(self, delay: timedelta) -> str:
         """Return the query for the transactions of this database that have an id, or wait for a lock to write.
 
@@ -552,6 +594,27 @@ class MySQL(Database):
             f"SELECT CONCAT(trx_mysql_thread_id, ' ', trx_started) AS {WRITER} FROM information_schema.INNODB_TRX"
             " WHERE trx_is_read_only = 0 AND trx_mysql_thread_id <> CONNECTION_ID()"
             f" UNION SELECT NULL AS {WRITER} FROM (SELECT 1 AS one) nothing WHERE @@read_only = 1 OR {follows}"
+        )
+
+    def sequences(self, parts: Sequence[str], column: str) -> str:
+        """Return the query for the sequence of a default that is `nextval` alone, as MariaDB has them; quoted."""
+        schema = self.text(parts[-2]) if len(parts) > 1 else "DATABASE()"
+        return (
+            f"SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS {SEQUENCE}, NULL AS {STEP},"
+            f" NULL AS {STARTS_AGAIN} FROM information_schema.COLUMNS c"
+            f" WHERE c.TABLE_SCHEMA = {schema} AND c.TABLE_NAME = {self.text(parts[-1])}"
+            f" AND c.COLUMN_NAME = {self.text(column)} AND c.COLUMN_DEFAULT REGEXP '^nextval[(].*[)]$'"
+        )
+
+    def sequence(self, name: str) -> str:
+        """Return the query for a sequence; SourceError unless its name is one or two quoted parts."""
+        # What follows FROM comes from a catalogue.
+        if not re.fullmatch(r'(`[^`]+`|"[^"]+")(\.(`[^`]+`|"[^"]+"))?', name):
+            raise SourceError(self.name, "a default of it calls nextval in a form that is not known.")
+        ends = _ends_early("increment", "minimum_value", "maximum_value")
+        return (
+            f"SELECT increment AS {STEP}, CASE WHEN cycle_option AND {ends} THEN 1 ELSE 0 END AS {STARTS_AGAIN}"
+            f" FROM {name}"
         )
 
     def open_since(self, delay: timedelta) -> str:

@@ -19,6 +19,7 @@ from scripts.helpers.databases.dialects import (
     BEGAN,
     CATALOGUE,
     IDENTITY,
+    NUMBERING,
     WRITER,
     Database,
     MariaDB,
@@ -36,7 +37,7 @@ from scripts.helpers.errors import CursorError, SourceError, SourceUnavailableEr
 from scripts.helpers.rows.cursors import Bound, CursorColumn
 from scripts.helpers.rows.identity import WHERE
 from scripts.helpers.rows.slicing import slices
-from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, SeenRow, named_zone
+from scripts.helpers.rows.sources import Facts, NumberSequence, OpenWriter, OpenWriters, SeenRow, named_zone
 from scripts.helpers.rows.window import RowWindow, check_types
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.tasks import slots_of
@@ -295,6 +296,25 @@ class JdbcTable:
             return OpenWriters(are_all_seen=False)
         seen = [OpenWriter(name, moment_of(began)) for name, began in found if began is not None]
         return OpenWriters(min(seen, key=lambda writer: writer.began, default=None), len(seen) == len(found))
+
+    def sequences(self, column: str) -> list[NumberSequence]:
+        """Return the sequences that number a column; none of a view or query, or where the catalogue does not tell."""
+        query = "" if self._query_text is not None else self._database.sequences(self._parts, column)
+        if not query:
+            return []
+        found = []
+        try:
+            for name, *numbering in self._query(query, NUMBERING):
+                # MariaDB's catalogue has no more than the name.
+                is_named_only = numbering[0] is None
+                (told,) = self._query(self._database.sequence(name), NUMBERING[1:]) if is_named_only else [numbering]
+                found.append(NumberSequence(name, int(told[0]), told[1] == "1"))
+        except SourceUnavailableError:
+            raise
+        except SourceError as error:
+            logger.debug("event=sequences_unknown source=%s error=%s", self.name, type(error).__name__)
+            return []
+        return found
 
     def rows(self, window: RowWindow) -> DataFrame:
         """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""

@@ -278,6 +278,7 @@ class _Look:
         self._check_slack()
         _check_text(self.columns, self.last_row, "its last value")
         self._check_uuids()
+        self._check_sequences()
         if self.first.is_time:
             self._check_clock()
 
@@ -311,6 +312,31 @@ class _Look:
         # A watermark just past a text is no UUID, and has no time.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceBehindError(self.source.name, self.context, "clock")
+
+    def _check_sequences(self) -> None:
+        """Refuse numbers that come in the other order than they are read in, or come again."""
+        ask = getattr(self.source, "sequences", None)
+        # Once, before the first row: a job that has run for years goes on, whatever its catalogue says.
+        if self.state is not None or self.facts.ceiling is not None or not self.first.is_number or not callable(ask):
+            return
+        for sequence in ask(self.first.name):
+            if sequence.starts_again:
+                raise CursorError(
+                    self.first.name,
+                    f"its numbers come from the sequence {sequence.name}, which starts again at its other end (CYCLE). "
+                    "New rows would then be below the watermark and never be read. Use a time column such as "
+                    "last_modified, or PostgresSnapshot for PostgreSQL. If it never comes to its end, declare it NO "
+                    "CYCLE.",
+                )
+            falls = sequence.step < 0
+            if falls != self.options.descending:
+                remedy = "Pass descending=True" if falls else "Leave out descending=True"
+                raise CursorError(
+                    self.first.name,
+                    f"its numbers come from the sequence {sequence.name}, which runs {'down' if falls else 'up'}wards "
+                    f"(INCREMENT {sequence.step}). New rows would be on the far side of the watermark and never be "
+                    f"read. {remedy}, or use a time column such as last_modified, or PostgresSnapshot for PostgreSQL.",
+                )
 
     def _check_clock(self) -> None:
         """Refuse a clock behind the watermark, and bounds that the caller gives past the clock."""

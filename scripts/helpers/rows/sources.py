@@ -90,6 +90,23 @@ class OpenWriters:
     are_all_seen: bool = True
 
 
+@dataclass(frozen=True)
+class NumberSequence:
+    """A sequence that numbers the rows of a column.
+
+    Attributes
+    ----------
+    step
+        From one number to the next; below 0 where they fall.
+    starts_again
+        Whether it begins anew at its other end, once it is through.
+    """
+
+    name: str
+    step: int
+    starts_again: bool
+
+
 class RowSource(Protocol):
     """A table or query that `rows_since` reads.
 
@@ -116,6 +133,8 @@ class RowSource(Protocol):
 
     A source whose rows are stamped in transactions has ``open_writers(delay)``: those that are open, as `OpenWriters`.
     One that does not say when it began counts from `delay` before the first moment that is known of it.
+
+    A source that knows where its numbers come from has ``sequences(column)``: those of a column, as `NumberSequence`.
     """
 
     name: str
