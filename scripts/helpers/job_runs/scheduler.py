@@ -158,26 +158,11 @@ class Scheduler:
         def settle(job: JobRecord | None) -> JobRecord | None:
             if job is None or not (job.active or job.waiting):
                 return job
-            now = self.clock()
-            ended: dict[str, str | None] = {}
-            for entry in job.active:
-                run = self._up_to_date(job, entry, may_expire=not gives_out)
-                if run is not None and run.is_over:
-                    ended[entry.run_id] = self._follow(job, run, look)
+            ended = self._ended_at_work(job, look, gives_out)
             # A run that is retried keeps its slot, so that the retry comes before all that wait.
             at_work = [entry for entry in job.active if entry.run_id not in ended or ended[entry.run_id] is not None]
             free = job.slots - len(at_work) if gives_out else 0
-            for entry in job.waiting:
-                # Up to 500 runs may wait, and each look costs a read: only those are read whose state can matter.
-                is_due = now >= entry.since + self.queue_time or job.definition is None
-                if free <= 0 and not is_due and entry.run_id not in looked_at:
-                    continue
-                # With a slot free a run is not expired, however late it is: it is given the slot.
-                run = self._up_to_date(job, entry, may_expire=free <= 0)
-                if run is not None and run.is_over:
-                    ended[entry.run_id] = self._follow(job, run, look)
-                else:
-                    free -= 1
+            ended |= self._ended_waiting(job, look, free, looked_at)
             after = job.settled(ended, self.clock(), gives_out)
             # Without a change nothing is written, or all who look at once would make each other's writes fail.
             return job if after.same_lists(job) else after
@@ -189,6 +174,34 @@ class Scheduler:
                 if (started := self.launch(name, entry.run_id)) is not None:
                     look.started.append(started)
         return job
+
+    def _ended_at_work(self, job: JobRecord, look: _Pass, gives_out: bool) -> dict[str, str | None]:
+        """Return which runs with a slot are over, each with its retry if one follows."""
+        ended: dict[str, str | None] = {}
+        for entry in job.active:
+            run = self._up_to_date(job, entry, may_expire=not gives_out)
+            if run is not None and run.is_over:
+                ended[entry.run_id] = self._follow(job, run, look)
+        return ended
+
+    def _ended_waiting(
+        self, job: JobRecord, look: _Pass, free: int, looked_at: Collection[str]
+    ) -> dict[str, str | None]:
+        """Return which runs that wait are over, as far as that matters now: the first `free` ones get a slot."""
+        now = self.clock()
+        ended: dict[str, str | None] = {}
+        for entry in job.waiting:
+            # Up to 500 runs may wait, and each look costs a read: only those are read whose state can matter.
+            is_due = now >= entry.since + self.queue_time or job.definition is None
+            if free <= 0 and not is_due and entry.run_id not in looked_at:
+                continue
+            # With a slot free a run is not expired, however late it is: it is given the slot.
+            run = self._up_to_date(job, entry, may_expire=free <= 0)
+            if run is not None and run.is_over:
+                ended[entry.run_id] = self._follow(job, run, look)
+            else:
+                free -= 1
+        return ended
 
     def _up_to_date(self, job: JobRecord, entry: Entry, may_expire: bool) -> RunRecord | None:
         """Return the run of an entry, ended if it must be; None while it is being made."""
