@@ -126,16 +126,8 @@ class BatchChooser:
         gone = pa.concat_tables([LEDGER.empty_table(), *(part.gone for part in parts)])
         if look and gone.num_rows:
             gone = self._really_gone(gone, look)
-        new, modified = self._not_aside(new), self._not_aside(modified)
-        remembered = []
-        if modified.num_rows and self.options.on_modified == "error":
-            raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
-        if self.options.on_modified == "ignore":
-            remembered.append(ledger_rows(modified, IGNORED, *self.taken_by))
-        else:
-            new = pa.concat_tables([new, modified])
-        of_partition = self.partitions is not None and self.partitions.start_from is not None
-        if self.begins and (of_partition or self.options.start_from is not None):
+        new, remembered = self._with_modified(self._not_aside(new), self._not_aside(modified))
+        if self.begins and (self._starts_partitions or self.options.start_from is not None):
             new, passed = self._begun(new, started)
             remembered.append(ledger_rows(passed, IGNORED, *self.taken_by))
         again, aside = self._again(known)
@@ -149,27 +141,43 @@ class BatchChooser:
         if self.options.on_archived == "skip_and_remember":
             remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))
         # Limits come last: what is left out for another reason must not use up the room of a batch.
-        admitted = self.memory.admitted(readable, started)
-        waiting = 0
-        if self.partitions is None:
-            taken, has_more = oldest_first(
-                admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part
-            )
-        else:
-            taken, gone, has_more, waiting = self.partitions.chosen(admitted, new, gone)
+        taken, gone, has_more, waiting = self._limited(self.memory.admitted(readable, started), new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
         rows = pa.concat_tables([rows, self._skipped(aside, rows)])
         self._check_size(rows)
         rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
-        for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
-            # Taken again, or in a new form. In its old one it is not there any more, so nobody has to decide about it.
-            logger.info("event=no-longer-set-aside source=%s key=%r", self.location, key)
-            del aside[key]
+        self._free(aside, taken)
         vanished = gone.num_rows - (_taken(gone) if self.clears else 0)
         still_there = pa.concat_tables(there)
         return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived)
+
+    def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
+        """Return new objects with those that were changed, as the option asks for, and what to remember of others."""
+        if modified.num_rows and self.options.on_modified == "error":
+            raise ModifiedObjectError(str(self.location), modified.column("key")[:5].to_pylist(), modified.num_rows)
+        if self.options.on_modified == "ignore":
+            return new, [ledger_rows(modified, IGNORED, *self.taken_by)]
+        return pa.concat_tables([new, modified]), []
+
+    def _limited(self, admitted: pa.Table, new: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table, bool, int]:
+        """Return what the batch takes, what is gone, whether a limit left any, and how many partitions wait."""
+        if self.partitions is not None:
+            return self.partitions.chosen(admitted, new, gone)
+        taken, has_more = oldest_first(
+            admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part
+        )  # fmt: skip
+        return taken, gone, has_more, 0
+
+    def _free(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
+        """Take off the list what the batch takes again, or in a new form.
+
+        In its old one it is not there any more, so nobody has to decide about it.
+        """
+        for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
+            logger.info("event=no-longer-set-aside source=%s key=%r", self.location, key)
+            del aside[key]
 
     def _not_aside(self, new: pa.Table) -> pa.Table:
         """Leave out what is set aside, unless it has changed since or is to be taken again."""
@@ -274,11 +282,15 @@ class BatchChooser:
             parts.append(ListingDifference(LISTED.empty_table(), LISTED.empty_table(), gone))
         return parts, ready, archived
 
+    @property
+    def _starts_partitions(self) -> bool:
+        """Whether it is partitions, and not files, before whose start nothing is taken."""
+        return self.partitions is not None and self.partitions.start_from is not None
+
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
         """Part what a first run sees into what it begins with, and what was there before."""
-        of_partition = self.partitions is not None and self.partitions.start_from is not None
         start_from: object
-        if self.partitions is not None and of_partition:
+        if self.partitions is not None and self._starts_partitions:
             start_from, before = self.partitions.start_from, self.partitions.before_start(new)
         else:
             start_from, before = self.options.start_from, self.options.before_start(new, started)
