@@ -671,7 +671,7 @@ def _check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
 
 
 def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
-    if members := shapes.without_effect(given):
+    if members := sorted(shapes.WITHOUT_EFFECT.intersection(given)):
         logger.warning(
             "event=without_effect job=%s count=%d members=%s: only Glue's machines know them. Spark's sizes are set by "
             "--conf, or by the engine", name, len(members), ",".join(members),

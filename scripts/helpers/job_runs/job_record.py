@@ -74,12 +74,8 @@ class JobRecord:
         return any(entry.run_id == run_id for entry in self.active)
 
     def entry(self, run_id: str) -> Entry | None:
-        """Return the place of a run in one of the lists."""
+        """Return the place of a run in one of the lists; None if it is in neither."""
         return next((entry for entry in (*self.active, *self.waiting) if entry.run_id == run_id), None)
-
-    def knows(self, run_id: str) -> bool:
-        """Tell whether a run is in one of the lists."""
-        return self.entry(run_id) is not None
 
     def changed(self, **changes: Any) -> JobRecord:
         """Return the record with changes, as a write of its own."""
@@ -149,10 +145,6 @@ class JobRecord:
         if (trigger in self.accepts) == accepts:
             return self
         return self.changed(accepts=_named(self.accepts, trigger, accepts))
-
-    def same_lists(self, other: JobRecord) -> bool:
-        """Tell whether the same runs are in the same lists."""
-        return (self.active, self.waiting) == (other.active, other.waiting)
 
     # --- in the table ---------------------------------------------------------------------------
 

@@ -165,7 +165,7 @@ class Scheduler:
             ended |= self._ended_waiting(job, look, free, looked_at)
             after = job.settled(ended, self.clock(), gives_out)
             # Without a change nothing is written, or all who look at once would make each other's writes fail.
-            return job if after.same_lists(job) else after
+            return job if (after.active, after.waiting) == (job.active, job.waiting) else after
 
         _, job = self.records.change_job(name, settle)
         look.underway.discard(name)
@@ -310,7 +310,7 @@ class Scheduler:
                 outcome = self.records.write_run(None, made)
                 run = made if isinstance(outcome, Written) else outcome.to
             # A run that is past waiting was in the list before: who comes late must not queue it a second time.
-            if run is None or run.state != "WAITING" or job.knows(run_id):
+            if run is None or run.state != "WAITING" or job.entry(run_id) is not None:
                 return job
             logger.info("event=triggered trigger=%s job=%s run=%s", trigger, job.name, run_id)
             return job.queued(run_id, self.clock())

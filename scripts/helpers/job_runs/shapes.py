@@ -6,7 +6,7 @@ They are written down here, as the model of an older botocore lacks what is newe
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -317,8 +317,3 @@ def capacity_problems(wanted: Mapping[str, Any], is_shell: bool) -> list[str]:
     if most is not None and number > most:
         found.append(f"NumberOfWorkers is {number}, and {wanted['WorkerType']} has {most} at most")
     return found
-
-
-def without_effect(given: Collection[str]) -> list[str]:
-    """Return which members of a request change nothing off Glue."""
-    return sorted(WITHOUT_EFFECT.intersection(given))
