@@ -36,6 +36,7 @@ class Surroundings:
     is_json: bool = False
     fixed_now: datetime | None = None
     progress_after: float = 2.0
+    """Seconds from which on progress is shown: what is quicker would only flicker."""
 
     def now(self) -> datetime:
         """Return the time."""

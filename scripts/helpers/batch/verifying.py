@@ -274,6 +274,7 @@ class ArrowEngine:
     def _hashes(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> Counter[bytes]:
         table = _table(rows.rows(window))
         values = [_values(table.column(name), kind) for name, kind in kinds.items()]
+        # 128 bits, with which two rows that differ are never taken for one.
         return Counter(
             hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
             for row in zip(*values, strict=True)

@@ -628,7 +628,7 @@ def _slices(files: Sequence[Mapping[str, Any]], rows: int) -> list[list[dict[str
     return shares
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # One that lists, and one that reads the ledger.
 def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
     """Make one client for all tasks of a Python worker that have so many requests at once."""
     return make_client(workers)
