@@ -20,7 +20,7 @@ small-spark-3.3 small-spark-4.1: .venv/ready
 	@.ci/small/run $(@:small-%=%)
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
-	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_live_tables.py tests/sinks/test_live_databases.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py --timeout 36000
+	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_database_interleavings.py tests/sinks/test_live_tables.py tests/sinks/test_live_databases.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py --timeout 36000
 
 test-busy: .venv/ready ## all tests beside 8 busy processes: an hour each time [TIMES=3]
 	.ci/busy $(or $(TIMES),3)

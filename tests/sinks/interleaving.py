@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.end_of_run import EndOfRun
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.batch.publishing import Publication
 from scripts.helpers.batch.strategies import Saving
 from scripts.helpers.errors import PlanConflictError, RunInProgressError, UnknownJobError, WatermarkError
@@ -27,7 +28,6 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output, Retraction, batch_of
 from scripts.helpers.sinks.places import Place
-from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import Died, FakeDynamoDB
 from tests.support.patience import PATIENCE
@@ -199,7 +199,9 @@ class Interleaving:
             elif settled != NOTHING:
                 batch.add(CONTEXT, settled, None)
             rows = range(settled["low"], settled["high"])
-            publication.add(*self.stage(batch.batch_id, run.fence, rows))
+            sink, batch_id = self.sink(), batch.batch_id
+            publication.finish(sink)
+            publication.add(sink, self.stage(sink, batch_id, run.fence, rows))
             if self.random.random() < 0.5:  # Within the block, as scripts may; its clean end does nothing more then.
                 batch.commit({})
         except WatermarkError as error:
@@ -229,10 +231,14 @@ class Interleaving:
         self.retract()
         self.retract()
 
-    def stage(self, batch: BatchId, fence: int, rows: range) -> tuple[Sink, Output]:
+    def sink(self) -> Any:
+        """Return the sink of a run of this story."""
+        return FileSink(TARGET)
+
+    def stage(self, sink: Any, batch: BatchId, fence: int, rows: range) -> Output:
         """Stage rows for the target of this story."""
-        sink = FileSink(TARGET)
-        return sink, sink.stage_files(batch, fence, lambda *to: self._write(rows, *to))
+        output: Output = sink.stage_files(batch, fence, lambda *to: self._write(rows, *to))
+        return output
 
     def _write(self, rows: range, place: Place, folder: str) -> None:
         # Two files, so that a publication can end half-way.
@@ -302,10 +308,16 @@ class Interleaving:
         found = self.rows()
         if found != Counter(range(self.source)):
             raise WrongTarget(f"{sorted(found.elements())} where 0 to {self.source - 1} are right")
-        left = [uri for uri in self.storage.held if not uri.startswith(f"{TARGET}/")]
-        # What a loser wrote after the last sweep may lie there: nobody sees it.
         if any(self.watermarks.latest(JOB).unpublished):
-            raise WrongTarget(f"not published: {left}")
+            raise WrongTarget("a batch is not published")
+        if unexplained := self.unexplained():
+            raise WrongTarget(f"nobody explains {unexplained}")
+
+    def unexplained(self) -> list[str]:
+        """Return what lies at the target, or is staged for it, and is neither told of by the doctor nor deleted."""
+        found = examine_targets(self.watermarks, JOB, repair=True)
+        odd = [str(finding) for finding in found if finding.kind not in ("staged leftover", "retraction")]
+        return odd + [uri for uri in self.storage.held if not uri.startswith(f"{TARGET}/")]
 
     def _actor(self, name: str, work: Callable[[], None]) -> Actor:
         def known() -> None:

@@ -22,10 +22,9 @@ from deltalake.table import TableMerger
 
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DeltaSink, events_of
-from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.places import LocalPlace
-from scripts.helpers.sinks.sink import Sink
-from tests.sinks.interleaving import Actor, Interleaving, played
+from tests.sinks.interleaving import JOB, Actor, Interleaving, played
 from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
 from tests.support.servers import is_long
@@ -89,9 +88,14 @@ class DeltaInterleaving(Interleaving):
         super().__init__(number)
         self.path = f"{folder}/repairs"
 
-    def stage(self, batch: BatchId, fence: int, rows: range) -> tuple[Sink, Output]:
-        sink = DeltaSink(self.path, batch_column=BATCH)
-        return sink, sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
+    def sink(self) -> DeltaSink:
+        return DeltaSink(self.path, batch_column=BATCH)
+
+    def stage(self, sink: DeltaSink, batch: BatchId, fence: int, rows: range) -> Output:
+        return sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
+
+    def unexplained(self) -> list[str]:
+        return [*super().unexplained(), *self.sink().staged(job_hash(JOB))]
 
     def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
         return Counter(row for row, batch in self._found() if not any(_is_of(batch, one) for one in without))

@@ -171,6 +171,12 @@ def every_version_is_as_good(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Head, "rewound", lambda head, *given: replace(rewound(replace(head, retracted=()), *given)))
 
 
+def leftover_is_hidden(patch: pytest.MonkeyPatch) -> None:
+    """What losers staged stays, and the doctor does not look there."""
+    patch.setattr(FileSink, "sweep", lambda *_: 0)
+    patch.setattr(FileSink, "staged", lambda *_: [])
+
+
 FAULTS = [
     shared_folder,
     straight_to_target,
@@ -184,6 +190,7 @@ FAULTS = [
     retraction_is_forgotten,
     retraction_is_over_at_once,
     every_version_is_as_good,
+    leftover_is_hidden,
 ]
 
 

@@ -1,0 +1,166 @@
+"""Attempts and a person at one table of a database: it is right, whoever moves when.
+
+The database is a file of SQLite. Each statement outside a transaction, and each transaction as a whole, is a point
+where an actor may be paused, killed or overtaken, beside the requests to DynamoDB. Whoever is killed at the end of a
+transaction has changed nothing. Nobody is paused within one, as SQLite lets nobody else write then: see
+`test_live_databases`.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sqlite3
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import DatabaseSink
+from scripts.helpers.sinks.database_access import DriverSession
+from scripts.helpers.sinks.database_sql import Statements
+from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
+from tests.sinks.interleaving import JOB, Interleaving, played
+from tests.support.dynamodb import Died
+from tests.support.patience import LONG
+from tests.support.servers import is_long
+
+BATCH = "batch"
+PARTS = 4
+COUNT = (10_000 if is_long() else 200) // PARTS
+"""Interleavings in one test."""
+
+
+class DatabaseInterleaving(Interleaving):
+    """A story whose target is a table of a database."""
+
+    def __init__(self, number: int, folder: str) -> None:
+        super().__init__(number)
+        self._file = f"{folder}/shop.db"
+        connection = self.connect()
+        connection.execute(f"CREATE TABLE repairs (id integer, {BATCH} text)")
+        connection.close()
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._file, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    def sink(self) -> DatabaseSink:
+        return DatabaseSink("repairs", connect=self.connect, name="shop", batch_column=BATCH)
+
+    def stage(self, sink: DatabaseSink, batch: BatchId, fence: int, rows: range) -> Output:
+        return sink.stage(batch, fence, pd.DataFrame({"id": pd.Series(list(rows), dtype="int64")}))
+
+    def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
+        return Counter(row for row, batch in self._found() if not any(_is_of(batch, one) for one in without))
+
+    def versions(self) -> set[int]:
+        return {int(batch.rpartition("-")[2]) for _, batch in self._found()}
+
+    def unexplained(self) -> list[str]:
+        # The doctor cannot log in. A batch that is published has swept what was staged up to it.
+        return self.sink().staged(job_hash(JOB))
+
+    def dies(self) -> bool:
+        """Tell whether whoever moves is killed before the end of its transaction."""
+        return self.is_faulty and self.random.random() < 0.01
+
+    def _found(self) -> list[tuple[int, str]]:
+        connection = self.connect()
+        found = connection.execute(f"SELECT id, {BATCH} FROM repairs").fetchall()
+        connection.close()
+        return found
+
+
+def _is_of(batch: str, retraction: Retraction) -> bool:
+    first, last = retraction.batches
+    return first <= batch <= last
+
+
+class Stops:
+    """Lets the actors of a story stop where they talk to the database."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.story: DatabaseInterleaving | None = None
+        self._open: weakref.WeakSet[DriverSession] = weakref.WeakSet()
+        for name in ("run", "rows", "begin", "commit"):
+            patch.setattr(DriverSession, name, self._around(name, getattr(DriverSession, name)))
+
+    def _around(self, name: str, do: Any) -> Any:
+        def done(session: DriverSession, *given: Any) -> Any:
+            story = self.story
+            assert story is not None
+            if session not in self._open:
+                # Not as a connection begins: `cached_property` lets in one thread at a time, before Python 3.12.
+                if not given or not given[0].startswith("PRAGMA"):
+                    story.stop(name)
+            elif name == "commit" and story.dies():
+                raise Died(name)
+            if name == "begin":
+                self._open.add(session)
+            result = do(session, *given)
+            if name == "commit":
+                self._open.discard(session)
+                story.look()
+            return result
+
+        return done
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
+    return Stops(monkeypatch)
+
+
+def play(number: int, stops: Stops, monkeypatch: pytest.MonkeyPatch) -> DatabaseInterleaving:
+    tokens = random.Random(-number)
+    monkeypatch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
+    with tempfile.TemporaryDirectory() as folder:
+        stops.story = story = DatabaseInterleaving(number, folder)
+        return played(story, number)
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_table_equals_the_source_when_attempts_and_a_person_interleave(
+    part: int, stops: Stops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: Counter[str] = Counter()
+    for number in range(part * COUNT, (part + 1) * COUNT):
+        refused += play(number, stops, monkeypatch).refused
+
+    assert {"RunInProgressError", "FencedError"} <= refused.keys()
+
+
+def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
+    """A decision takes back what is staged, and leaves what readers have seen."""
+    patch.setattr(Statements, "delete_of", lambda *_: "SELECT 1")
+
+
+def batch_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """Whoever publishes does not find out that the batch is there."""
+    record = Statements.record
+    patch.setattr(Statements, "record", lambda *given: record(*given).replace(" OR IGNORE", " OR REPLACE"))
+
+
+def losers_are_left(patch: pytest.MonkeyPatch) -> None:
+    """What losers staged stays."""
+    patch.setattr(DatabaseSink, "sweep", lambda *_: 0)
+
+
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("fault", [published_rows_stay, batch_is_not_looked_for, losers_are_left])
+def test_interleaving_is_found_when_the_code_has_a_fault(
+    fault: Any, stops: Stops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+
+    with pytest.raises(AssertionError, match=r"WrongTarget|StagedRowsLost"):
+        for number in range(PARTS * COUNT):
+            play(number, stops, monkeypatch)
