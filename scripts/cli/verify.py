@@ -27,7 +27,7 @@ from scripts.helpers.rows.verification import RECENT, SAMPLED, Choice, Verificat
 from scripts.jobs.exit_codes import FAILED
 
 VERSIONS = 100
-"""Versions of a job that are looked at for its targets."""
+"""Versions of a job that are looked at for its targets, in one request."""
 FORMATS = {"files": "parquet", "delta": "delta", "iceberg": "iceberg"}
 """What a kind of sink writes; of files it is only the usual one."""
 NAME = "verify"

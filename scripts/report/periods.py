@@ -13,7 +13,7 @@ from scripts.helpers.protocol.recent import BYTES, FILES, ROWS
 from scripts.report.facts import JobFacts
 
 MOST = 60
-"""Periods of one chart at most."""
+"""Periods of one chart at most: each is six pixels wide on a phone of 360."""
 MOST_IN_RANGE = 32
 """Periods of a chart of a chosen time range: hours of a day, quarters of the days of a week, days of a month. They are
 half as many as those of everything, as each range is one more copy in the page."""

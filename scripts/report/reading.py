@@ -29,7 +29,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report.facts import JobFacts
 
 MOST_VERSIONS = 1_000
-"""Versions of one job that are read at most, the newest ones."""
+"""Versions of one job that are read at most, the newest ones: almost three years of a daily job."""
 MOST_JOB_RUNS = 100
 """The newest ones, of which those without success are shown: a day of a job that runs every quarter of an hour."""
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)

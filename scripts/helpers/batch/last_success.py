@@ -12,7 +12,7 @@ from scripts.helpers.protocol.names import check_run_id, split_name
 from scripts.helpers.watermarks import Watermarks
 
 PAGE = 100
-"""Versions of one request."""
+"""Versions of one request: the last success is seldom further back."""
 
 
 def last_success(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_NAMES = 20
-"""Names of columns that a version's metrics have of one source, beside the number of all."""
+"""Names of columns that a version's metrics have of one source, beside the number of all: metrics have 8 KB in all."""
 
 
 class SchemaKeeping:

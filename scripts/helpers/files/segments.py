@@ -23,7 +23,8 @@ ROW_GROUP = 100_000
 MAX_MERGED_ROWS = 2_000_000
 """Larger segments are left as they are, so that a merge fits into memory."""
 MERGE_FACTOR = 2
-"""A segment is merged into the one before it, unless that has more than so many times its rows."""
+"""A segment is merged into the one before it, unless that has more than so many times its rows. So each has less than
+half of the one before: there are few, and a row is written again only when the rows have about doubled."""
 
 
 def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:

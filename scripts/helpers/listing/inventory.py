@@ -36,7 +36,7 @@ MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 MAX_FILE_BYTES = 8 * 1024 * 1024 * 1024
 """Of one data file, as it lies in the bucket: it is copied to local disk."""
 ATTEMPTS = 3
-"""How often a data file is fetched whose transfer breaks off."""
+"""How often a data file is fetched whose transfer breaks off: botocore repeats only what fails before an answer."""
 
 _REPORT_FOLDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\dZ/")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

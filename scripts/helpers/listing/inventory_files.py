@@ -28,7 +28,7 @@ BATCH_ROWS = 64 * 1024
 MAX_TEXT = 1_024
 """Bytes of a key, as of S3. What else a report says in words is shorter."""
 MAX_COLUMN_BYTES = 1024 * 1024 * 1024
-"""Of one column in a row group of Parquet, decompressed."""
+"""Of one column in a row group of Parquet, decompressed: a file of a few kilobytes may unfold to any size."""
 
 _TIME = LISTED.field("modified").type
 _TYPES = {

@@ -16,7 +16,7 @@ from scripts.helpers.listing.objects import LISTED, Interval, byte_order
 RUN_ROWS = 250_000
 """Rows sorted in memory at once: some 100 MB."""
 INTERVAL_ROWS = 250_000
-"""Rows that are compared with the ledger at once."""
+"""Rows that are compared with the ledger at once, in as much memory."""
 BLOCK_ROWS = 8_192
 """Rows that a run reads at once. A merge holds about one block of each run, so small blocks keep it small."""
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 GONE_IN_SPARK = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "NoSuchKey", "DELTA_FILE_NOT_FOUND")
 READERS = 16
-"""Files that are read at once without Spark."""
+"""Files that are read at once without Spark: each waits for storage most of the time."""
 READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 """Features of a table that its Parquet files can be read with as they are. The last two are looked at more closely."""
 
