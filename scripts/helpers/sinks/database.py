@@ -221,7 +221,9 @@ class DatabaseSink:
             if merge is not None:
                 session.run(statements.lock())
                 if output.replaces:
+                    # Attempts of a run that saves nothing share a version. To merge the same rows again does no harm.
                     session.run(statements.forget(job, output.epoch, output.version))
+            # Before any row: another publisher waits at this key until the end of this transaction, and finds it then.
             if not session.run(statements.record(job, output.epoch, output.version, table, job_name)):
                 session.commit()
                 return
