@@ -49,7 +49,7 @@ def test_rows_are_seen_after_the_commit_and_not_before_when_a_run_ends_well(worl
 
 def test_rows_go_to_the_sink_that_the_script_made_when_one_is_given(world: DirectoryCopy) -> None:
     with world.job().__enter__() as job:
-        rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
+        rows = job.rows_since(pd.DataFrame({"id": world.source, "note": "x"}), "id")
         written = job.write(rows, FileSink(str(world.target), partition_by=["id"]))
 
     assert written == 3
@@ -261,7 +261,7 @@ def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_publ
 
 @pytest.mark.parametrize("mode", ["pause", "disable"])
 def test_retry_replaces_what_it_wrote_when_the_run_saves_nothing(world: DirectoryCopy, mode: Any) -> None:
-    world.run("jr_0", partition_by=["id"])
+    world.run("jr_0")
     for rows in ([7, 8, 9], [7, 8]):
         with IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode) as job:
             frame = pd.DataFrame({"id": rows, "day": rows})
@@ -385,6 +385,27 @@ def test_rows_are_refused_and_counted_when_readers_would_take_their_empty_text_f
 
     assert (caught.value.column, caught.value.count) == ("kind", 2)
     assert (refused, count, world.seen) == (([], [], 0), 4, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "spark"])
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [(["id", "kind"], r"all columns of the rows \(id, kind\)"), (["kind", "kind"], "names 'kind' twice")],
+)
+def test_rows_are_refused_when_partition_by_leaves_them_no_column_or_names_one_twice(
+    world: DirectoryCopy, request: pytest.FixtureRequest, kind: str, format: str, columns: list[str], why: str
+) -> None:
+    table = pa.table({"id": [1, 2], "kind": ["a", "b"]})
+    rows: Any = table.to_pandas() if kind == "pandas" else table
+    if kind == "spark":
+        spark = request.getfixturevalue("spark_with_tables" if format == "delta" else "spark")
+        rows = spark.createDataFrame(table.to_pylist(), "id long, kind string")
+
+    with pytest.raises(InvalidValueError, match=why), world.job().__enter__() as job:
+        job.write(job.rows_since(rows, "id"), str(world.target), format=format, partition_by=columns)
+
+    assert (world.seen, world.staged, world.watermarks.latest(JOB).plan) == ([], [], None)
 
 
 def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(

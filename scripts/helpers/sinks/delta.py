@@ -42,6 +42,7 @@ from scripts.helpers.sinks.staged_rows import (
     arrow_rows,
     arrow_types,
     check_batch_column,
+    check_columns_left,
     check_fits,
     check_partition_columns,
     check_partition_texts,
@@ -162,8 +163,10 @@ class DeltaSink:
         return self.target.uri("")
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
+        """Raise InvalidValueError for a wrong `partition_by`, MissingConnectorError for no connector."""
         check_partition_columns(self._partition_by, columns_of(df))
+        stored = [name for name in columns_of(df) if name != DELETED]
+        check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
         check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
         if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):
             raise InvalidValueError(

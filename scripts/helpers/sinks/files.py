@@ -48,7 +48,12 @@ from scripts.helpers.sinks.outputs import (
 )
 from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of
 from scripts.helpers.sinks.spark_files import write_spark
-from scripts.helpers.sinks.staged_rows import check_partition_columns, check_partition_texts, columns_of
+from scripts.helpers.sinks.staged_rows import (
+    check_columns_left,
+    check_partition_columns,
+    check_partition_texts,
+    columns_of,
+)
 from scripts.helpers.sinks.staging import Staging
 
 if TYPE_CHECKING:
@@ -129,12 +134,13 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
-        """Raise InvalidValueError for a missing column of `partition_by`, or a format that only Spark writes.
+        """Raise InvalidValueError for a wrong `partition_by`, or a format that only Spark writes.
 
         EmptyPartitionError for rows of pandas or pyarrow with an empty text there; those of Spark are counted while
         they are staged.
         """
         check_partition_columns(self._partition_by, columns_of(df))
+        check_columns_left(self._partition_by, columns_of(df))
         if is_pandas(df) or is_arrow(df):
             from scripts.helpers.sinks.pandas_files import check_parquet
 

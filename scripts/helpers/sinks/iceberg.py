@@ -176,7 +176,7 @@ class IcebergSink:
         return made
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for a missing column of `partition_by`, MissingConnectorError for no connector."""
+        """Raise InvalidValueError for a wrong `partition_by`, MissingConnectorError for no connector."""
         check_partition_columns(self._partition_by, columns_of(df))
         check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
         if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):

@@ -23,12 +23,25 @@ def spark_of(df: Any) -> Any:
     return None if is_pandas(df) else getattr(df, "sparkSession", None)
 
 
-def check_partition_columns(partition_by: Collection[str], columns: Collection[str]) -> None:
-    """Raise InvalidValueError for a column of `partition_by` that the rows do not have."""
+def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
+    """Raise InvalidValueError for a column of `partition_by` that the rows do not have, or that is named twice."""
     missing = [name for name in partition_by if name not in columns]
     # A frame without columns is that of a source where nothing is new.
     if missing and len(columns):
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
+    twice = [name for name in partition_by if partition_by.count(name) > 1]
+    if twice:
+        raise InvalidValueError(f"partition_by names {twice[0]!r} twice. Name each column once.")
+
+
+def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) -> None:
+    """Raise InvalidValueError where no column is left for the files, as those of `partition_by` are not in them."""
+    # A file without a column has no rows: pyarrow writes it so without a word.
+    if len(columns) and set(columns) <= set(partition_by):
+        raise InvalidValueError(
+            f"partition_by names all columns of the rows ({', '.join(partition_by)}), so the files would hold no row. "
+            "Leave one of them out."
+        )
 
 
 def check_partition_texts(rows: Any, partition_by: Sequence[str]) -> None:
