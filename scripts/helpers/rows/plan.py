@@ -92,6 +92,7 @@ def plan_window(
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
     look = _Look(source, columns, chosen, context, job_id, state, low, asked, facts, clock)
     look.check()
+    # After the facts: one that writes between the two questions is open when it is asked for, or its rows are read.
     look = replace(look, oldest=look.awaited_writer())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
