@@ -157,7 +157,9 @@ def test_rows_are_refused_and_counted_when_a_partition_would_keep_their_empty_te
     table: Table, is_new: bool
 ) -> None:
     if not is_new:
-        table.sink().publish(table.stage(1, [1], partition_by=["kind"]))
+        first = table.stage(1, [1], partition_by=["kind"])
+        table.sink().publish(first)
+        table.sink().clear(first)
     frame: Any = pd.DataFrame({"id": [2, 3, 4, 5], "kind": ["", "k", None, ""]})
     if table.spark is not None:
         frame = table.spark.createDataFrame([(2, ""), (3, "k"), (4, None), (5, "")], "id long, kind string")
