@@ -344,6 +344,34 @@ def test_a_report_is_read_in_vain_when_it_is_the_same_as_last_time() -> None:
     assert [job.take(report), job.take(report)] == [["a.csv"], []]
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_files": 1}, {"mode": "windowed"}], ids=str)
+def test_what_a_report_says_is_not_planned_when_it_is_not_so_any_more(
+    caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
+) -> None:
+    job = Job(**limits)
+    job.bucket.put("a.csv", "b.csv", "c.csv")
+    report = job.bucket.report()
+    job.bucket.delete("a.csv")
+    job.bucket.wait(minutes=1)
+    job.bucket.put("b.csv", body="other")
+
+    first, again, later = job.take(report), job.take(report), job.take(job.bucket.report())
+
+    assert (first, again, later) == (["c.csv"], [], ["b.csv"])
+    assert job.last.gone == 0
+    assert "event=stale-report source=s3://landing/parking/" in caplog.text
+
+
+def test_s3_is_not_asked_about_each_object_of_a_report_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "MAX_ASKED", 1)
+    job = Job()
+    job.bucket.put("a.csv", "b.csv")
+    report = job.bucket.report()
+    job.bucket.delete("a.csv")
+
+    assert job.take(report) == ["a.csv", "b.csv"]
+
+
 def test_a_report_shows_changed_and_gone_objects_when_they_were_there_before_it() -> None:
     """The overwriting multipart upload was started before the object that it replaces was written."""
     job = Job()

@@ -220,9 +220,9 @@ def keys_of_state(landing: Ingestion) -> list[str]:
 
 @pytest.mark.parametrize("context", [None, "parking"])
 def test_rewind_brings_back_the_older_list_when_versions_expire(
-    make_watermarks: Callable[..., Watermarks], job_id: str, clock: Clock, context: str | None
+    landing: Ingestion, make_watermarks: Callable[..., Watermarks], job_id: str, context: str | None
 ) -> None:
-    landing = Ingestion(make_watermarks(retention=timedelta(days=30)), job_id, clock)
+    landing.watermarks = make_watermarks(retention=timedelta(days=30))
     first = landing.land(300)
     landing.run()
     second = landing.land(300, "second/")
@@ -283,9 +283,9 @@ def test_list_of_one_job_becomes_that_of_another_when_it_is_set_there(landing: I
 
 @pytest.mark.parametrize("how", ["set", "freeze"])
 def test_list_of_an_old_version_does_not_expire_when_it_is_declared_anew(
-    make_watermarks: Callable[..., Watermarks], job_id: str, clock: Clock, how: str
+    landing: Ingestion, make_watermarks: Callable[..., Watermarks], job_id: str, how: str
 ) -> None:
-    landing = Ingestion(make_watermarks(retention=timedelta(days=30)), job_id, clock)
+    landing.watermarks = make_watermarks(retention=timedelta(days=30))
     first = landing.land(300)
     landing.run(run_id="r1")
     landing.land(300, "second/")

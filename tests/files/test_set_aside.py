@@ -325,15 +325,20 @@ def raise_killed() -> None:
 # --- what a key may be, and how objects are seen -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["exact", "windowed"])
-def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bucket_in_memory(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """Return a bucket whose objects are looked at in memory."""
     bucket = Bucket()
-    options: dict[str, Any] = {"mode": mode, "on_unreadable": "set_aside"}
     monkeypatch.setattr(
         "scripts.helpers.listing.listing.Lister.look_at_each", lambda _, keys: bucket.look_at_each(keys)
     )
+    return bucket
+
+
+@pytest.mark.parametrize("mode", ["exact", "windowed"])
+def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(mode: str, bucket_in_memory: Bucket) -> None:
+    bucket = bucket_in_memory
+    options: dict[str, Any] = {"mode": mode, "on_unreadable": "set_aside"}
     bucket.put("a.csv", "b.csv")
     first = FileBookmark(SOURCE, **options)
     first.new_files(bucket)
@@ -350,8 +355,8 @@ def test_old_file_is_taken_when_it_is_retried_and_no_listing_shows_it(
     assert set_aside_of(third.state_after) == {}
 
 
-def test_key_that_spark_cannot_take_is_set_aside_when_it_is_listed() -> None:
-    bucket = Bucket()
+def test_key_that_spark_cannot_take_is_set_aside_when_it_is_listed(bucket_in_memory: Bucket) -> None:
+    bucket = bucket_in_memory
     bucket.put("a//b.csv", "c.csv")
     bookmark = FileBookmark(SOURCE, on_unreadable="set_aside")
 
@@ -364,8 +369,8 @@ def test_key_that_spark_cannot_take_is_set_aside_when_it_is_listed() -> None:
         FileBookmark(SOURCE).new_files(bucket)
 
 
-def test_older_form_stays_known_when_the_newer_one_is_set_aside() -> None:
-    bucket = Bucket()
+def test_older_form_stays_known_when_the_newer_one_is_set_aside(bucket_in_memory: Bucket) -> None:
+    bucket = bucket_in_memory
     bucket.put("a.csv", "b.csv", body="good")
     first = FileBookmark(SOURCE)
     first.new_files(bucket)

@@ -18,7 +18,7 @@ from scripts.helpers.glue.glue_states import BandState, KeyState, match, path_ha
 from scripts.helpers.glue.importing import FilesAt, ImportReport, RowsBy, import_bookmark
 from scripts.helpers.glue.paths import folder_context, folder_contexts
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.listing.listing import Location
+from scripts.helpers.listing.listing import Lister, Location
 from scripts.helpers.watermarks import Watermarks
 from tests.support import published_bookmark
 from tests.support.buckets import NOON, SOURCE, Bucket
@@ -87,7 +87,8 @@ def imported(watermarks: Watermarks, bookmark: Any, sources: Any, **options: Any
 
 def next_files(watermarks: Watermarks, bucket: Bucket, **options: Any) -> list[str]:
     """Return what the first run after the import takes of a listing."""
-    with IncrementalJob(watermarks, JOB) as job:
+    with pytest.MonkeyPatch.context() as patch, IncrementalJob(watermarks, JOB) as job:
+        patch.setattr(Lister, "look_at_each", lambda _, keys: bucket.look_at_each(keys))
         delta = job.new_files(SOURCE, transformation_ctx="landed", listing=bucket, on_changed=None, **options)
         return sorted(path.removeprefix(SOURCE) for path in delta.paths)
 

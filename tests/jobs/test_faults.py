@@ -129,12 +129,12 @@ class Seen:
             self.new()
         put_objects(s3, bucket, *(f"landing/{key}" for key in KEYS))
         reports = Reports(s3, bucket)
-        rows = [
-            inventory_row(
-                f"landing/{key}", bucket=bucket, e_tag=s3.head_object(Bucket=bucket, Key=f"landing/{key}")["ETag"]
+        rows = []
+        for key in KEYS:
+            found = s3.head_object(Bucket=bucket, Key=f"landing/{key}")
+            rows.append(
+                inventory_row(f"landing/{key}", bucket=bucket, e_tag=found["ETag"], size=found["ContentLength"])
             )
-            for key in KEYS
-        ]
         self._report = reports.write("CSV", rows[:2], rows[2:], sourceBucket=bucket)
 
     def new(self) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from scripts.helpers.errors import PlanConflictError, StoreUnavailableError, TooLargeError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.listing import Lister
 from scripts.helpers.protocol import chunks as spill
 from scripts.helpers.protocol import run as run_module
 from scripts.helpers.protocol.chunks import CHUNK_BYTES
@@ -332,9 +333,10 @@ def test_nothing_is_sent_when_small_values_are_too_many_for_the_head(
 
 
 def test_bookmark_of_many_files_goes_from_run_to_run_when_it_is_large(
-    hooked: Watermarks, wire: Wire, job_id: str, stored: Stored
+    hooked: Watermarks, wire: Wire, job_id: str, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = Bucket()
+    monkeypatch.setattr(Lister, "look_at_each", lambda _, keys: bucket.look_at_each(keys))
     for number in range(20_000):
         bucket.put(f"{number:06}.csv", body=str(number))
     planned = list(bucket.objects)

@@ -19,7 +19,7 @@ from scripts.helpers.errors import (
     SourceChangedError,
     SourceError,
 )
-from scripts.helpers.files.choice import BatchChooser, Piece
+from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.explanation import Explanation, explained
 from scripts.helpers.files.ledger import FORMAT, FileLedger
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 logger = logging.getLogger(__name__)
-
-MAX_ASKED = 100_000
-"""Objects that S3 is asked about one by one for a journal: as many requests as pages of a listing of a
-hundred million objects. With more of them a listing is cheaper."""
 
 
 class FileBookmark:

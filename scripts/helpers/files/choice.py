@@ -39,6 +39,9 @@ _UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
 _ARCHIVES = pa.array(ARCHIVES, pa.string())
 _DELTA_LOG = "_delta_log/"
 
+MAX_ASKED = 100_000
+"""Objects that S3 is asked about one by one for a journal or a report: as many requests as pages of a listing of a
+hundred million objects. With more of them a listing is cheaper."""
 MAX_KEY_BYTES = 2**31 - 1
 """Bytes of all keys of a batch. Arrow's arrays of text hold no more, and the ledger has one array of a batch's keys."""
 
@@ -141,7 +144,12 @@ class BatchChooser:
         if self.options.on_archived == "skip_and_remember":
             remembered.append(ledger_rows(skipped, ARCHIVED, *self.taken_by))
         # Limits come last: what is left out for another reason must not use up the room of a batch.
-        taken, gone, has_more, waiting = self._limited(self.memory.admitted(readable, started), new, gone)
+        admitted = self.memory.admitted(readable, started)
+        if look:
+            stale = self._stale(admitted, look)
+            # Not left for a later batch, which would find them in the same report.
+            new, admitted = _without(new, stale), _without(admitted, stale)
+        taken, gone, has_more, waiting = self._limited(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
         rows = pa.concat_tables([rows, self._skipped(aside, rows)])
@@ -169,6 +177,38 @@ class BatchChooser:
             admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part
         )  # fmt: skip
         return taken, gone, has_more, 0
+
+    def _stale(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
+        """Return the keys of objects that the batch would take and that are not what a report says of them.
+
+        They were deleted or overwritten after the report. A plan never changes, so one that has them would fail for
+        ever.
+        """
+        stale: set[str] = set()
+        asked: set[str] = set()
+        while True:
+            # Others have room in the batch once these are out. All of a batch could be stale otherwise, run after run.
+            taken, _ = oldest_first(_without(admitted, stale), self.options.max_files, self.options.max_bytes)
+            unknown = _without(taken, asked)
+            if not unknown.num_rows or taken.num_rows > MAX_ASKED:
+                return stale
+            asked.update(unknown.column("key").to_pylist())
+            stale |= self._not_as_reported(unknown, look)
+
+    def _not_as_reported(self, unknown: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
+        there = look(unknown.column("key").to_pylist())
+        now = {row["key"]: (row["etag"], row["size"]) for row in there.to_pylist()}
+        found: set[str] = set()
+        for row in unknown.to_pylist():
+            if now.get(row["key"]) != (row["etag"], row["size"]):
+                found.add(row["key"])
+        if found:
+            logger.warning(
+                "event=stale-report source=%s files=%d of=%d first=%r: they were deleted or overwritten after the "
+                "report. A later report shows what they are now.",
+                self.location, len(found), unknown.num_rows, min(found),
+            )  # fmt: skip
+        return found
 
     def _free(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
         """Take off the list what the batch takes again, or in a new form.
@@ -371,6 +411,10 @@ def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:
             str(location),
             "it is a Delta Lake table, whose files hold also rows that were deleted or replaced. Read it as a table.",
         )
+
+
+def _without(rows: pa.Table, keys: Collection[str]) -> pa.Table:
+    return rows.filter(pc.invert(_is_among(rows, keys))) if keys else rows
 
 
 def _is_among(rows: pa.Table, keys: Any) -> pa.ChunkedArray:
