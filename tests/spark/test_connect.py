@@ -203,6 +203,29 @@ def test_ranges_of_a_table_hold_each_row_once_when_the_window_is_wide(
     assert found == (list(range(1, 10)), 4)
 
 
+@pytest.mark.parametrize("cursor", ["id", "at"])
+@pytest.mark.parametrize("kind", ["postgres", "maria"])
+def test_tables_of_servers_are_read_as_without_spark_connect(
+    connect: Any,
+    jdbc: Any,
+    make_job: Callable[[], IncrementalJob],
+    request: pytest.FixtureRequest,
+    kind: str,
+    cursor: str,
+) -> None:
+    server = request.getfixturevalue(kind)
+    server.sql("CREATE SEQUENCE IF NOT EXISTS remote")
+    default = {"postgres": "nextval('remote')", "maria": "(NEXTVAL(remote))"}[kind]
+    name = server.new_table(f"id bigint DEFAULT {default}, at timestamp, s varchar(9)")
+    server.sql(f"INSERT INTO {name} (at, s) VALUES ('2026-01-01 00:00:00', 'x'), ('2026-01-02 00:00:00', 'y')")
+    source = JdbcTable(connect, server.url, name, properties=server.properties, zone="UTC")
+
+    with make_job() as job:
+        found = job.rows_since(source, cursor, delay=timedelta(seconds=1))
+
+        assert found.count() == 2
+
+
 def test_driver_is_named_and_no_password_when_the_database_refuses(connect: Any, tmp_path: Path) -> None:
     source = JdbcTable(connect, f"jdbc:sqlite:{tmp_path}/none/shop.db?password=secret", "repairs")
 

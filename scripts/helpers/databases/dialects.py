@@ -479,6 +479,10 @@ class PostgreSQL(Database):
         )
 
 
+NO_TEXT = "CAST(NULL AS CHAR)"
+"""NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""
+
+
 class MySQL(Database):
     """MySQL and MariaDB. Sessions are set to UTC: a TIMESTAMP compares with text of the session's zone."""
 
@@ -574,7 +578,7 @@ class MySQL(Database):
         """Return the query for which table it is; a schema is a database there, and no number outlives an ALTER."""
         schema = self.text(parts[-2]) if len(parts) > 1 else "DATABASE()"
         return (
-            f"SELECT NULL AS {DATABASE}, t.TABLE_SCHEMA AS {SCHEMA}, t.TABLE_NAME AS {TABLE}, NULL AS {OID}"
+            f"SELECT {NO_TEXT} AS {DATABASE}, t.TABLE_SCHEMA AS {SCHEMA}, t.TABLE_NAME AS {TABLE}, {NO_TEXT} AS {OID}"
             " FROM information_schema.TABLES t"
             f" WHERE t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = {self.text(parts[-1])}"
         )
@@ -600,8 +604,8 @@ class MySQL(Database):
         """Return the query for the sequence of a default that is `nextval` alone, as MariaDB has them; quoted."""
         schema = self.text(parts[-2]) if len(parts) > 1 else "DATABASE()"
         return (
-            f"SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS {SEQUENCE}, NULL AS {STEP},"
-            f" NULL AS {STARTS_AGAIN} FROM information_schema.COLUMNS c"
+            f"SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS {SEQUENCE}, {NO_TEXT} AS {STEP},"
+            f" {NO_TEXT} AS {STARTS_AGAIN} FROM information_schema.COLUMNS c"
             f" WHERE c.TABLE_SCHEMA = {schema} AND c.TABLE_NAME = {self.text(parts[-1])}"
             f" AND c.COLUMN_NAME = {self.text(column)} AND c.COLUMN_DEFAULT REGEXP '^nextval[(].*[)]$'"
         )
