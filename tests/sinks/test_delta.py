@@ -12,6 +12,7 @@ import boto3
 import pandas as pd
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
@@ -430,6 +431,43 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
 def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
     with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
         table.stage(1, [1], batch_column="kind")
+
+
+def test_rows_are_refused_when_the_table_lacks_the_batch_column(table: Table) -> None:
+    first = table.stage(1, [1])
+    table.sink().publish(first)
+    table.sink().clear(first)
+
+    with pytest.raises(TargetSchemaError, match="the table lacks 'batch'") as caught:
+        table.stage(2, [2], batch_column="batch")
+
+    assert (caught.value.unknown, table.staged) == (("batch",), [])
+
+
+@pytest.mark.parametrize(
+    ("action", "named"),
+    [
+        ("PutObject", "s3:PutObject on s3://{bucket}/_raw.staging/_may-write"),
+        ("CopyObject", "s3:PutObject (or s3:GetObject on its staged file) for s3://{bucket}/raw/_may-write"),
+        ("DeleteObjects", "s3:DeleteObject on s3://{bucket}/_raw.staging"),
+    ],
+)
+def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
+    s3: Any, bucket: str, action: str, named: str
+) -> None:
+    def refuse(model: Any, **_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, model.name)
+
+    s3.meta.events.register_first(f"before-call.s3.{action}", refuse)
+    try:
+        with pytest.raises(TargetError) as caught:
+            DeltaSink(f"s3://{bucket}/raw", s3_client=s3).stage(BatchId(JOB, "e1", 1), 7, pd.DataFrame({"id": [1]}))
+    finally:
+        s3.meta.events.unregister(f"before-call.s3.{action}", refuse)
+
+    assert named.format(bucket=bucket) in str(caught.value)
+    left = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    assert [key for key in left if not key.endswith("/_may-write")] == []
 
 
 def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str, bucket_of_process: str) -> None:

@@ -510,6 +510,17 @@ def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(spark_with_t
     assert (table.seen, table.staged) == ([1], [])
 
 
+def test_rows_are_refused_when_the_table_lacks_the_batch_column(table: Table) -> None:
+    first = table.stage(1, [1])
+    table.sink().publish(first)
+    table.sink().clear(first)
+
+    with pytest.raises(TargetSchemaError, match="the table lacks 'batch'") as caught:
+        table.stage(2, [2], batch_column="batch")
+
+    assert (caught.value.unknown, table.staged) == (("batch",), [])
+
+
 def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
     with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
         table.stage(1, [1], batch_column="kind")

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.helpers.databases import table
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import NoJvmError, SourceError
+from scripts.helpers.errors import EmptyPartitionError, NoJvmError, SourceError
 from scripts.helpers.glue.context import GlueContext
 from scripts.helpers.glue.frames import DynamicFrame
 from scripts.helpers.glue.job import Job
@@ -257,6 +257,16 @@ def test_output_is_empty_when_no_rows_are_staged(connect: Any, tmp_path: Path) -
     output = sink.stage(BatchId(JOB, "e1", 1), 1, rows)
 
     assert (output.rows, output.files) == (0, 0)
+
+
+def test_empty_texts_are_counted_when_rows_are_parted_by_them(connect: Any, tmp_path: Path) -> None:
+    sink = FileSink(f"file://{tmp_path}/raw", spark=connect, partition_by=["bay"])
+    rows = connect.createDataFrame([(1, ""), (2, None), (3, "north"), (4, "")], "id INT, bay STRING")
+
+    with pytest.raises(EmptyPartitionError, match="'bay': 2 rows have"):
+        sink.stage(BatchId(JOB, "e1", 1), 1, rows)
+
+    assert sink.staging.place.files() == {}
 
 
 # --- what needs a JVM ----------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ class DeltaSink:
     part. It holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if two
     clusters may write to the table at once. Without Spark, conditional writes of S3 do it.
 
-    The rows are written twice, staged and appended, and read once in between. The first batch makes the table.
+    The rows are written twice, staged and appended, and read once in between; once more where they are merged, and of
+    columns of text that the table is partitioned by. The first batch that has rows makes the table.
 
     Parameters
     ----------
@@ -202,6 +203,9 @@ class DeltaSink:
         self.check(df)
         rows = with_batch(self._engine.rows(df), self._batch_column, str(batch))
         texts = self._check_table(rows)
+        # Spark writes to the table by a login of its own, of which this one tells nothing.
+        if isinstance(self._engine, _ArrowEngine):
+            self.staging.place.check_rights(self.target)
         staged = self.staging.stage(batch, fence, lambda place, folder: write_rows(rows, place, folder))
         self._check_staged(_Staged(self.staging.place, staged.folder, sorted(staged.sizes)), texts)
         options: dict[str, Any] = {"engine": self._engine.name, "partition_by": self._partition_by}
