@@ -521,6 +521,26 @@ def test_rows_are_refused_when_the_table_lacks_the_batch_column(table: Table) ->
     assert (caught.value.unknown, table.staged) == (("batch",), [])
 
 
+def test_decision_is_carried_out_when_the_table_was_dropped_before(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No run could begin any more: each one deletes first what was taken back."""
+    output = table.stage(1, [1], batch_column="batch")
+    places = table.places
+    table.sink().publish(output)
+    later = table.stage(2, [2], batch_column="batch")
+    if table.spark is None:
+        table.catalog.drop_table("raw.repairs")
+    else:
+        table.spark.sql(f"DROP TABLE {table.name}")
+    taken = Retraction("iceberg", table.name, later.staging, later.job, "e1", 1, 2, SINCE, batch_column="batch")
+
+    assert table.sink().retract(taken) == 0
+
+    assert f"event=retraction_left target={table.name} versions=1-2: there is no such table" in caplog.text
+    assert [name for place in places for name in place.files()] == []
+
+
 def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:
     with pytest.raises(InvalidValueError, match="batch_column='kind' is filled by the sink"):
         table.stage(1, [1], batch_column="kind")

@@ -316,14 +316,25 @@ class IcebergSink:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
         Without that column published rows stay, with a WARNING: snapshots of others may follow that of a batch, and
-        ``rollback_to_snapshot`` would take their rows along.
+        ``rollback_to_snapshot`` would take their rows along. Where the table is gone there is a WARNING as well.
 
         Raises
         ------
         TargetError
             A commit failed. Call again.
         """
-        recorded = self._typed(lambda: self._engine.published(retraction))
+        try:
+            recorded = self._typed(lambda: self._engine.published(retraction))
+        except TargetError as error:
+            if not isinstance(error.__cause__, Exception) or not self._engine.is_missing(error.__cause__):
+                raise
+            # Or no run could begin any more. A publisher that sleeps finds nothing for a table made anew.
+            self._typed(lambda: self._engine.retract_files(retraction))
+            logger.warning(
+                "event=retraction_left target=%s versions=%d-%d: there is no such table. If it was renamed, it keeps "
+                "what they have published", self.name, retraction.first, retraction.last,
+            )  # fmt: skip
+            return 0
         # First: whoever publishes later is refused, so no row comes after the delete.
         self._typed(lambda: self._engine.retract(retraction))
         if retraction.batch_column:
@@ -415,6 +426,9 @@ class _Engine(Protocol):
 
     def retract(self, retraction: Retraction) -> None:
         """Delete what attempts staged for a retraction, and record its versions as if they had no rows."""
+
+    def retract_files(self, retraction: Retraction) -> None:
+        """Delete the files that attempts staged for a retraction beside the table, which may be gone."""
 
     def delete(self, retraction: Retraction) -> int:
         """Delete the rows of a retraction's batches, by their column; return how many, -1 if there is no column."""
@@ -650,6 +664,9 @@ class _SparkEngine:
                 transaction.newFastAppend().commit()
             transaction.updateProperties().set(*_property(retraction)).commit()
             transaction.commitTransaction()
+        self.retract_files(retraction)
+
+    def retract_files(self, retraction: Retraction) -> None:
         if retraction.staging:
             self._staging(retraction).retract(retraction)
 
@@ -904,6 +921,9 @@ class _ArrowEngine:
             with table.transaction() as transaction:
                 transaction.append(table.schema().as_arrow().empty_table())
                 transaction.set_properties({name: closed})
+        self.retract_files(retraction)
+
+    def retract_files(self, retraction: Retraction) -> None:
         self._staging(retraction).retract(retraction)
 
     def delete(self, retraction: Retraction) -> int:
