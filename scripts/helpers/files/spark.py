@@ -8,6 +8,7 @@ those files come to the driver. It is the code of `FileBookmark`, so the answer 
 from __future__ import annotations
 
 import json
+import logging
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from scripts.helpers.files.unchanged import find_changed
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.listing.cuts import between
 from scripts.helpers.listing.listing import Location, bounds_of
-from scripts.helpers.listing.objects import GONE, LEDGER, LISTED, TAKEN, byte_order
+from scripts.helpers.listing.objects import GONE, IGNORED, LEDGER, LISTED, TAKEN, byte_order
 from scripts.helpers.listing.parting import AT_ONCE, find_cuts, places, quantiles
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.protocol.names import optional_context
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from scripts.helpers.files.kept_schemas import KeptSchemas
+
+logger = logging.getLogger(__name__)
 
 TASKS_PER_CORE = 8
 """Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
@@ -350,6 +353,12 @@ class SparkFileBookmark:
         size = sum(share["bytes"] for share in found)
         gone = sum(share["gone"] for share in found)
         left = sum(share["left"] for share in found)
+        if self._local.begins and self._local.options.start_from is not None:
+            # What executors log of it nobody sees here.
+            logger.warning(
+                "event=start-from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
+                self.location, self._local.options.start_from, sum(share["ignored"] for share in found), count,
+            )  # fmt: skip
         segment = segment_of(files) if files else None
         self.plan = plan_of(self.location, segment, count, size, has_more, gone)
         if self._saves:
@@ -679,7 +688,7 @@ class _Share:
 
     def __init__(self, ledger: FileLedger) -> None:
         self._gathered = Gathered(ledger)
-        self._counts = dict.fromkeys(("count", "bytes", "gone", "left"), 0)
+        self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
     def add(self, ends: tuple[str | None, str | None], rows: pa.Table, left: int) -> None:
         """Add the rows of a piece between two keys, and how many of its objects keep the time of the last listing."""
@@ -687,6 +696,7 @@ class _Share:
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
         self._counts["gone"] += pc.sum(pc.equal(rows.column("status"), GONE), min_count=0).as_py()
+        self._counts["ignored"] += pc.sum(pc.equal(rows.column("status"), IGNORED), min_count=0).as_py()
         self._counts["left"] += left
         self._gathered.add(*ends, rows)
 
