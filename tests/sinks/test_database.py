@@ -235,6 +235,11 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     assert (written.staged(table), "rows_kept" in caplog.text) == ([outputs[2].folder], False)
 
 
+def test_rows_are_refused_when_the_name_of_a_column_is_no_text(written: Written, table: str) -> None:
+    with pytest.raises(InvalidValueError, match="the name of column 0 is not a text"):
+        written.sink(table).stage(BATCH, 7, pd.DataFrame({0: [1]}))
+
+
 def test_batch_column_is_refused_when_it_cannot_be_filled(written: Written, table: str) -> None:
     with pytest.raises(TargetTableError, match="has no column 'batch'"):
         written.sink(table, batch_column="batch").stage(BATCH, 7, ROWS)

@@ -273,6 +273,11 @@ def test_staging_place_is_hidden_and_beside_the_target_when_none_is_given(target
     assert staging_beside(target) == staging
 
 
+def test_sink_is_refused_when_partition_by_is_a_text() -> None:
+    with pytest.raises(InvalidValueError, match="partition_by is a list of columns, not 'kind'"):
+        FileSink("/data/raw", partition_by="kind")
+
+
 def test_requests_are_as_documented_when_a_batch_goes_to_s3(s3: Any, bucket: str) -> None:
     """docs/cost.md names them: one copy for each file, and thirteen more for up to 1,000 files."""
     sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)

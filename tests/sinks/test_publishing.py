@@ -21,6 +21,7 @@ from scripts.helpers.errors import (
     UnpublishedError,
 )
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output
 from scripts.helpers.watermarks import Watermarks
@@ -406,6 +407,40 @@ def test_rows_are_refused_when_partition_by_leaves_them_no_column_or_names_one_t
         job.write(job.rows_since(rows, "id"), str(world.target), format=format, partition_by=columns)
 
     assert (world.seen, world.staged, world.watermarks.latest(JOB).plan) == ([], [], None)
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([1, 2], "are a list, not a DataFrame"),
+        (None, "are a NoneType, not a DataFrame"),
+        (pd.DataFrame([[1, 2]], columns=["id", "id"]), "have 2 columns 'id'"),
+    ],
+)
+def test_rows_are_refused_before_the_plan_is_frozen_when_they_are_no_frame_or_have_a_column_twice(
+    world: DirectoryCopy, rows: Any, format: str, why: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=why), world.job().__enter__() as job:
+        job.rows_since(pd.DataFrame({"id": world.source}), "id")
+        job.write(rows, str(world.target), format=format)
+
+    assert (world.staged, world.watermarks.latest(JOB).plan) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "why"),
+    [
+        (pd.DataFrame({"id": [1, "a"]}), {}, r"for column id .*\. Give each column one type\.$"),
+        (pd.DataFrame({"id": [1]}), {"compression": "zap"}, "zap.*check the options compression"),
+        (pa.table({"id": [1]}), {"compresion": "gzip"}, "'compresion'.*check the options compresion"),
+    ],
+)
+def test_rows_are_refused_when_pyarrow_does_not_write_them(
+    tmp_path: Path, rows: Any, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        FileSink(f"{tmp_path}/raw", **options).stage(BatchId(JOB, "e1", 1), 7, rows)
 
 
 def test_folders_are_those_of_spark_when_pandas_is_parted_by_a_column(

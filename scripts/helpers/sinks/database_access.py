@@ -321,6 +321,10 @@ class DriverAccess:
             )
         columns = []
         for position, name in enumerate(df.columns):
+            if not isinstance(name, str):
+                raise InvalidValueError(
+                    f"the name of column {name!r} is not a text. Give it the name of its column in the table."
+                )
             if name != DELETED:
                 columns.append(Arriving(name, _arrow_kind(name, _array(name, df.iloc[:, position])), f"c{position}"))
         return columns

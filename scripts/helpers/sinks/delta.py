@@ -44,6 +44,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_batch_column,
     check_columns_left,
     check_fits,
+    check_frame,
     check_partition_columns,
     check_partition_texts,
     check_required,
@@ -164,7 +165,8 @@ class DeltaSink:
         return self.target.uri("")
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for a wrong `partition_by`, MissingConnectorError for no connector."""
+        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
+        check_frame(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)

@@ -50,6 +50,7 @@ from scripts.helpers.sinks.places import Place, S3Place, is_within, place_of
 from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
+    check_frame,
     check_partition_columns,
     check_partition_texts,
     columns_of,
@@ -110,6 +111,8 @@ class FileSink:
         beside_others: bool = False,
         **options: Any,
     ) -> None:
+        if isinstance(partition_by, str):
+            raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
         if not chosen:
@@ -134,11 +137,12 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> None:
-        """Raise InvalidValueError for a wrong `partition_by`, or a format that only Spark writes.
+        """Raise InvalidValueError for no frame, a wrong `partition_by`, or a format that only Spark writes.
 
         EmptyPartitionError for rows of pandas or pyarrow with an empty text there; those of Spark are counted while
         they are staged.
         """
+        check_frame(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
         check_columns_left(self._partition_by, columns_of(df))
         if is_pandas(df) or is_arrow(df):

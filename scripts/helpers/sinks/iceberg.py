@@ -53,6 +53,7 @@ from scripts.helpers.sinks.staged_rows import (
     arrow_types,
     check_batch_column,
     check_fits,
+    check_frame,
     check_partition_columns,
     check_required,
     check_typed,
@@ -176,7 +177,8 @@ class IcebergSink:
         return made
 
     def check(self, df: Any) -> None:
-        """Raise InvalidValueError for a wrong `partition_by`, MissingConnectorError for no connector."""
+        """Raise InvalidValueError for no frame or a wrong `partition_by`, MissingConnectorError for no connector."""
+        check_frame(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
         check_batch_column(self._batch_column, columns_of(df), merges=self.rules is not None)
         if (spark_of(df) is None) != isinstance(self._engine, _ArrowEngine):

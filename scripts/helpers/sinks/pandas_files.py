@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -111,15 +112,31 @@ def _packed_table(table: pa.Table, options: Mapping[str, Any]) -> bytes:
 
     packed = BytesIO()
     given = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
-    pq.write_table(table, packed, **(given | dict(options)))
+    with _typed(options):
+        pq.write_table(table, packed, **(given | dict(options)))
     return packed.getvalue()
 
 
 def _packed(frame: pd.DataFrame, options: Mapping[str, Any]) -> bytes:
     packed = BytesIO()
     given = {"index": False, "coerce_timestamps": "us", "allow_truncated_timestamps": True}
-    frame.to_parquet(packed, engine="pyarrow", **(given | dict(options)))
+    with _typed(options):
+        frame.to_parquet(packed, engine="pyarrow", **(given | dict(options)))
     return packed.getvalue()
+
+
+@contextmanager
+def _typed(options: Mapping[str, Any]) -> Iterator[None]:
+    """Raise InvalidValueError for what pyarrow says against rows, or options."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidValueError(
+            f"The rows cannot be written as Parquet: {str(error).splitlines()[0]}. Give each column one type"
+            f"{', and check the options ' + ', '.join(options) if options else ''}."
+        ) from error
 
 
 def partition_folder(column: str, value: Any) -> str:

@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import EmptyPartitionError, InvalidValueError, MissingConnectorError, TargetSchemaError
+from scripts.helpers.rows.arrow_tables import is_arrow
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.sinks.spark_files import check_empty_texts, empty_texts, literal_path, write_spark
@@ -21,6 +22,21 @@ NAME = "part-00000.parquet"
 def spark_of(df: Any) -> Any:
     """Return the session that a frame belongs to; None for one of pandas or pyarrow."""
     return None if is_pandas(df) else getattr(df, "sparkSession", None)
+
+
+def check_frame(df: Any, target: str) -> None:
+    """Raise InvalidValueError for what is no frame, or has two columns of one name."""
+    if not (is_pandas(df) or is_arrow(df) or spark_of(df) is not None):
+        raise InvalidValueError(
+            f"The rows for {target!r} are a {type(df).__name__}, not a DataFrame of Spark or pandas, or a table of "
+            "pyarrow."
+        )
+    columns = columns_of(df)
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise InvalidValueError(
+            f"The rows for {target!r} have {columns.count(twice[0])} columns {twice[0]!r}. Rename one of them."
+        )
 
 
 def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
