@@ -14,6 +14,8 @@ from scripts.helpers.protocol import items
 
 UNIT, PAGE_BYTES, SMALL = 4_096, 1024 * 1024, 600
 """An item without a chunk is taken to have 600 bytes."""
+LONGEST_KEY = 1_024
+"""Bytes of a range key (DynamoDB Developer Guide, constraints)."""
 
 
 class ScannedTable:
@@ -44,6 +46,7 @@ class ScannedTable:
         if start := given.get("ExclusiveStartKey"):
             place = _place(start[items.HASH_KEY]["S"], start[items.RANGE_KEY]["S"])
             assert low <= place[0] < high, "the start key is of another segment"
+            assert len(place[2]) <= LONGEST_KEY, "DynamoDB takes no such range key"
             at = bisect_right(self._places, place)
         page: list[items.Item] = []
         size = 0

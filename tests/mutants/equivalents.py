@@ -28,6 +28,24 @@ EQUIVALENT = [
         because="it is compared with versions, which begin at 1",
     ),
     Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        "self._limit, self._pages_since_probe = FIRST_PAGE, 0",
+        "(-1)",
+        because="the next look for short histories comes a page later, which costs reads only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        'units = float(page.get("ConsumedCapacity", {}).get("CapacityUnits", 0))',
+        "(-1)",
+        because="each page is asked for its capacity, and DynamoDB says it",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/chunks.py",
+        "if sizes[name] < WORTH_BYTES or references({name: kept[name]}):",
+        "(sizes[name] <= WORTH_BYTES)",
+        because="an entry of exactly so many bytes is read the same, in chunks or not",
+    ),
+    Equivalent(
         "scripts/helpers/protocol/values.py",
         "if abs(value) < 10**MAX_DIGITS:",
         "(abs(value) <= 10 ** MAX_DIGITS)",

@@ -50,6 +50,13 @@ def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dic
     } | more  # fmt: skip
 
 
+def test_first_version_is_taken_back_when_a_job_is_reset_before_it_is_published() -> None:
+    after = replace(idle(), unpublished=(output(1, "shop.a", "files"),)).reset(Order("sam", "why", NOW, "token"))
+
+    assert [(one["target"], one["first"]) for one in after.retracting] == [("shop.a", 1)]
+    assert after.unpublished == ()
+
+
 def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> None:
     """Files go, and so do rows that a column tells apart; other rows of a table stay, and people are told of them."""
     column: dict[str, Any] = {"options": {"batch_column": "batch"}}

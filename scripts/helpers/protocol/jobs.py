@@ -31,7 +31,7 @@ ENOUGH, TOO_MUCH = 24, 48
 A request more takes as long as a page that is longer by some dozens of items."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
-"""The largest range key: after it comes another job."""
+"""The largest range key, of 1,024 bytes, which is all that DynamoDB takes: after it comes another job."""
 FIRST_RUN = '"'
 """No run id is below this."""
 JOB_RECORD, TRIGGER = "job", "trigger"
@@ -147,7 +147,7 @@ class _Tally:
             self.cost = ListCost(self.cost.requests + 1, self.cost.items, self.cost.units)
             return True
 
-    def count_request(self, items_read: int = 0) -> None:
+    def count_request(self, items_read: int) -> None:
         """Count a request of another kind."""
         with self._lock:
             before = self.cost
