@@ -244,7 +244,7 @@ class SliceSource:
         )
 
     def _check_transactions(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
-        """Refuse a slice into which a transaction may commit rows that is open for longer than the delay."""
+        """Refuse a slice that a transaction may still commit rows to, as it is open for longer than the delay."""
         # Here, as above.
         from scripts.helpers.rows.open_writers import oldest_writer, settled_moment
 

@@ -12,7 +12,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
-from scripts.helpers.sinks.staged_rows import spark_of
+from scripts.helpers.sinks.staged_rows import check_list, spark_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -32,8 +32,7 @@ class Layout:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.partition_by, str):
-            raise InvalidValueError(f"partition_by is a list of columns, not {self.partition_by!r}. Write [...].")
+        check_list(self.partition_by)
 
     def check_table(self) -> None:
         """Raise InvalidValueError for an option that files have and tables have not."""

@@ -45,6 +45,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
     check_fits,
     check_frame,
+    check_list,
     check_partition_columns,
     check_partition_texts,
     check_required,
@@ -128,8 +129,7 @@ class DeltaSink:
             raise InvalidValueError(
                 f"{target!r} is not a path. Name the folder of the Delta table, s3://bucket/prefix/ or a directory."
             )
-        if isinstance(partition_by, str):
-            raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        check_list(partition_by)
         check_classic(spark, "A Delta table")
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))

@@ -51,6 +51,7 @@ from scripts.helpers.sinks.spark_files import write_spark
 from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
     check_frame,
+    check_list,
     check_partition_columns,
     check_partition_texts,
     columns_of,
@@ -111,8 +112,7 @@ class FileSink:
         beside_others: bool = False,
         **options: Any,
     ) -> None:
-        if isinstance(partition_by, str):
-            raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        check_list(partition_by)
         self.target: Place = place_of(target, spark, s3_client)
         chosen = staging.rstrip("/") if staging else staging_beside(self.target.uri(""))
         if not chosen:

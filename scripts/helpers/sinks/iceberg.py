@@ -54,6 +54,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_batch_column,
     check_fits,
     check_frame,
+    check_list,
     check_partition_columns,
     check_required,
     check_typed,
@@ -144,8 +145,7 @@ class IcebergSink:
         batch_column: str | None = None,
     ) -> None:
         check_name(target, catalog)
-        if isinstance(partition_by, str):
-            raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+        check_list(partition_by)
         check_classic(spark, "An Iceberg table")
         self.name = target
         self._partition_by, self._batch_column = list(partition_by), batch_column

@@ -39,6 +39,12 @@ def check_frame(df: Any, target: str) -> None:
         )
 
 
+def check_list(partition_by: object) -> None:
+    """Raise InvalidValueError for a `partition_by` that is one text: its letters would be taken for columns."""
+    if isinstance(partition_by, str):
+        raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
+
+
 def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError for a column of `partition_by` that the rows do not have, or that is named twice."""
     missing = [name for name in partition_by if name not in columns]
@@ -239,7 +245,7 @@ def arrow_rows(df: Any, target: str) -> pa.Table:
     Raises
     ------
     InvalidValueError
-        Neither pandas nor pyarrow, or a column that holds several kinds of values.
+        A column that holds several kinds of values.
     """
     try:
         import pyarrow as pa
@@ -249,11 +255,6 @@ def arrow_rows(df: Any, target: str) -> pa.Table:
         table = df if isinstance(df, pa.Table) else pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidValueError(f"The rows for {target!r} have no one type for each column: {error}.") from error
-    except (AttributeError, TypeError) as error:
-        kind = type(df).__name__
-        raise InvalidValueError(
-            f"The rows for {target!r} are a {kind}, not a DataFrame of Spark or pandas, or a table of pyarrow."
-        ) from error
     schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in table.schema])
     return table.replace_schema_metadata(None).cast(schema, safe=False)
 

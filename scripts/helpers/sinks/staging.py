@@ -57,6 +57,7 @@ class Staging:
         try:
             rows = write(self.place, folder)
         except EmptyPartitionError:
+            # All is written by then. After another failure tasks of Spark may still write here, and a later run sweeps.
             self.drop(folder)
             raise
         staged = self.place.files(folder)
