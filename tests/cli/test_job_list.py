@@ -44,6 +44,16 @@ def test_histories_are_not_read_when_a_table_of_100_000_items_is_listed(
     assert client.requests <= most_requests_per_job * jobs + 100
 
 
+def test_job_with_items_behind_its_head_is_passed_over_by_the_largest_key() -> None:
+    behind = [items.key("long", f"~~{number:04d}") for number in range(2_000)]
+    client = ScannedTable({"long": [*job_items("long", 1), *behind], "short": job_items("short", 1)})
+
+    found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
+
+    assert {job.job_id for job in found.jobs} == {"long", "short"}
+    assert client.read < 1_000
+
+
 def test_chunks_of_large_states_are_not_read_when_jobs_have_many() -> None:
     client = ScannedTable({f"job-{number}": job_items(f"job-{number}", 3, chunks=20) for number in range(50)})
 

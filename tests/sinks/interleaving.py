@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import threading
 from _thread import start_new_thread
 from collections import Counter
@@ -16,6 +17,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial
 from typing import Any, TypeVar
+
+import pytest
 
 from scripts.helpers.batch.batch import NOTHING, Batch
 from scripts.helpers.batch.end_of_run import EndOfRun
@@ -417,6 +420,12 @@ Story = TypeVar("Story", bound=Interleaving)
 def play(number: int) -> Interleaving:
     """Play one interleaving; whatever goes wrong names its number."""
     return played(Interleaving(number), number)
+
+
+def let_number_decide(number: int, patch: pytest.MonkeyPatch) -> None:
+    """Let tokens follow from the number of a story, as everything else does."""
+    tokens = random.Random(-number)
+    patch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
 
 
 def played(story: Story, number: int) -> Story:

@@ -8,8 +8,6 @@ transaction has changed nothing. Nobody is paused within one, as SQLite lets nob
 
 from __future__ import annotations
 
-import random
-import secrets
 import sqlite3
 import tempfile
 import weakref
@@ -25,7 +23,7 @@ from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.sinks.database_access import DriverSession
 from scripts.helpers.sinks.database_sql import Statements
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
-from tests.sinks.interleaving import JOB, Interleaving, played
+from tests.sinks.interleaving import JOB, Interleaving, let_number_decide, played
 from tests.support.dynamodb import Died
 from tests.support.patience import LONG
 from tests.support.servers import is_long
@@ -119,8 +117,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
 
 
 def play(number: int, stops: Stops, monkeypatch: pytest.MonkeyPatch) -> DatabaseInterleaving:
-    tokens = random.Random(-number)
-    monkeypatch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
+    let_number_decide(number, monkeypatch)
     with tempfile.TemporaryDirectory() as folder:
         stops.story = story = DatabaseInterleaving(number, folder)
         return played(story, number)

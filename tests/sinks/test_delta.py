@@ -12,7 +12,6 @@ import boto3
 import pandas as pd
 import pyarrow as pa
 import pytest
-from botocore.exceptions import ClientError
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
@@ -34,6 +33,7 @@ from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
 from scripts.helpers.sinks.places import Place
 from scripts.helpers.watermarks import Watermarks
+from tests.sinks.rights import RIGHTS, refusing, staged_in
 from tests.support.blocked_packages import run_without
 from tests.support.steps import KilledError
 
@@ -444,30 +444,15 @@ def test_rows_are_refused_when_the_table_lacks_the_batch_column(table: Table) ->
     assert (caught.value.unknown, table.staged) == (("batch",), [])
 
 
-@pytest.mark.parametrize(
-    ("action", "named"),
-    [
-        ("PutObject", "s3:PutObject on s3://{bucket}/_raw.staging/_may-write"),
-        ("CopyObject", "s3:PutObject (or s3:GetObject on its staged file) for s3://{bucket}/raw/_may-write"),
-        ("DeleteObjects", "s3:DeleteObject on s3://{bucket}/_raw.staging"),
-    ],
-)
+@pytest.mark.parametrize(("action", "named"), RIGHTS)
 def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
     s3: Any, bucket: str, action: str, named: str
 ) -> None:
-    def refuse(model: Any, **_: Any) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, model.name)
-
-    s3.meta.events.register_first(f"before-call.s3.{action}", refuse)
-    try:
-        with pytest.raises(TargetError) as caught:
-            DeltaSink(f"s3://{bucket}/raw", s3_client=s3).stage(BatchId(JOB, "e1", 1), 7, pd.DataFrame({"id": [1]}))
-    finally:
-        s3.meta.events.unregister(f"before-call.s3.{action}", refuse)
+    with refusing(s3, action), pytest.raises(TargetError) as caught:
+        DeltaSink(f"s3://{bucket}/raw", s3_client=s3).stage(BatchId(JOB, "e1", 1), 7, pd.DataFrame({"id": [1]}))
 
     assert named.format(bucket=bucket) in str(caught.value)
-    left = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
-    assert [key for key in left if not key.endswith("/_may-write")] == []
+    assert staged_in(s3, bucket) == []
 
 
 def test_rows_are_there_once_when_the_table_is_in_a_bucket(moto_process: str, bucket_of_process: str) -> None:

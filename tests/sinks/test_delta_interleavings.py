@@ -7,7 +7,6 @@ where an actor may be paused, killed or overtaken, beside the requests to Dynamo
 from __future__ import annotations
 
 import random
-import secrets
 import tempfile
 import threading
 from collections import Counter
@@ -24,7 +23,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DeltaSink, events_of
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.places import LocalPlace
-from tests.sinks.interleaving import JOB, Actor, Interleaving, played
+from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, played
 from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
 from tests.support.servers import is_long
@@ -115,8 +114,7 @@ def _is_of(batch: str, retraction: Retraction) -> bool:
 
 
 def play(number: int, points: Points, monkeypatch: pytest.MonkeyPatch) -> DeltaInterleaving:
-    tokens = random.Random(-number)
-    monkeypatch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
+    let_number_decide(number, monkeypatch)
     with tempfile.TemporaryDirectory() as folder:
         story = DeltaInterleaving(number, folder)
         points.point, points.watch = story.stop, story.look

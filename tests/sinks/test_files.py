@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from botocore.exceptions import ClientError
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -25,6 +24,7 @@ from scripts.helpers.sinks.file_types import COLUMNS
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction, staging_beside
 from scripts.helpers.sinks.places import Place
+from tests.sinks.rights import RIGHTS, refusing, staged_in
 
 BATCH = BatchId("repairs", "e1", 3)
 FILES = {"part-00000-u-c000.csv": b"1\n2\n", "import_date=2026-11-23/part-00001-u-c000.csv": b"3\n"}
@@ -522,30 +522,15 @@ def test_types_are_not_compared_when_the_file_is_gone(
     assert "event=types_not_compared" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("action", "named"),
-    [
-        ("PutObject", "s3:PutObject on s3://{bucket}/_raw.staging/_may-write"),
-        ("CopyObject", "s3:PutObject (or s3:GetObject on its staged file) for s3://{bucket}/raw/_may-write"),
-        ("DeleteObjects", "s3:DeleteObject on s3://{bucket}/_raw.staging"),
-    ],
-)
+@pytest.mark.parametrize(("action", "named"), RIGHTS)
 def test_action_is_named_before_anything_is_staged_when_it_is_not_allowed(
     s3: Any, bucket: str, action: str, named: str
 ) -> None:
-    def refuse(model: Any, **_: Any) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, model.name)
-
-    s3.meta.events.register_first(f"before-call.s3.{action}", refuse)
-    try:
-        with pytest.raises(TargetError) as raised:
-            FileSink(f"s3://{bucket}/raw", s3_client=s3).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
-    finally:
-        s3.meta.events.unregister(f"before-call.s3.{action}", refuse)
+    with refusing(s3, action), pytest.raises(TargetError) as raised:
+        FileSink(f"s3://{bucket}/raw", s3_client=s3).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
 
     assert named.format(bucket=bucket) in str(raised.value)
-    left = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
-    assert [key for key in left if not key.endswith("/_may-write")] == []
+    assert staged_in(s3, bucket) == []
 
 
 def test_directory_is_named_before_anything_is_staged_when_it_is_read_only(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +16,7 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.sinks import files, staging
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import Output, job_hash
-from tests.sinks.interleaving import Interleaving, MemoryPlace, play
+from tests.sinks.interleaving import Interleaving, MemoryPlace, let_number_decide, play
 from tests.support.patience import LONG
 from tests.support.servers import is_long
 
@@ -36,8 +34,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(self: Interleaving, number: int) -> None:
         made(self, number)
         current[:] = [self]
-        tokens = random.Random(-number)
-        monkeypatch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
+        let_number_decide(number, monkeypatch)
 
     monkeypatch.setattr(Interleaving, "__init__", begin)
     monkeypatch.setattr(files, "place_of", lambda path, *_: MemoryPlace(path, current[0].storage))
