@@ -154,6 +154,15 @@ def log_level() -> Iterator[None]:
     logger.setLevel(before)
 
 
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    """End the run of a test by Glue's names, wherever it is: their job is one a process, and others would meet it."""
+    yield
+    # Most tests know nothing of Glue, and need not import it.
+    if (module := sys.modules.get("scripts.helpers.glue.job")) is not None:
+        module.Job.forget()
+
+
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[str]:
     """Return the URL of a moto server that serves DynamoDB and S3 on loopback."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,6 @@ from scripts.helpers.watermarks import Watermarks
 from tests.glue.options import ENABLE, Put
 
 _databases = itertools.count(1)
-
-
-@pytest.fixture(autouse=True)
-def no_job_is_left() -> Iterator[None]:
-    """End the run of a test: Glue's job is one a process."""
-    yield
-    Job.forget()
 
 
 @pytest.fixture
