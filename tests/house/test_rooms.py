@@ -66,6 +66,7 @@ BOTO3_USERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
     "sinks/places.py", "glue/catalog.py", "databases/login.py", "job_runs/emr_serverless.py",
+    "job_runs/shapes.py",
 }  # fmt: skip
 S3_CALLERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/single_objects.py", "reading/fetch.py",
