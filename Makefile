@@ -2,7 +2,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Hundreds of processes that tests start would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test small-spark-3.3 small-spark-4.1 test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
+.PHONY: help demo test small-spark-3.3 small-spark-4.1 byte-code test-long test-busy test-matrix mutants lint audit docs bench bench-files bench-rows bench-load bench-writes bench-scale
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,12 +12,16 @@ demo: .venv/ready ## load a year of flights in several runs, one of them killed 
 
 # The small set runs beside mypy, which leaves a core to it.
 test: .venv/ready ## all tests, and a small set of them on the Sparks of Glue 4.0 and 6.0; sets itself up
-	@$(MAKE) --no-print-directory --jobs 3 lint small-spark-3.3 small-spark-4.1
+	@$(MAKE) --no-print-directory --jobs 4 lint small-spark-3.3 small-spark-4.1 byte-code
 	@failed=0; $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder || failed=$$?; \
 	.ci/small/run report; exit $$failed
 
 small-spark-3.3 small-spark-4.1: .venv/ready
 	@.ci/small/run $(@:small-%=%)
+
+# In a fresh clone each of the six processes would compile all tests for itself.
+byte-code: .venv/ready
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true  # what is wrong with it, the run says
 
 test-long: .venv/ready ## the tests of the protocol for many minutes, and a million interleavings: hours
 	GLUE_WATERMARKS_LONG=1 $(BIN)/python -m pytest tests/protocol tests/sinks/test_interleavings.py tests/sinks/test_live_attempts.py tests/sinks/test_delta_merging.py tests/sinks/test_iceberg_merging.py tests/sinks/test_delta_interleavings.py tests/sinks/test_database_interleavings.py tests/sinks/test_live_tables.py tests/sinks/test_live_databases.py tests/files/test_events_properties.py tests/rows/test_numbers_model.py tests/tables/test_copies.py tests/jobs/test_killed_copies.py --timeout 36000
