@@ -248,7 +248,10 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return where the next page starts: before the head of the job where the last one ended, or after the job."""
+    """Return where the next page starts: before the head of the job where the last one ended, or after the job.
+
+    Never before the key where the last one ended, so a walk ends where the table does: no range key is above `LAST`.
+    """
     job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
     if range_key < BEFORE_HEAD:
         return items.key(job_id, BEFORE_HEAD)
