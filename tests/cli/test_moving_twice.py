@@ -175,7 +175,7 @@ def test_items_of_job_runs_are_counted_when_they_are_left_out(
     commit(watermarks, "repairs", "jr_1", {"seen": 1})
     put_runs(watermarks, "repairs")
     put_runs(watermarks, "never committed")
-    watermarks.store.put(items.key("nightly", items.TRIGGER_KEY) | {"state": {"S": "WAITING"}})
+    watermarks.store.put(items.key("nightly", items.TRIGGER_KEY) | {"state": {"S": "WAITING"}}, if_new=True)
 
     done = run(watermarks, "export", "--all", "--file", str(tmp_path / "jobs"))
 

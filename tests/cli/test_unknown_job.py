@@ -112,7 +112,7 @@ def test_names_of_glue_are_offered_when_glue_has_no_such_job(
 def test_jobs_are_known_when_they_are_only_defined_or_of_the_original_class(
     run: Command, world: Watermarks, watermarks: Watermarks
 ) -> None:
-    watermarks.store.put(items.key("defined", items.JOB_RECORD_KEY) | {"token": {"S": "t"}})
+    watermarks.store.put(items.key("defined", items.JOB_RECORD_KEY) | {"token": {"S": "t"}}, if_new=True)
 
     legacy, defined = run(world, "runs", "libraries"), run(watermarks, "show", "defined")
 

@@ -130,7 +130,7 @@ def test_chunks_of_the_job_there_never_expire_when_an_import_that_would_let_them
     for item in watermarks.store.query(requests.query_job(watermarks.table_name, job_id)):
         watermarks.store.delete(job_id, item["runId"]["S"])
     for item in backup:
-        watermarks.store.put(item)
+        watermarks.store.put(item, if_new=True)
     plan = plan_import(watermarks.store, later, replace=True)
     when_called(monkeypatch, "swap", lambda: watermarks.doctor(job_id, after_restore=True), first=True)
 

@@ -242,7 +242,7 @@ def test_every_command_is_allowed_when_the_role_that_it_is_for_calls_it(
         root.set_watermark(VALUES, {"n": number}, why="a test")
     root.begin(OPEN, "jr_1").freeze({"n": 1}, {"n": 2})
     for run_id in ("jr_old_1", "jr_old_2"):
-        root.store.put(items.key(OLD, run_id) | {"watermarks": {"M": {"rows_collected": {"N": "808"}}}})
+        root.store.put(items.key(OLD, run_id) | {"watermarks": {"M": {"rows_collected": {"N": "808"}}}}, if_new=True)
     JobRuns(root).create_job(Name=VALUES, Command={"Name": "pythonshell", "ScriptLocation": "script.py"})
     with IncrementalJob(root, FILES, s3_client=client(recorder, "s3", "root")) as job:
         job.new_files(f"s3://{BUCKET}/parking/", transformation_ctx="files")

@@ -175,7 +175,7 @@ def prepare(root: Watermarks) -> None:
     """Put what the original class wrote, and what another team has."""
     store = store_of(root)
     for job, run_id in ((OLD, "jr_old_1"), (OLD, "jr_old_2"), ("waste-original", "jr_1")):
-        store.put(items.key(job, run_id) | {"watermarks": {"M": {"rows_collected": {"N": "808"}}}})
+        store.put(items.key(job, run_id) | {"watermarks": {"M": {"rows_collected": {"N": "808"}}}}, if_new=True)
     root.set_watermark(FOREIGN, {"latest_data": "2026-03-16"}, why="a test")
     jobs = JobRuns(root)
     jobs.create_job(Name=FOREIGN, Command={"Name": "pythonshell", "ScriptLocation": "script.py"})

@@ -361,24 +361,24 @@ def _write_job(
         if late and head.log_entry:
             store.write_log(head.log_entry)
         _swap(store, head, after)
-        _put_all(store, [log])
+        _put_all(store, [log], if_new=True)
     else:
-        _put_all(store, [*chunks, *history])
+        _put_all(store, [*chunks, *history], if_new=True)
         _swap(store, None, after)
-        _put_all(store, [log])
+        _put_all(store, [log], if_new=True)
     return after
 
 
 def _write_as_exported(store: Store, head: Head | None, found: Sequence[items.Item]) -> None:
     """Write a job into the epoch that it has in the file, where it is not there, or only a part of it."""
     chunks, history = _parted(found)
-    _put_all(store, [*chunks, *history])
+    _put_all(store, [*chunks, *history], if_new=True)
     if head is None:
         return
     (item,) = [item for item in found if _range_key(item) == items.HEAD_KEY]
     # The head comes last, and only where there is none: a run may have begun the job while its items were written.
     # Of a request that was sent twice, as its first answer was lost, the second finds what the first has written.
-    if not store.put(item) and store.read(head.job_id, items.HEAD_KEY) != item:
+    if not store.put(item, if_new=True) and store.read(head.job_id, items.HEAD_KEY) != item:
         raise StaleError(
             f"Job {head.job_id!r} was begun while it was imported. Stop its runs, and import it to replace."
         )
@@ -434,7 +434,7 @@ def unwritten(head: Head, found: Sequence[items.Item]) -> list[items.Item]:
     return [*of_run, items.log_to_item(entry)]
 
 
-def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool = True) -> None:
+def _put_all(store: Store, found: Iterable[items.Item], *, if_new: bool) -> None:
     for item in found:
         store.put(item, if_new=if_new)
 

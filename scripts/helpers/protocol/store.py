@@ -322,7 +322,7 @@ class Store:
         """Let an item expire, if it is there and of that version."""
         self._update(requests.expire(self.table_name, job_id, range_key, at, version))
 
-    def put(self, item: Item, *, if_new: bool = True) -> bool:
+    def put(self, item: Item, *, if_new: bool) -> bool:
         """Write one item as it is. True: it took effect. False: one is there already, and `if_new` leaves it."""
         return self._put(requests.put_item(self.table_name, item, if_new=if_new))
 
