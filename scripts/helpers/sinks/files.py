@@ -77,6 +77,10 @@ class FileSink:
     commit and the end of its publication a reader sees a part of its files, each of them whole. It holds where
     a rename is atomic (file systems) or a copy is (S3), as long as nobody else deletes staged files.
 
+    It does not hold for a run that saves nothing (paused, disabled, a range of runs), as no commit names one of its
+    attempts: each publishes when its block ends. A retry under the same run id replaces the files of the one before,
+    one after the other. Meanwhile readers see files of both, and if two publish at once, files of both may stay.
+
     Parameters
     ----------
     target

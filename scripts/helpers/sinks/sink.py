@@ -26,13 +26,17 @@ class Sink(Protocol):
         """Of the target, in errors, logs and the head: a URI, or a database and table. Nothing secret is in it."""
 
     def check(self, df: Any) -> None:
-        """Raise what speaks against these rows at this target, as far as it is told without a request.
+        """Raise what speaks against these rows at this target, as far as it is told without a look at the target.
 
-        Called before the plan is frozen: a mistake in the script leaves nothing behind.
+        Called before the plan is frozen: a mistake in the script leaves nothing behind. A request may be sent all the
+        same: to open a catalog, and for the columns of a frame of Spark Connect.
         """
 
     def stage(self, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
-        """Leave the rows of an attempt where nobody sees them; whatever speaks against the target is raised first.
+        """Leave the rows of an attempt where nobody sees them.
+
+        Whatever speaks against rows and target is raised here, before the commit. Most of it before anything is
+        written; what only the staged rows show, such as ties of a merge, after that: they are deleted then, or swept.
 
         Parameters
         ----------
