@@ -656,6 +656,27 @@ class TargetUnavailableError(TargetError):
         )
 
 
+class TargetLockedError(TargetUnavailableError):
+    """A database in which another transaction holds a lock; the transaction that waited for it is rolled back.
+
+    Attributes
+    ----------
+    is_deadlock
+        The other one waits for a lock of this one as well: at once there is none any more. Otherwise it held its lock
+        for longer than the database lets anybody wait.
+    """
+
+    def __init__(self, target: str, doing: str, shown: str, *, is_deadlock: bool) -> None:
+        self.doing, self.shown, self.is_deadlock = doing, shown, is_deadlock
+        TargetError.__init__(
+            self,
+            target,
+            f"{doing}: another transaction holds a lock that it needs ({shown}). Find the transactions that are open "
+            "for long, in pg_stat_activity (PostgreSQL) or information_schema.INNODB_TRX (MySQL, MariaDB), and end "
+            "them, or let them end. Then run the job again.",
+        )
+
+
 class SourceChangedError(SourceError):
     """A context that remembers another source than the one given."""
 

@@ -90,6 +90,10 @@ BUILT = [
         ["'shop/repairs': rows cannot be read", "SQLSTATE 08001", "Run again later"],
     ),
     (
+        errors.TargetLockedError("shop/repairs", "rows cannot be read", "SQLSTATE 55P03", is_deadlock=False),
+        ["'shop/repairs': rows cannot be read: another", "SQLSTATE 55P03", "pg_stat_activity", "run the job again"],
+    ),
+    (
         errors.ScriptNotAllowedError("parking", "/evil.py", ["/jobs"]),
         ["'parking'", "'/evil.py'", "Scripts may run from '/jobs'", "scripts=[...]"],
     ),
@@ -242,6 +246,7 @@ FAMILIES = [
             "SnapshotBehindError", "SnapshotUnchangedError", "SchemaChangedError", "MisfitError",
             "BookmarkImportError",
             "StagedRowsLostError", "TargetTableError", "TargetRefusedError", "TargetUnavailableError",
+            "TargetLockedError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetTakenError", "TargetLayoutError",
             "TargetSchemaError", "NotATableError", "MissingConnectorError", "NoJvmError", "UnsupportedVersionError",
             "StagedFilesLostError", "LogFolderError",

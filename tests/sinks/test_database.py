@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -15,13 +17,14 @@ from scripts.helpers.errors import (
     InvalidValueError,
     StagedRowsLostError,
     TargetError,
+    TargetLockedError,
     TargetRefusedError,
     TargetTableError,
     TargetUnavailableError,
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
-from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK
+from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK, Statements, WritingSQLite
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
 from tests.support.database_fixtures import written_as
@@ -438,6 +441,150 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
 
     assert waited == (True, [])
     assert seen(written, table) == ALL
+
+
+def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Return connections that wait for a lock no longer than a moment."""
+    if written.kind == "sqlite":
+        monkeypatch.setattr(WritingSQLite, "session", ("PRAGMA busy_timeout = 100",))
+    shorter = {"postgres": "SET lock_timeout = '100ms'", "maria": "SET SESSION innodb_lock_wait_timeout = 1"}
+
+    def connect() -> Any:
+        connection = written.connect()
+        if written.kind in shorter:
+            connection.cursor().execute(shorter[written.kind])
+            connection.commit()
+        return connection
+
+    return connect
+
+
+def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batch(
+    written: Written, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = written.sink(table, impatient(written, monkeypatch))
+    output = sink.stage(BATCH, 7, ROWS)
+    taken = Retraction("database", sink.name, output.staging, output.job, EPOCH, 3, 3, "2026-11-23T00:00:00+00:00")
+    with closing(written.connect()) as holder:
+        holder.cursor().execute(sink._statements(output).record(output.job, EPOCH, 3, output.folder))
+        with pytest.raises(TargetLockedError, match="the batch cannot be published"):
+            sink.publish(output)
+        with pytest.raises(TargetLockedError, match="a batch cannot be taken back"):
+            sink.retract(taken)
+        before = seen(written, table)
+    sink.publish(output)
+
+    assert (before, seen(written, table)) == ([], ALL)
+
+
+def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pytest.FixtureRequest) -> None:
+    """It is not out of reach, and a statement that takes as long meets the same limit in the next run."""
+    written = written_as(request, "postgres")
+    table = written.new_table("id integer, word varchar(20)")
+    output = written.sink(table).stage(BATCH, 7, ROWS)
+
+    def connect() -> Any:
+        connection = written.connect()
+        connection.execute("SET statement_timeout = '100ms'")
+        connection.commit()
+        return connection
+
+    with closing(written.connect()) as holder:
+        holder.cursor().execute(f"LOCK TABLE {table}")
+        with pytest.raises(TargetError, match="the statement was canceled") as caught:
+            written.sink(table, connect).publish(output)
+
+    assert not isinstance(caught.value, TargetUnavailableError)
+
+
+class Other(threading.Thread):
+    """Somebody else's transaction, which has changed something and comes to wait for a lock of ours."""
+
+    def __init__(self, written: Written, changes: str, waits: str) -> None:
+        super().__init__(daemon=True)
+        self._written, self._waits = written, waits
+        self._connection = written.connect()
+        self._cursor = self._connection.cursor()
+        if written.kind == "postgres":
+            # Else the database may end this one in place of ours. MariaDB ends the one that has changed less.
+            self._cursor.execute("SET deadlock_timeout = '1h'")
+        self._cursor.execute(changes)
+
+    def run(self) -> None:
+        self._cursor.execute(self._waits)
+        self._connection.rollback()
+        self._connection.close()
+
+    def wait_inside(self) -> None:
+        """Return when it waits."""
+        self.start()
+        query = {
+            "postgres": "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+            "maria": "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'",
+        }[self._written.kind]
+        end = time.monotonic() + PATIENCE
+        while not self._written.server.sql(query):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+MANY = ", ".join(f"({number}, 'by hand')" for number in range(1, 100))
+
+
+def with_other(monkeypatch: pytest.MonkeyPatch, before: str, other: Other) -> None:
+    """Let somebody else's transaction wait for ours before ours makes a statement, which then waits for the other."""
+    made = getattr(Statements, before)
+    others = [other]
+
+    def after_that(*given: Any) -> Any:
+        if others:
+            others.pop().wait_inside()
+        return made(*given)
+
+    monkeypatch.setattr(Statements, before, after_that)
+
+
+@SERVERS
+def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id integer UNIQUE, word varchar(20)")
+    sink = written.sink(table)
+    output = sink.stage(BATCH, 1, ROWS)
+    key = sink._statements(output).record(output.job, EPOCH, 3, output.folder)
+    other = Other(written, f"INSERT INTO {table} VALUES {MANY}", waits=key)
+    with_other(monkeypatch, "append", other)
+
+    sink.publish(output)
+    other.join(PATIENCE)
+
+    assert seen(written, table) == ALL
+
+
+@SERVERS
+def test_batch_is_taken_back_when_a_deadlock_has_ended_its_transaction(
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id integer UNIQUE, word varchar(20), batch varchar(64)")
+    sink = written.sink(table, batch_column="batch")
+    output = sink.stage(BATCH, 1, ROWS)
+    sink.publish(output)
+    sink.clear(output)
+    taken = Retraction(
+        "database", sink.name, output.staging, output.job, EPOCH, 3, 3, "2026-11-23T00:00:00+00:00", "batch"
+    )
+    key = sink._statements(output).where_key(output.job, EPOCH, 3)
+    other = Other(written, f"UPDATE {BATCHES} SET job_name = 'x' WHERE {key}", f"UPDATE {table} SET word = 'x'")
+    written_rows = f"INSERT INTO {written.new_table('id integer, word varchar(20)')} VALUES {MANY}"
+    other._cursor.execute(written_rows)
+    with_other(monkeypatch, "take_back", other)
+
+    counts = sink.retract(taken), sink.retract(taken)
+    other.join(PATIENCE)
+
+    assert (counts, seen(written, table)) == ((3, 0), [])
 
 
 def test_transaction_is_rolled_back_when_a_pool_keeps_the_connection(request: pytest.FixtureRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,7 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     StagedRowsLostError,
+    TargetLockedError,
     TargetRefusedError,
     TargetUnavailableError,
 )
@@ -166,6 +168,23 @@ def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written
 
     with pytest.raises(StagedRowsLostError):
         sink.publish(output)
+
+
+def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc: Any, written: Written) -> None:
+    url = {
+        "postgres": f"{written.url}?options=-c%20lock_timeout=100ms",
+        "maria": f"{written.url}?sessionVariables=innodb_lock_wait_timeout=1",
+        "sqlite": written.url,
+    }[written.kind]
+    sink = DatabaseSink(written.new_table("id bigint"), spark=jdbc, url=url, properties=written.properties)
+    if written.kind == "sqlite":
+        sink._sql.session = ("PRAGMA busy_timeout = 100",)
+    output = sink.stage(BATCH, 1, jdbc.range(1))
+
+    with closing(written.connect()) as holder:
+        holder.cursor().execute(sink._statements(output).record(output.job, EPOCH, 3, output.folder))
+        with pytest.raises(TargetLockedError):
+            sink.publish(output)
 
 
 def test_frame_of_the_other_kind_is_refused_when_written(jdbc: Any, written: Written) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scripts.helpers.databases.dialects import TableColumn
 from scripts.helpers.errors import (
@@ -24,6 +24,7 @@ from scripts.helpers.errors import (
     MergeTieError,
     StagedRowsLostError,
     TargetError,
+    TargetLockedError,
     TargetTableError,
     rows_have,
 )
@@ -53,7 +54,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 KIND = "database"
+TRIES = 5
+"""A transaction that a deadlock has ended is done again so often: the other one goes on meanwhile, and ends."""
 
 
 class DatabaseSink:
@@ -202,7 +207,8 @@ class DatabaseSink:
     def publish(self, output: Output) -> None:
         """Bring the rows of a committed attempt into the target, in one transaction, unless they are there.
 
-        May be called again, late, and by two at once: the second waits for the first at the batch's key.
+        May be called again, late, and by two at once: the second waits for the first at the batch's key, as long as
+        the database lets it. A transaction that a deadlock has ended is done again.
 
         Raises
         ------
@@ -210,9 +216,12 @@ class DatabaseSink:
             The staging table is gone, and the batch is not in the target.
         MergeTieError
             Since the batch was staged, somebody else wrote a row that it is tied with.
-        TargetUnavailableError, TargetRefusedError, TargetError
+        TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
             The database does not let it through; nothing is changed.
         """
+        self._tried(lambda: self._publish(output))
+
+    def _publish(self, output: Output) -> None:
         statements = self._statements(output)
         job, table, job_name = output.job, output.folder, str(output.options["job"])
         merge = Merge.from_record(output.options["merge"]) if "merge" in output.options else None
@@ -276,7 +285,15 @@ class DatabaseSink:
 
         Rows and records of a batch go in one transaction. Without that column published rows stay, with a WARNING. A
         merge of the same rows again leaves them as they are.
+
+        Raises
+        ------
+        TargetLockedError, TargetUnavailableError, TargetRefusedError, TargetError
+            The database does not let it through. Call again.
         """
+        return self._tried(lambda: self._retract(retraction))
+
+    def _retract(self, retraction: Retraction) -> int:
         statements = Statements(self._sql, retraction.staging, self._parts[-1])
         job, epoch = retraction.job, retraction.epoch
         for table in self._staged(statements, job):
@@ -315,6 +332,18 @@ class DatabaseSink:
         return deleted
 
     # --- within ---------------------------------------------------------------------------------
+
+    def _tried(self, action: Callable[[], T]) -> T:
+        """Do what leaves nothing behind when it fails, again where a deadlock has ended it."""
+        # Not where others hold a lock: it was waited for already, as long as whoever set the time-out wants to wait.
+        for left in reversed(range(TRIES)):
+            try:
+                return action()
+            except TargetLockedError as error:
+                if not error.is_deadlock or not left:
+                    raise
+                logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
+        raise AssertionError("the last try returns or raises")
 
     @contextmanager
     def _session(self, doing: str, rights: str = "") -> Iterator[Session]:

@@ -12,11 +12,17 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scripts.helpers.databases.connection import driver_error, jdbc_connection
+from scripts.helpers.databases.connection import CANCELED, driver_error, jdbc_connection
 from scripts.helpers.databases.dialects import Database, MariaDB, MySQL, PostgreSQL, SQLite
 from scripts.helpers.databases.table import database_of
 from scripts.helpers.display.redaction import redact_logs
-from scripts.helpers.errors import InvalidValueError, TargetError, TargetRefusedError, TargetUnavailableError
+from scripts.helpers.errors import (
+    InvalidValueError,
+    TargetError,
+    TargetLockedError,
+    TargetRefusedError,
+    TargetUnavailableError,
+)
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.pandas_frames import is_pandas
 from scripts.helpers.sinks.database_sql import Arriving, WritingSQL, writing_of
@@ -457,8 +463,12 @@ BUSY = ("08", "40", "53", "57", "HYT")
 """Classes of SQLSTATE that a later run may not meet, as in `databases.connection`."""
 REFUSED = ("28", "42501")
 """SQLSTATEs of a login or a right that is missing."""
-BUSY_CODES = (1205, 1213, 2002, 2003, 2006, 2013)
-"""MySQL's numbers for a lock that is not given, a deadlock, and a server that is gone."""
+BUSY_CODES = (2002, 2003, 2006, 2013)
+"""MySQL's numbers for a server that is gone."""
+LOCKED, LOCKED_CODE = ("55P03", "40001"), 1205
+"""SQLSTATEs of a lock that is not given in time, SQLite's among them, and MySQL's number for it."""
+DEADLOCKS, DEADLOCK_CODE = ("40001", "40P01"), 1213
+"""SQLSTATEs of a server that has ended a transaction for the sake of another one, and MySQL's number for it."""
 REFUSED_CODES = (1044, 1045, 1142, 1143, 1227, 1370)
 """MySQL's numbers for a login that is refused, and for a right that is missing."""
 MEANINGS = {
@@ -466,7 +476,7 @@ MEANINGS = {
     "23": "a constraint of the table is violated (NOT NULL, unique, foreign key or check)",
     "42P01": "a table is gone",
     "42S02": "a table is gone",
-    "55P03": "a transaction of another attempt holds it",
+    CANCELED: "the statement was canceled, by a time-out of the server or by a person",
     "0A": "the database cannot do this",
 }
 
@@ -486,6 +496,8 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
 
     Raises
     ------
+    TargetLockedError
+        Others hold a lock, or the transaction was ended by a deadlock with them.
     TargetUnavailableError
         The database is down, too busy, or broke off.
     TargetRefusedError
@@ -502,7 +514,11 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
         shown = found.shown
         if found.code in REFUSED_CODES or found.meaning.startswith(REFUSED):
             raise TargetRefusedError(target, doing, rights, shown) from None
-        if found.code in BUSY_CODES or found.meaning.startswith(BUSY):
+        # By the driver's own state: that of SQLite is ours, and whoever waits for its one writer is in no deadlock.
+        is_deadlock = found.state in DEADLOCKS or found.code == DEADLOCK_CODE
+        if is_deadlock or found.meaning in LOCKED or found.code == LOCKED_CODE:
+            raise TargetLockedError(target, doing, shown, is_deadlock=is_deadlock) from None
+        if found.code in BUSY_CODES or (found.meaning.startswith(BUSY) and found.meaning != CANCELED):
             raise TargetUnavailableError(target, doing, shown) from None
         why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
         raise TargetError(
