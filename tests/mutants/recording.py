@@ -45,15 +45,25 @@ def record_of(folder: Path, test_file: str) -> Path:
     return folder / f"{Path(test_file).stem}-{digest(ROOT / test_file)}.json"
 
 
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of those that it started, of which Spark is one."""
-    ticks, session = 0, str(os.getsid(0))
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process and of those below it, of which Spark is one, ended or not.
+
+    By parents and not by session: what records other files beside it is of the same session.
+    """
+    ticks: dict[int, int] = {}
+    below = defaultdict[int, list[int]](list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
-            if fields[3] == session:
-                ticks += sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
-    return ticks / os.sysconf("SC_CLK_TCK") or time.process_time()
+            number = int(stat.parent.name)
+            ticks[number] = sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
+            below[int(fields[1])].append(number)
+    total, pending = 0, [process]
+    while pending:
+        each = pending.pop()
+        total += ticks.get(each, 0)
+        pending += below[each]
+    return total / os.sysconf("SC_CLK_TCK") or time.process_time()
 
 
 def clear_caches() -> None:
@@ -105,11 +115,12 @@ class Recorder:
             self.imports = self.taken()
         # What an earlier test has had computed would hide which lines this one needs, and a judge begins without it.
         clear_caches()
-        self.is_passed, began = True, cpu_seconds()
+        self.is_passed, began = True, cpu_seconds(os.getpid())
         self.watch(self.trace)
         result = yield
         self.watch(None)
-        seconds = cpu_seconds() - began
+        # A process whose parent has ended is no longer below this one, and its time is gone.
+        seconds = max(cpu_seconds(os.getpid()) - began, 0.0)
         self.tests[item.nodeid] = {"passed": self.is_passed, "seconds": round(seconds, 3), "lines": self.taken()}
         if nextitem is None or nextitem.path != item.path:
             self.write(item.path)

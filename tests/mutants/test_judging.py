@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
 
 from tests.mutants.changes import mutants_of
 from tests.mutants.judging import Order, changed_codes
-from tests.mutants.recording import RECORDS, Recorded
+from tests.mutants.recording import RECORDS, Recorded, cpu_seconds
 from tests.support.places import REPOSITORY
 
 CODE = """\
@@ -140,3 +141,24 @@ def test_test_counts_for_a_whole_module_when_it_has_changed_since() -> None:
     assert not Recorded("t", 0, {"a.py": 1 << 3}).runs(mutant)
     assert Recorded("t", 0, {"a.py": None}).runs(mutant)
     assert not Recorded("t", 0, {"b.py": None}).runs(mutant)
+
+
+def test_time_is_that_of_a_process_and_its_children_when_others_of_its_session_work() -> None:
+    work = "import time\nwhile time.process_time() < 1: pass"
+    waiting = [sys.executable, "-c", "input()"]
+    of_a_child = [
+        sys.executable,
+        "-c",
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])\ninput()",
+    ]
+    with (
+        subprocess.Popen(waiting, stdin=subprocess.PIPE) as idle,
+        subprocess.Popen(of_a_child, stdin=subprocess.PIPE) as parent,
+    ):
+        while cpu_seconds(parent.pid) < 1:
+            time.sleep(0.05)
+        beside = cpu_seconds(idle.pid)
+        for process in (idle, parent):
+            process.communicate(b"\n")
+
+    assert beside < 0.9
