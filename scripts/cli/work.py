@@ -6,8 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -58,6 +57,7 @@ def work(
     writers you trust.
     """
     from scripts.helpers.job_runs.client import JobRuns
+    from scripts.helpers.job_runs.launcher import told_to_end
 
     if emr_application or emr_role:
         of_this_machine = {"--logs": logs, "--master": master, "--pass-on": pass_on}
@@ -83,7 +83,8 @@ def work(
         for run in runs.tend(jobs):
             started(run)
     else:
-        runs.work(jobs, pause.total_seconds(), _told_to_end(), started)
+        # What it does at that moment is done first.
+        runs.work(jobs, pause.total_seconds(), told_to_end(signal.SIGINT, signal.SIGTERM), started)
     if around.is_json:
         emit({"started": found})
 
@@ -126,15 +127,3 @@ def _check_defined(watermarks: Watermarks, runs: JobRuns, name: str) -> None:
         raise InvalidValueError(
             f"Job {name!r} has no definition, so no run can be started. Create one with JobRuns.create_job."
         ) from None
-
-
-def _told_to_end() -> Any:
-    """Return what tells whether somebody wants the command to end; what it does at that moment is done first."""
-    told: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, note)
-    return lambda: bool(told)

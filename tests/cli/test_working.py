@@ -114,9 +114,7 @@ def test_work_is_refused_when_its_options_name_no_place_or_two(
 class Quiet:
     """An engine that starts nothing."""
 
-    supervises = False
-
-    def launch(self, run: Any) -> None:
+    def launch(self, run: Any, _shared: Any) -> None:
         pass
 
 

@@ -151,7 +151,7 @@ def test_start_returns_its_run_when_nobody_knows_whether_its_record_was_written(
 def test_run_has_failed_when_the_shell_of_its_launcher_ends_with_an_error(
     parked: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Any) -> None:
+    def broken(*_: Any) -> None:
         raise subprocess.CalledProcessError(2, "/bin/sh")
 
     monkeypatch.setattr(parked.scheduler.engine, "launch", broken)
@@ -248,7 +248,7 @@ def test_triggered_run_is_launched_before_the_run_before_it_leaves_its_list(
     ended(parked, "up")
     kept: list[bool] = []
     monkeypatch.setattr(
-        parked.scheduler.engine, "launch", lambda _: kept.append(bool(parked.scheduler.records.job("up").active))
+        parked.scheduler.engine, "launch", lambda *_: kept.append(bool(parked.scheduler.records.job("up").active))
     )
 
     parked.tend(["up", "down"])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from scripts.helpers.job_runs import cgroup
-from scripts.helpers.job_runs.cgroup import Cgroup, cgroup_folder
 
 UNIFIED = "30 24 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 PART = "30 24 0:27 /system.slice /sys/fs/cgroup ro - cgroup2 cgroup ro\n"
@@ -34,7 +33,7 @@ HYBRID = (
 def test_folder_is_that_of_the_process_when_version_2_is_mounted(
     memberships: str, mounts: str, found: str | None
 ) -> None:
-    folder = cgroup_folder(memberships, mounts)
+    folder = cgroup.cgroup_folder(memberships, mounts)
 
     assert folder == (None if found is None else Path(found))
 
@@ -45,7 +44,7 @@ def test_no_cgroup_is_made_and_nothing_left_when_the_system_cannot_kill_one(
     # A plain folder has none of the files of a cgroup, as one of an old Linux has no cgroup.kill.
     monkeypatch.setattr(cgroup, "_own_folder", lambda: tmp_path)
 
-    made = Cgroup.make("job")
+    made = cgroup.make("job")
 
     assert (made, list(tmp_path.iterdir())) == (None, [])
 
@@ -57,7 +56,7 @@ def test_warning_names_what_is_left_when_it_does_not_die(
     (tmp_path / "cgroup.procs").write_text("17\n18\n")
     monkeypatch.setattr(cgroup, "DEATH_SECONDS", 0.0)
 
-    Cgroup(tmp_path).kill()
+    cgroup.kill(tmp_path)
 
     assert (tmp_path / "cgroup.kill").read_text() == "1"
     assert caplog.messages == [f"event=not_killed cgroup={tmp_path} count=2 processes=['17', '18']"]

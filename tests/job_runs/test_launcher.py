@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ import boto3
 import pytest
 
 from scripts.helpers.errors import ArgumentNotAllowedError, InvalidValueError, StoreUnavailableError
-from scripts.helpers.job_runs import engines, launcher
-from scripts.helpers.job_runs.cgroup import Cgroup
+from scripts.helpers.job_runs import cgroup, engines, launcher
 from scripts.helpers.job_runs.client import SparkSubmit
 from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.protocol.store import Store
@@ -253,13 +252,13 @@ def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define,
 def settings_of(jobs: Jobs, name: str, run_id: str, **options: Any) -> dict[str, Any]:
     """Return what the launcher of a run would get."""
     engine = SparkSubmit(**(jobs.engine.to_json() | options))
-    return {"shared": asdict(shared_by(jobs)), "engine": engine.to_json(), "job": name, "run": run_id}
+    return {"shared": jobs.scheduler.settings(), "engine": engine.to_json(), "job": name, "run": run_id}
 
 
-def shared_by(jobs: Jobs) -> engines.Shared:
-    """Return what launchers of jobs get from who starts them."""
-    store = jobs.scheduler.records.store
-    return engines.Shared(store.table_name, REGION, store.client.meta.endpoint_url, 60, None)
+def launcher_of(settings: dict[str, Any], **options: Any) -> launcher.Launcher:
+    found = launcher.make(settings, **options)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ def test_run_has_timed_out_when_its_minutes_are_over(
     jobs: Jobs, define: Define, script: str, in_cgroup: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_cgroup:
-        monkeypatch.setattr(Cgroup, "make", lambda _name: None)
+        monkeypatch.setattr(cgroup, "make", lambda _name: None)
     define("job", script, MaxRetries=1)
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job", Timeout=2)
@@ -290,8 +289,7 @@ def test_run_has_timed_out_when_its_minutes_are_over(
         readings.append((now, is_alive(int(output.read_text().split()[0]))))
         return now
 
-    carried = launcher.make(settings_of(jobs, "job", run_id), timer=timer)
-    assert carried is not None
+    carried = launcher_of(settings_of(jobs, "job", run_id), timer=timer)
     carried.carry_out()
     run = jobs.run("job", run_id)
 
@@ -317,8 +315,7 @@ def test_job_is_not_started_when_the_claim_took_longer_than_the_lease(
     monkeypatch.setattr(Store, "replace", slow)
     # No renewal before the look at the lease.
     settings = settings_of(jobs, "job", run_id, beat_seconds=FAST["lease_seconds"] / 2)
-    carried = launcher.make(settings, timer=lambda: seconds[0])
-    assert carried is not None
+    carried = launcher_of(settings, timer=lambda: seconds[0])
     carried.carry_out()
 
     found = jobs.record("job", run_id)
@@ -351,16 +348,15 @@ def test_one_launcher_carries_a_run_out_when_two_are_started(jobs: Jobs, define:
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
 
-    made = [launcher.make(settings_of(jobs, "job", run_id)) for _ in range(2)]
+    both = [launcher_of(settings_of(jobs, "job", run_id)) for _ in range(2)]
     ready = threading.Barrier(2)
 
-    def carry_out(one: launcher.Launcher | None) -> None:
-        assert one is not None
+    def carry_out(one: launcher.Launcher) -> None:
         ready.wait()
         one.carry_out()
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(carry_out, made))
+        list(pool.map(carry_out, both))
 
     assert ((tmp_path / "runs").read_text(), jobs.states("job")) == ("once ", ["SUCCEEDED"])
 
@@ -371,8 +367,7 @@ def test_job_is_not_started_when_the_run_is_stopped_before_its_launcher_is_up(jo
     run_id = jobs.start("job")
     jobs.batch_stop_job_run(JobName="job", JobRunIds=[run_id])
 
-    carried = launcher.make(settings_of(jobs, "job", run_id))
-    assert carried is not None
+    carried = launcher_of(settings_of(jobs, "job", run_id))
     carried.carry_out()
 
     assert jobs.run("job", run_id)["JobRunState"] == "STOPPED"
@@ -394,8 +389,7 @@ def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
         return replace(self, *arguments, **more)
 
     monkeypatch.setattr(Store, "replace", unsteady)
-    carried = launcher.make(settings_of(jobs, "job", run_id, lease_seconds=20))
-    assert carried is not None
+    carried = launcher_of(settings_of(jobs, "job", run_id, lease_seconds=20))
     carried.carry_out()
 
     assert (jobs.record("job", run_id).state, down[0] > 8) == ("SUCCEEDED", True)
@@ -431,8 +425,7 @@ def test_launcher_ends_when_it_is_told_to_in_the_middle_of_a_request(
 
     monkeypatch.setattr(Store, "replace", interrupted)
     with own_sigterm():
-        carried = launcher.make(settings_of(jobs, "job", run_id), told_to_end=launcher.notice_sigterm())
-        assert carried is not None
+        carried = launcher_of(settings_of(jobs, "job", run_id), told_to_end=launcher.told_to_end(signal.SIGTERM))
         carried.carry_out()
 
     assert jobs.record("job", run_id).error == ("The launcher received SIGTERM, as when its machine shuts down.")
@@ -460,12 +453,11 @@ def test_job_is_killed_within_its_lease_when_the_table_hangs(
         """Once the table hangs, show the last moment in which the lease is sure, and then its end."""
         if not hangs_since:
             return time.monotonic()
-        readings.append(lease._until if readings else lease._until - 0.001)
+        readings.append(carried._sure_until if readings else carried._sure_until - 0.001)
         return readings[-1]
 
-    carried = launcher.make(settings_of(jobs, "job", run_id), timer=timer)
-    assert carried is not None
-    lease, kill = carried._lease, carried._kill
+    carried = launcher_of(settings_of(jobs, "job", run_id), timer=timer)
+    kill = carried._kill
 
     def killed() -> None:
         ends.append(len(readings))
@@ -699,7 +691,7 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
     run = a_run(jobs)
 
     for _ in range(2):
-        engines.Launching(SparkSubmit(jobs.engine.logs, scripts=["a.py"]), shared_by(jobs)).launch(run)
+        SparkSubmit(jobs.engine.logs, scripts=["a.py"]).launch(run, jobs.scheduler.settings())
         monkeypatch.setenv("PYTHONPATH", seen[-1].get("PYTHONPATH", ""))
 
     assert seen[0].get("PYTHONPATH", "") == seen[1].get("PYTHONPATH", "")
@@ -708,10 +700,10 @@ def test_environment_of_launchers_does_not_grow_when_one_starts_the_next(
 def test_run_has_failed_and_no_cgroup_is_left_when_its_job_cannot_be_spawned(
     jobs: Jobs, define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Cgroup(tmp_path / "cgroup")
-    made.folder.mkdir()
-    monkeypatch.setattr(Cgroup, "make", lambda _name: made)
-    monkeypatch.setattr(Cgroup, "kill", Cgroup.remove)  # A plain folder has no file that kills.
+    made = tmp_path / "cgroup"
+    made.mkdir()
+    monkeypatch.setattr(cgroup, "make", lambda _name: made)
+    monkeypatch.setattr(cgroup, "kill", cgroup.remove)  # A plain folder has no file that kills.
     define("job")
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
@@ -719,13 +711,12 @@ def test_run_has_failed_and_no_cgroup_is_left_when_its_job_cannot_be_spawned(
     spoilt = replace(before, told={**before.told, "Arguments": {"--a": "x\0y"}}, token="t")
     jobs.scheduler.records.write_run(before, spoilt)
 
-    carried = launcher.make(settings_of(jobs, "job", run_id))
-    assert carried is not None
+    carried = launcher_of(settings_of(jobs, "job", run_id))
     carried.carry_out()
 
     found = jobs.record("job", run_id)
     assert (found.state, found.error) == ("FAILED", "The job cannot be started: embedded null byte")
-    assert not made.folder.exists()
+    assert not made.exists()
 
 
 def test_python_shell_finds_the_job_s_modules_when_they_are_given(jobs: Jobs, define: Define, tmp_path: Path) -> None:

@@ -125,9 +125,9 @@ def test_worker_is_refused_when_no_job_is_named(parked: Jobs, names: Any) -> Non
 class Checking(Parked):
     """An engine that checks what it is to start, as `SparkSubmit` does, and starts nothing."""
 
-    def launch(self, run: RunRecord) -> None:
+    def launch(self, run: RunRecord, shared: Any) -> None:
         SparkSubmit("logs", scripts=["/jobs"]).check(run)
-        super().launch(run)
+        super().launch(run, shared)
 
 
 @pytest.mark.parametrize("told", [{"Arguments": None}, {"Arguments": {"--conf": 1}}, {"Attempt": "x"}], ids=str)

@@ -48,7 +48,7 @@ class Parked:
     def __init__(self) -> None:
         self.launched: list[str] = []
 
-    def launch(self, run: RunRecord) -> None:
+    def launch(self, run: RunRecord, _shared: Any) -> None:
         self.launched.append(run.run_id)
 
 

@@ -16,51 +16,49 @@ POLL_SECONDS = 0.01
 """Killed processes are gone within milliseconds, as a rule."""
 
 
-class Cgroup:
-    """A cgroup below that of this process, by its folder."""
+def make(name: str) -> Path | None:
+    """Make a cgroup below that of this process, and return its folder.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    None where that cannot be done, as on macOS, in most containers and for most users.
+    """
+    own = _own_folder()
+    if own is None:
+        return None
+    made = own / name
+    try:
+        made.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    if not (made / KILL).exists():
+        remove(made)
+        return None
+    return made
 
-    @classmethod
-    def make(cls, name: str) -> Cgroup | None:
-        """Make a cgroup; None where that cannot be done, as on macOS, in most containers and for most users."""
-        own = _own_folder()
-        if own is None:
-            return None
-        made = cls(own / name)
-        try:
-            made.folder.mkdir(exist_ok=True)
-        except OSError:
-            return None
-        if not (made.folder / KILL).exists():
-            made.remove()
-            return None
-        return made
 
-    def kill(self) -> None:
-        """Kill all that is in it, and wait until it is gone; a WARNING names what is not."""
-        try:
-            (self.folder / KILL).write_text("1")
-        except FileNotFoundError:
+def kill(folder: Path) -> None:
+    """Kill all that is in a cgroup, and wait until it is gone; a WARNING names what is not."""
+    try:
+        (folder / KILL).write_text("1")
+    except FileNotFoundError:
+        return
+    give_up = time.monotonic() + DEATH_SECONDS
+    while not remove(folder):
+        if time.monotonic() > give_up:
+            left = (folder / PROCESSES).read_text().split()
+            logger.warning("event=not_killed cgroup=%s count=%d processes=%s", folder, len(left), left)
             return
-        give_up = time.monotonic() + DEATH_SECONDS
-        while not self.remove():
-            if time.monotonic() > give_up:
-                left = (self.folder / PROCESSES).read_text().split()
-                logger.warning("event=not_killed cgroup=%s count=%d processes=%s", self.folder, len(left), left)
-                return
-            time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
-    def remove(self) -> bool:
-        """Remove it; False while something is in it."""
-        try:
-            self.folder.rmdir()
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
+
+def remove(folder: Path) -> bool:
+    """Remove a cgroup; False while something is in it."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
+    return True
 
 
 def _own_folder() -> Path | None:

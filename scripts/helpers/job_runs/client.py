@@ -31,8 +31,6 @@ from scripts.helpers.job_runs.engines import (
     RESERVED,
     SCRIPT_LOCATION,
     Glue,
-    Launching,
-    Shared,
     SparkSubmit,
     absolute,
     is_python_shell,
@@ -156,17 +154,8 @@ class JobRuns:
             raise InvalidValueError("queue_time and keep must be above 0.")
         self.engine = engine
         self._watermarks = table if isinstance(table, Watermarks) else Watermarks(table)
-        store = self._watermarks.store
-        shared = Shared(
-            store.table_name,
-            store.client.meta.region_name,
-            store.client.meta.endpoint_url,
-            queue_time.total_seconds(),
-            None if keep is None else keep.total_seconds(),
-        )
-        launching = Launching(engine, shared) if isinstance(engine, SparkSubmit) else engine
-        self._records = RunStore(store)
-        self.scheduler = Scheduler(self._records, launching, clock, queue_time, keep)
+        self._records = RunStore(self._watermarks.store)
+        self.scheduler = Scheduler(self._records, engine, clock, queue_time, keep)
 
     def __getattr__(self, name: str) -> Any:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""

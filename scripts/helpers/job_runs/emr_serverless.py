@@ -93,7 +93,7 @@ class EmrServerless:
             if not value:
                 raise ArgumentNotAllowedError(run.job_name, name, "it is empty, which EMR Serverless does not take.")
 
-    def launch(self, run: RunRecord) -> str | None:
+    def launch(self, run: RunRecord, _shared: Mapping[str, Any]) -> str | None:
         """Start a run, and return what names it here; None where that is not known, so that it has to be repeated.
 
         By its token it is one run, however often it is started.

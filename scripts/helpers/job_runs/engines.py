@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -197,6 +196,24 @@ class SparkSubmit:
         if not is_python_shell(run):
             self._settings(run)
 
+    def launch(self, run: RunRecord, shared: Mapping[str, Any]) -> None:
+        """Start the launcher of a run as a process that nobody waits for; `shared` is `Scheduler.settings`.
+
+        OSError if that fails, an error of `check` if it may not be.
+        """
+        self.check(run)
+        folder = self.make_folder(run.job_name, run.run_id)
+        settings = {"shared": dict(shared), "engine": self.to_json(), "job": run.job_name, "run": run.run_id}
+        # A shell in between, so that the launcher has no parent to be waited for by.
+        subprocess.run(
+            ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-c", _MAIN, PACKAGE_ROOT],
+            env=os.environ | {SETTINGS: json.dumps(settings)},
+            start_new_session=True,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     def script(self, run: RunRecord) -> str:
         """Return where the script of a run is, links resolved; ScriptNotAllowedError outside `scripts`."""
         if SCRIPT_LOCATION in run.told["Arguments"]:
@@ -316,51 +333,3 @@ def absolute(location: str) -> str:
 def is_python_shell(run: RunRecord) -> bool:
     """Tell whether a run needs no Spark."""
     return run.command.get("Name") == "pythonshell"
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What every process that looks after the runs of a table must agree on: launchers get it from who starts them."""
-
-    table: str
-    region: str
-    endpoint: str
-    queue_seconds: float
-    keep_seconds: float | None
-
-    @property
-    def queue_time(self) -> timedelta:
-        """For how long a run waits for a slot."""
-        return timedelta(seconds=self.queue_seconds)
-
-    @property
-    def keep(self) -> timedelta | None:
-        """For how long the record of a run is kept after its end; None: for ever."""
-        return None if self.keep_seconds is None else timedelta(seconds=self.keep_seconds)
-
-
-class Launching:
-    """Starts the launcher of a run as a process that nobody waits for."""
-
-    def __init__(self, engine: SparkSubmit, shared: Shared) -> None:
-        self._engine, self._shared = engine, shared
-
-    def launch(self, run: RunRecord) -> None:
-        """Start the launcher; OSError if that fails, a WatermarkError of `SparkSubmit.check` if it may not be."""
-        self._engine.check(run)
-        folder = self._engine.make_folder(run.job_name, run.run_id)
-        settings = {
-            "shared": asdict(self._shared),
-            "engine": self._engine.to_json(),
-            "job": run.job_name,
-            "run": run.run_id,
-        }
-        # A shell in between, so that the launcher has no parent to be waited for by.
-        subprocess.run(
-            ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-c", _MAIN, PACKAGE_ROOT],
-            env=os.environ | {SETTINGS: json.dumps(settings)},
-            start_new_session=True,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )

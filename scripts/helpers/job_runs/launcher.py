@@ -16,17 +16,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from scripts.helpers.display.redaction import redact_logs
 from scripts.helpers.errors import StoreUnavailableError, WatermarkError
-from scripts.helpers.job_runs.cgroup import Cgroup
-from scripts.helpers.job_runs.engines import SETTINGS, Shared, SparkSubmit, is_python_shell
+from scripts.helpers.job_runs import cgroup
+from scripts.helpers.job_runs.engines import SETTINGS, SparkSubmit, is_python_shell
 from scripts.helpers.job_runs.last_words import describe
-from scripts.helpers.job_runs.lease import Lease
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import Scheduler
+from scripts.helpers.protocol.heartbeat import Heartbeat
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.store import Store, make_table_client
 
@@ -36,6 +36,9 @@ POLL_SECONDS = 0.05
 """How soon the end of a job is noticed, and so how long a short job seems to take."""
 TAIL_BYTES = 64 * 1024
 """How much of a log's end is searched for the error; a Python traceback is far shorter."""
+SURE_PART = 0.9
+"""Part of a lease in which its owner may count on it. The rest is for ending the job, and for clocks that run at other
+speeds: others measure one lease by a timer of their own, from when they first saw the last renewal."""
 _GUARDED = """
 exec 3<&0 </dev/null
 (
@@ -56,6 +59,13 @@ cgroup and the group. The guard itself is outside of the cgroup, or it could not
 
 _NO_CGROUP = "/nowhere"
 """Where a job without a cgroup looks for one."""
+
+
+class End(NamedTuple):
+    """How a run ends: its last state, and the error of one."""
+
+    state: str
+    error: str | None
 
 
 class Launcher:
@@ -79,20 +89,21 @@ class Launcher:
     ) -> None:
         self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
         self._told_to_end = told_to_end
-        self._run = run
-        self._lease = Lease(self._records, run, scheduler.clock, engine.lease_seconds, timer)
+        self._run = run  # As it was when it was last written here, or was read by `_beat`.
+        self._sure_until, self._is_ours = 0.0, True
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
-        self._cgroup: Cgroup | None = None
+        self._cgroup: Path | None = None
 
     def carry_out(self) -> None:
         """Do it all; return when the run is over, or belongs to nobody here any more."""
         try:
             if self._claim():
-                self._lease.keep(self._engine.beat_seconds)
+                # Beside the work, so that a table that hangs never makes the lease last too long.
+                Heartbeat(self, Launcher._beat, self._engine.beat_seconds)
                 self._start_and_watch()
         finally:
-            self._lease.let_go()
+            self._is_ours = False  # A renewal that is under way is not waited for.
             self._kill()
         # What follows is a worker's work: a launcher knows one run that somebody started, and starts no other.
         if not self._told_to_end():
@@ -114,16 +125,47 @@ class Launcher:
             )
             outcome = self._records.write_run(self._run, running)
             if isinstance(outcome, Written):
-                self._run = self._lease.run = running
-                self._lease.taken(written_at)
+                self._run = running
+                self._taken(written_at)
                 return True
             if outcome.to is None:
                 return False
-            self._run = self._lease.run = outcome.to
+            self._run = outcome.to
         # Stopped before any launcher had it, so nobody else will write its end. With `running_since` another one will.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
+
+    def _taken(self, written_at: float) -> None:
+        """Count the lease from before a write that took effect: when it reached the table is not known."""
+        self._sure_until = written_at + self._engine.lease_seconds * SURE_PART
+
+    @property
+    def _is_sure(self) -> bool:
+        """Tell whether nobody can have given the run up."""
+        return self._is_ours and self._timer() < self._sure_until
+
+    def _beat(self) -> bool:
+        """Renew the lease, and learn what was asked meanwhile. False: it was let go, or the run was given up."""
+        seconds = self._engine.lease_seconds
+        try:
+            while self._is_ours:
+                run, written_at = self._run, self._timer()
+                renewed = run.renewed(self._scheduler.clock(), timedelta(seconds=seconds))
+                # Half a lease for one write: a table that hangs for longer leaves time to end the job all the same.
+                outcome = self._records.write_run(run, renewed, seconds / 2)
+                if isinstance(outcome, Written):
+                    self._run = renewed
+                    self._taken(written_at)
+                    break
+                if outcome.to is None or outcome.to.is_over or outcome.to.launcher != run.launcher:
+                    self._is_ours = False
+                    break
+                # Somebody else wrote, as who asks for a stop does: that is learned from it, and this tried again.
+                self._run = outcome.to
+        except WatermarkError as error:
+            logger.warning("event=beat_failed run=%s error=%s", self._run.run_id, type(error).__name__)
+        return self._is_ours
 
     def _end(self, state: str, error: str | None) -> None:
         def end(run: RunRecord) -> RunRecord:
@@ -136,84 +178,79 @@ class Launcher:
         give_up = self._timer() + self._engine.lease_seconds
         while True:
             try:
-                self._run = self._records.change_run(self._lease.run, end) or self._run
+                ended = self._records.change_run(self._run, end)
                 break
             except StoreUnavailableError:
                 if self._timer() > give_up:
                     raise
                 time.sleep(self._engine.beat_seconds)
-        logger.info("event=ended run=%s state=%s", self._run.run_id, self._run.state)
+        logger.info("event=ended run=%s state=%s", self._run.run_id, ended.state if ended else "none")
 
     # --- the process ----------------------------------------------------------------------------
 
     def _start_and_watch(self) -> None:
-        job, why, code = None, "", 0
         try:
             self._folder = self._engine.make_folder(self._run.job_name, self._run.run_id)
             command = self._engine.command(self._run, self._script())
             # To fetch the script may have taken longer than the lease: then another launcher may have the run.
-            why = self._why_to_end()
-            if not why:
-                self._job = job = self._spawn(command)
+            end = self._why_to_end()
+            if end is None:
+                self._job = self._spawn(command)
         except (OSError, ValueError, WatermarkError) as error:
-            self._end("FAILED", f"The job cannot be started: {error}")
-            return
-        if job is not None:
-            why = self._watch(job)
-            code = job.wait()
-            # Nobody takes the word of a launcher whose lease is over: those who look call the run an ERROR already.
-            why = why or self._why_to_end()
-            self._kill()  # Before the end is written: a retry must not meet children of this attempt.
-        if why == "TOLD_TO_END":
-            self._end("ERROR", "The launcher received SIGTERM, as when its machine shuts down.")
-        elif why == "LOST":
-            logger.warning("event=lease_over run=%s: its job is killed", self._run.run_id)
-            seconds = self._engine.lease_seconds
-            self._end("ERROR", f"The lease of {seconds:g} s could not be renewed in time, so the job was killed.")
-        elif why == "TIMEOUT":
-            self._end("TIMEOUT", f"The run did not end within its timeout of {self._run.told['Timeout']} minutes.")
-        elif why == "STOPPED":
-            self._end("STOPPED", None)
-        elif code == 0:
-            self._end("SUCCEEDED", None)
-        else:
-            # spark-submit writes both outputs of Python to its standard output, and its own log to the other.
-            names = ("stderr",) if is_python_shell(self._run) else ("stdout", "stderr")
-            self._end("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
+            end = End("FAILED", f"The job cannot be started: {error}")
+        if self._job is not None:
+            end = self._watch(self._job)
+        assert end is not None
+        self._end(*end)
 
-    def _why_to_end(self) -> str:
-        """Return why there must be no job at once; "" if there may be one."""
+    def _why_to_end(self) -> End | None:
+        """Return how the run ends if there must be no job at once."""
         if self._told_to_end():
-            return "TOLD_TO_END"
-        return "" if self._lease.is_sure else "LOST"
+            return End("ERROR", "The launcher received SIGTERM, as when its machine shuts down.")
+        if self._is_sure:
+            return None
+        seconds = self._engine.lease_seconds
+        return End("ERROR", f"The lease of {seconds:g} s could not be renewed in time, so the job was killed.")
 
-    def _watch(self, job: subprocess.Popen[bytes]) -> str:
-        """Wait for the end of the job, and see to it; return what it was ended for, "" for itself."""
-        deadline = self._timer() + self._run.told["Timeout"] * 60
-        told, kill_at = "", 0.0
+    def _watch(self, job: subprocess.Popen[bytes]) -> End:
+        """Wait for the end of the job, and see to it; return how the run ends."""
+        minutes = self._run.told["Timeout"]
+        deadline, end, kill_at = self._timer() + minutes * 60, None, 0.0
         while job.poll() is None:
             # No grace here: the lease may end any moment, and then another attempt may start beside this one.
-            if why := self._why_to_end():
+            if at_once := self._why_to_end():
+                end = at_once
+                logger.warning("event=killed run=%s: %s", self._run.run_id, end.error)
                 self._signal(signal.SIGKILL)
-                return why
+                break
             now = self._timer()
-            is_stopping = self._lease.run.state == "STOPPING"
-            if not told and (is_stopping or now >= deadline):
-                told = "STOPPED" if is_stopping else "TIMEOUT"
+            is_stopping = self._run.state == "STOPPING"
+            if end is None and (is_stopping or now >= deadline):
+                end = End("TIMEOUT", f"The run did not end within its timeout of {minutes} minutes.")
+                if is_stopping:
+                    end = End("STOPPED", None)
                 kill_at = now + self._engine.grace_seconds
                 self._signal(signal.SIGTERM)
-            if told and now >= kill_at:
+            if end is not None and now >= kill_at:
                 self._signal(signal.SIGKILL)
             time.sleep(min(POLL_SECONDS, self._engine.beat_seconds))
-        return told
+        code = job.wait()
+        # Nobody takes the word of a launcher whose lease is over: those who look call the run an ERROR already.
+        end = end or self._why_to_end()
+        self._kill()  # Before the end is written: a retry must not meet children of this attempt.
+        if end is not None or code == 0:
+            return end or End("SUCCEEDED", None)
+        # spark-submit writes both outputs of Python to its standard output, and its own log to the other.
+        names = ("stderr",) if is_python_shell(self._run) else ("stdout", "stderr")
+        return End("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        self._cgroup = Cgroup.make(f"glue-watermarks-{self._run.run_id}")
-        folder = "" if self._cgroup is None else str(self._cgroup.folder)
-        logger.info("event=spawned run=%s killed_by=%s", self._run.run_id, "cgroup" if folder else "process group")
+        self._cgroup = cgroup.make(f"glue-watermarks-{self._run.run_id}")
+        killed_by = "process group" if self._cgroup is None else "cgroup"
+        logger.info("event=spawned run=%s killed_by=%s", self._run.run_id, killed_by)
         with self._log("stdout") as output, self._log("stderr") as errors:
             return subprocess.Popen(
-                ["/bin/sh", "-c", _GUARDED, folder or _NO_CGROUP, *command],
+                ["/bin/sh", "-c", _GUARDED, str(self._cgroup or _NO_CGROUP), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
@@ -238,7 +275,7 @@ class Launcher:
             self._job.wait()
             self._job = None  # The group is gone, and its number may come to mean another one.
         if self._cgroup is not None:  # It is there also where the job could not be spawned.
-            self._cgroup.kill()
+            cgroup.kill(self._cgroup)
             self._cgroup = None
 
     # --- the script -----------------------------------------------------------------------------
@@ -248,14 +285,11 @@ class Launcher:
         location = self._engine.script(self._run)
         if location.startswith(("s3://", "s3a://")):
             return str(self._fetched(location))
-        if "://" in location and not location.startswith("file://"):
-            if is_python_shell(self._run):
-                raise FileNotFoundError(f"{location}: a Python shell job takes a local file or one on S3.")
-            return location
-        path = os.path.abspath(location.removeprefix("file://"))
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"the script {path} does not exist. Fix Command.ScriptLocation of the job.")
-        return path
+        if "://" in location and is_python_shell(self._run):
+            raise FileNotFoundError(f"{location}: a Python shell job takes a local file or one on S3.")
+        if "://" not in location and not os.path.isfile(location):
+            raise FileNotFoundError(f"the script {location} does not exist. Fix Command.ScriptLocation of the job.")
+        return location
 
     def _fetched(self, location: str) -> Path:
         from scripts.helpers.listing.listing import Location
@@ -279,11 +313,13 @@ class Launcher:
 
 def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
-    engine, shared = SparkSubmit(**settings["engine"]), Shared(**settings["shared"])
-    records = RunStore(Store(shared.table, make_table_client(shared.region, shared.endpoint)))
-    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), shared.queue_time, shared.keep)
+    shared = settings["shared"]
+    records = RunStore(Store(shared["table"], make_table_client(shared["region"], shared["endpoint"])))
+    keep = None if shared["keep_seconds"] is None else timedelta(seconds=shared["keep_seconds"])
+    queue_time = timedelta(seconds=shared["queue_seconds"])
+    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), queue_time, keep)
     run = records.run(settings["job"], settings["run"])
-    return Launcher(scheduler, engine, run, **options) if run else None
+    return Launcher(scheduler, SparkSubmit(**settings["engine"]), run, **options) if run else None
 
 
 def main() -> None:
@@ -297,13 +333,13 @@ def main() -> None:
     )
     redact_logs()
 
-    launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=notice_sigterm())
+    launcher = make(json.loads(os.environ.pop(SETTINGS)), told_to_end=told_to_end(signal.SIGTERM))
     if launcher is not None:
         launcher.carry_out()
 
 
-def notice_sigterm() -> Callable[[], bool]:
-    """Let a SIGTERM end nothing by itself; return what tells whether one came.
+def told_to_end(*signals: signal.Signals) -> Callable[[], bool]:
+    """Let some signals end nothing by themselves; return what tells whether one came.
 
     An exception raised in between would be taken for a failed request by whatever talks to the table.
     """
@@ -312,5 +348,6 @@ def notice_sigterm() -> Callable[[], bool]:
     def note(number: int, _frame: FrameType | None) -> None:
         told.append(number)
 
-    signal.signal(signal.SIGTERM, note)
+    for number in signals:
+        signal.signal(number, note)
     return lambda: bool(told)

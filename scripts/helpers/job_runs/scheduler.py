@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -28,7 +28,7 @@ to start a Python, or runs that are about to begin would be given up."""
 class Engine(Protocol):
     """What starts a run that has a slot: a launcher of ours, which writes how it ends."""
 
-    def launch(self, run: RunRecord) -> str | None:
+    def launch(self, run: RunRecord, shared: Mapping[str, Any]) -> str | None:
         """Start the run; OSError if that fails, a WatermarkError if the engine does not run such a run.
 
         Returns what names it where the engine supervises, and None where a launcher writes that itself.
@@ -87,6 +87,17 @@ class Scheduler:
         self.records, self.engine, self.clock, self.queue_time, self.keep = records, engine, clock, queue_time, keep
         self.timer: Callable[[], float] = time.monotonic
         self._seen: dict[str, tuple[str, float]] = {}
+
+    def settings(self) -> dict[str, Any]:
+        """Return what makes another process look after the same runs in the same way; plain enough for JSON."""
+        store = self.records.store
+        return {
+            "table": store.table_name,
+            "region": store.client.meta.region_name,
+            "endpoint": store.client.meta.endpoint_url,
+            "queue_seconds": self.queue_time.total_seconds(),
+            "keep_seconds": None if self.keep is None else self.keep.total_seconds(),
+        }
 
     def tend(self, job_names: Collection[str]) -> list[RunRecord]:
         """Do a worker's work on some jobs: all that has to follow by now, and start what has a slot.
@@ -239,7 +250,7 @@ class Scheduler:
             if not self.is_lost(run):
                 return run
             try:
-                launcher = supervisor.launch(run)
+                launcher = supervisor.launch(run, self.settings())
             except WatermarkError as error:
                 return self.over(run.ended("ERROR", now, str(error)))
             found = run if launcher is None else run.taken_by(launcher, now)
@@ -361,7 +372,7 @@ class Scheduler:
         """
         assert self.engine is not None
         try:
-            launcher = self.engine.launch(run)
+            launcher = self.engine.launch(run, self.settings())
         except WatermarkError as error:
             logger.warning("event=run_refused job=%s run=%s error=%s", run.job_name, run.run_id, type(error).__name__)
             self.records.write_run(run, self.over(run.to("ERROR", self.clock(), error=str(error))))
