@@ -234,7 +234,7 @@ def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
 
     with pytest.raises(parked.exceptions.InvalidInputException, match="/etc/evil") as refused:
         parked.start_job_run(JobName="other")
-    with pytest.raises(parked.exceptions.InvalidInputException, match=r"Set Command.ScriptLocation of the job"):
+    with pytest.raises(parked.exceptions.InvalidInputException, match=r"--scriptLocation .* Leave it out"):
         parked.start_job_run(JobName="parking", Arguments={"--scriptLocation": "/jobs/b.py"})
 
     assert isinstance(refused.value.__cause__, ScriptNotAllowedError)

@@ -40,10 +40,10 @@ class GlueApiError(WatermarkError, ClientError):
         ``{"Error": {"Code": ..., "Message": ...}, "ResponseMetadata": {...}}``, as that of
         `botocore.exceptions.ClientError`.
     operation_name : str
-        Glue's name of the operation, such as ``GetJobBookmark``.
+        Glue's name of the operation, such as ``GetJobBookmark``. Without one `named_as_by_glue` names it.
     """
 
-    def __init__(self, message: str, operation_name: str) -> None:
+    def __init__(self, message: str, operation_name: str = "") -> None:
         code = type(self).__name__
         self.message, self.operation_name = message, operation_name
         # AWS answers 5xx where the service is at fault, and 4xx where the request is.
@@ -121,7 +121,7 @@ class VersionMismatchException(GlueApiError, FencedError):
 def named_as_by_glue(error: WatermarkError, operation_name: str) -> GlueApiError:
     """Return the error of an operation that has the name which Glue gives to what happened to our table."""
     if isinstance(error, GlueApiError):
-        return error
+        return error if error.operation_name else type(error)(error.message, operation_name)
     kind: type[GlueApiError] = InternalServiceException
     if isinstance(error, StoreUnavailableError):
         if error.reason in LATE or "Throughput" in error.reason:

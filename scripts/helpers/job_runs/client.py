@@ -37,7 +37,7 @@ from scripts.helpers.job_runs.engines import (
 )
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
-from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
+from scripts.helpers.job_runs.run_store import RunStore, lost_race
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, Lost, Written
@@ -56,43 +56,29 @@ QUEUE_TIME = timedelta(hours=24)
 """A daily job's run that waited for so long would meet the next one."""
 
 
-class _RefusedError(Exception):
-    """A request that is refused; `operation` makes it Glue's error of this kind, which also names the operation."""
-
-    def __init__(self, kind: type[GlueApiError], message: str) -> None:
-        super().__init__(message)
-        self.kind, self.message = kind, message
-
-
 @contextmanager
 def _named(operation_name: str) -> Iterator[None]:
-    """Give what goes wrong Glue's name for it."""
+    """Give what goes wrong Glue's name for it, and refusals the name of the operation."""
     try:
         yield
-    except _RefusedError as refused:
-        raise refused.kind(refused.message, operation_name) from None
-    except LostRaceError as error:
-        raise OperationTimeoutException(str(error), operation_name) from error
     except WatermarkError as error:
-        raise named_as_by_glue(error, operation_name) from error
+        raise named_as_by_glue(error, operation_name) from (None if isinstance(error, GlueApiError) else error)
 
 
-def operation(name: str) -> Callable[[Call], Call]:
+def operation(method: Call) -> Call:
     """Make a call of Glue of a method: on Glue the client's own, else with its request checked and Glue's errors."""
+    name = method.__name__.title().replace("_", "")
 
-    def decorate(method: Call) -> Call:
-        @functools.wraps(method)
-        def call(self: JobRuns, **request: Any) -> Answer:
-            if self._glue is not None:
-                answer: Answer = getattr(self._glue, method.__name__)(**request)
-                return answer
-            given = shapes.check(name, request)
-            with _named(name):
-                return {**method(self, **given), "ResponseMetadata": response_metadata(200)}
+    @functools.wraps(method)
+    def call(self: JobRuns, **request: Any) -> Answer:
+        if self._glue is not None:
+            answer: Answer = getattr(self._glue, method.__name__)(**request)
+            return answer
+        given = shapes.check(name, request)
+        with _named(name):
+            return {**method(self, **given), "ResponseMetadata": response_metadata(200)}
 
-        return cast("Call", call)
-
-    return decorate
+    return cast("Call", call)
 
 
 class JobRuns:
@@ -170,7 +156,7 @@ class JobRuns:
 
     # --- jobs -----------------------------------------------------------------------------------
 
-    @operation("CreateJob")
+    @operation
     def create_job(self, **request: Any) -> Answer:
         """Define a job: `Name`, `Command` with `ScriptLocation`, and what its runs have by default.
 
@@ -182,7 +168,7 @@ class JobRuns:
 
         def create(job: JobRecord | None) -> JobRecord:
             if job is not None and job.definition is not None:
-                raise _RefusedError(AlreadyExistsException, f"Job {name!r} already exists. Use update_job.")
+                raise AlreadyExistsException(f"Job {name!r} already exists. Use update_job.")
             now = self.scheduler.clock()
             definition = wanted | {"CreatedOn": now, "LastModifiedOn": now}
             # A record without a definition is that of a deleted job: runs of it may still be in its lists.
@@ -191,7 +177,7 @@ class JobRuns:
         self._records.change_job(name, create)
         return {"Name": name}
 
-    @operation("GetJob")
+    @operation
     def get_job(self, **request: Any) -> Answer:
         """Return the definition of `JobName` under ``Job``."""
         job = self._job(request["JobName"])
@@ -199,7 +185,7 @@ class JobRuns:
         limits = {"ExecutionProperty": {"MaxConcurrentRuns": 1}, "MaxRetries": 0}
         return {"Job": {"Name": job.name} | limits | dict(job.definition)}
 
-    @operation("UpdateJob")
+    @operation
     def update_job(self, **request: Any) -> Answer:
         """Replace the definition of `JobName` by `JobUpdate` as a whole; runs that are there keep theirs."""
         name = request["JobName"]
@@ -214,7 +200,7 @@ class JobRuns:
         self._records.change_job(name, update)
         return {"JobName": name}
 
-    @operation("DeleteJob")
+    @operation
     def delete_job(self, **request: Any) -> Answer:
         """Delete the definition of `JobName`, and its bookmark: a job of that name reads everything again.
 
@@ -243,7 +229,7 @@ class JobRuns:
 
     # --- runs -----------------------------------------------------------------------------------
 
-    @operation("StartJobRun")
+    @operation
     def start_job_run(self, **request: Any) -> Answer:
         """Start a run of `JobName`; return its ``JobRunId``. It begins at once where a slot is free.
 
@@ -255,7 +241,7 @@ class JobRuns:
         name = request["JobName"]
         engine = self.engine
         if engine is None:
-            raise _RefusedError(InvalidInputException, "There is no engine to run it. Give JobRuns an engine=.")
+            raise InvalidInputException("There is no engine to run it. Give JobRuns an engine=.")
         self._job(name)
         wanted = _checked_arguments(self._as_retry(request) if "JobRunId" in request else request)
         _say_without_effect(name, request)
@@ -273,7 +259,7 @@ class JobRuns:
                 has_tended = True
                 job = _defined(self.scheduler.settle(name), name)
             made = job.new_run(run_id, wanted, now)
-            _check_capacity(made.told, is_python_shell(made))
+            shapes.check_capacity(made.told, is_python_shell(made))
             engine.check(made)  # As does the one that launches it: that may be another one, with other limits.
             made.check_size()  # What is too large is refused before anything is changed.
             if job.has_free_slot:
@@ -305,8 +291,7 @@ class JobRuns:
         # Somebody took this start for dead and wrote the end of the run first. No job was started, so here an error
         # is true, and its caller may start another run.
         if isinstance(outcome, Lost) and (outcome.to is None or outcome.to.state == "ERROR"):
-            raise _RefusedError(
-                OperationTimeoutException,
+            raise OperationTimeoutException(
                 f"The start of run {run.run_id!r} took too long and was given up. Start it again.",
             )
         try:
@@ -317,7 +302,7 @@ class JobRuns:
                     self.scheduler.launch(run.job_name, run.run_id)
             elif isinstance(outcome, Written):  # Whoever wrote another record of it starts it too.
                 self.scheduler.start(run)
-        except (WatermarkError, LostRaceError) as error:
+        except WatermarkError as error:
             logger.warning("event=start_unfinished run=%s error=%s", run.run_id, type(error).__name__)
 
     def _as_retry(self, request: Mapping[str, Any]) -> Answer:
@@ -327,15 +312,13 @@ class JobRuns:
             self.scheduler.settle(before.job_name)
             before = self._run(before.job_name, before.run_id)
         if not before.is_over:
-            raise _RefusedError(
-                InvalidInputException,
+            raise InvalidInputException(
                 f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried.",
             )
         # Every request that was recorded has a Timeout. Without one, the start broke off before its record was there,
         # and a retry would run with no arguments at all.
         if "Timeout" not in before.told:
-            raise _RefusedError(
-                InvalidInputException,
+            raise InvalidInputException(
                 f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them.",
             )
         retry = {"Timeout": before.told["Timeout"], **request}
@@ -344,7 +327,7 @@ class JobRuns:
         retry["PreviousRunId"] = before.run_id
         return retry
 
-    @operation("GetJobRun")
+    @operation
     def get_job_run(self, **request: Any) -> Answer:
         """Return run `RunId` of `JobName` under ``JobRun``; with `PredecessorsIncluded` also what triggered it.
 
@@ -354,7 +337,7 @@ class JobRuns:
         run = self.scheduler.seen(self._run(request["JobName"], request["RunId"]))
         return {"JobRun": run.to_job_run(request.get("PredecessorsIncluded", False))}
 
-    @operation("GetJobRuns")
+    @operation
     def get_job_runs(self, **request: Any) -> Answer:
         """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on.
 
@@ -362,9 +345,7 @@ class JobRuns:
         """
         name, limit, after = request["JobName"], request.get("MaxResults", shapes.MAX_PAGE), request.get("NextToken")
         if after is not None and not ids.is_run_id(after):
-            raise _RefusedError(
-                InvalidInputException, "The NextToken is invalid. Pass the NextToken of the previous page."
-            )
+            raise InvalidInputException("The NextToken is invalid. Pass the NextToken of the previous page.")
         found = self._records.newest_runs(name, limit + 1, after)  # One more says whether there is another page.
         if not found:
             self._job(name)  # Runs outlive their job's definition, so a job without one may still have some.
@@ -387,7 +368,7 @@ class JobRuns:
             return self._glue.get_paginator(operation_name)
         return paginator(operation_name, {"get_job_runs": ("JobRuns", self.get_job_runs)})
 
-    @operation("BatchStopJobRun")
+    @operation
     def batch_stop_job_run(self, **request: Any) -> Answer:
         """Stop runs `JobRunIds` of `JobName`, 1 to 25: SIGTERM, and SIGKILL after the grace.
 
@@ -398,8 +379,8 @@ class JobRuns:
             try:
                 self._stop(name, run_id)
                 stopped.append({"JobName": name, "JobRunId": run_id})
-            except _RefusedError as refused:
-                detail = {"ErrorCode": refused.kind.__name__, "ErrorMessage": refused.message}
+            except (EntityNotFoundException, InvalidInputException) as refused:
+                detail = {"ErrorCode": type(refused).__name__, "ErrorMessage": refused.message}
                 errors.append({"JobName": name, "JobRunId": run_id, "ErrorDetail": detail})
         self.scheduler.settle(name, request["JobRunIds"])
         return {"SuccessfulSubmissions": stopped, "Errors": errors}
@@ -412,9 +393,7 @@ class JobRuns:
         def stop(run: RunRecord) -> RunRecord:
             now = self.scheduler.clock()
             if run.is_over:
-                raise _RefusedError(
-                    InvalidInputException, f"Job run {run_id!r} is {run.state} already, so there is nothing to stop."
-                )
+                raise InvalidInputException(f"Job run {run_id!r} is {run.state} already, so there is nothing to stop.")
             if run.state == "WAITING":
                 return self.scheduler.over(run.to("STOPPED", now))
             return run if run.state == "STOPPING" else run.to("STOPPING", now)
@@ -423,7 +402,7 @@ class JobRuns:
 
     # --- triggers -------------------------------------------------------------------------------
 
-    @operation("CreateTrigger")
+    @operation
     def create_trigger(self, **request: Any) -> Answer:
         """Start `Actions` each time a run of the job in `Predicate` ends in its state; once per run, whatever crashes.
 
@@ -435,8 +414,7 @@ class JobRuns:
         request["Actions"] = [_checked_arguments(action) for action in request["Actions"]]
         predicate = request["Predicate"]
         if len(predicate["Conditions"]) > 1 and predicate.get("Logical", "AND") == "AND":
-            raise _RefusedError(
-                InvalidInputException,
+            raise InvalidInputException(
                 "A trigger waits for one condition, or for ANY of several. Chain triggers to wait for all.",
             )
         state = "ACTIVATED" if request.pop("StartOnCreation", False) else "CREATED"
@@ -444,37 +422,34 @@ class JobRuns:
         started = {action["JobName"] for action in request["Actions"]}
         for job_name in sorted(watched | started):
             self._job(job_name)
-        taken = _RefusedError(AlreadyExistsException, f"Trigger {name!r} already exists. Delete it first.")
+        taken = AlreadyExistsException(f"Trigger {name!r} already exists. Delete it first.")
         if self._records.trigger(name) is not None:
             raise taken
 
         # Names first: one without a trigger does nothing, so what breaks off in between does no harm. A trigger whose
         # name no job has would be there to be seen, and never fire.
         for job_name in sorted(watched):
-            self._watch(job_name, name, True)
+            self._list("triggers", job_name, name, True)
         for job_name in sorted(started):
-            self._accept(job_name, name, True)
+            self._list("accepts", job_name, name, True)
         if not self._records.write_trigger(None, TriggerRecord(name, request, state)):
             raise taken
         return {"Name": name}
 
-    def _watch(self, job_name: str, trigger: str, watches: bool) -> None:
-        self._records.change_job(job_name, lambda job: job.watched(trigger, watches) if job else None)
+    def _list(self, role: str, job_name: str, trigger: str, is_in: bool) -> None:
+        self._records.change_job(job_name, lambda job: job.with_trigger(role, trigger, is_in) if job else None)
 
-    def _accept(self, job_name: str, trigger: str, accepts: bool) -> None:
-        self._records.change_job(job_name, lambda job: job.accepting(trigger, accepts) if job else None)
-
-    @operation("GetTrigger")
+    @operation
     def get_trigger(self, **request: Any) -> Answer:
         """Return trigger `Name` under ``Trigger``."""
         return {"Trigger": self._trigger(request["Name"]).to_trigger()}
 
-    @operation("StartTrigger")
+    @operation
     def start_trigger(self, **request: Any) -> Answer:
         """Let trigger `Name` fire from now on."""
         return self._switch(request["Name"], "ACTIVATED")
 
-    @operation("StopTrigger")
+    @operation
     def stop_trigger(self, **request: Any) -> Answer:
         """Let trigger `Name` fire no more until it is started again."""
         return self._switch(request["Name"], "DEACTIVATED")
@@ -484,18 +459,18 @@ class JobRuns:
             trigger = self._trigger(name)
             if trigger.state == state or self._records.write_trigger(trigger, trigger.in_state(state)):
                 return {"Name": name}
-        raise LostRaceError("trigger")
+        raise lost_race("trigger")
 
-    @operation("DeleteTrigger")
+    @operation
     def delete_trigger(self, **request: Any) -> Answer:
         """Delete trigger `Name`. None to delete is no error."""
         name = request["Name"]
         trigger = self._records.trigger(name)
         # Names first: while the trigger is there, who repeats a call that broke off still finds which jobs have it.
         for condition in trigger.definition["Predicate"]["Conditions"] if trigger else ():
-            self._watch(condition["JobName"], name, False)
+            self._list("triggers", condition["JobName"], name, False)
         for action in trigger.definition["Actions"] if trigger else ():
-            self._accept(action["JobName"], name, False)
+            self._list("accepts", action["JobName"], name, False)
         self._records.delete_trigger(name)
         return {"Name": name}
 
@@ -519,7 +494,7 @@ class JobRuns:
         self._check_is_own(call)
         with _named("AcceptTrigger"):
             self._job(job_name)
-            self._accept(job_name, trigger, accepts)
+            self._list("accepts", job_name, trigger, accepts)
 
     # --- workers, and who waits -----------------------------------------------------------------
 
@@ -610,7 +585,7 @@ class JobRuns:
     def _trigger(self, name: str) -> TriggerRecord:
         trigger = self._records.trigger(name)
         if trigger is None:
-            raise _RefusedError(EntityNotFoundException, f"Trigger {name} not found. Make it with create_trigger.")
+            raise EntityNotFoundException(f"Trigger {name} not found. Make it with create_trigger.")
         return trigger
 
     def _check_is_own(self, call: str) -> None:
@@ -620,28 +595,24 @@ class JobRuns:
 
 def _defined(job: JobRecord | None, name: str) -> JobRecord:
     if job is None or job.definition is None:
-        raise _RefusedError(EntityNotFoundException, f"Job {name} not found. Make it with create_job.")
+        raise EntityNotFoundException(f"Job {name} not found. Make it with create_job.")
     return job
 
 
-def _run_not_found(name: str, run_id: str) -> _RefusedError:
-    return _RefusedError(
-        EntityNotFoundException, f"Job run {run_id} not found. get_job_runs lists the runs of job {name}."
-    )
+def _run_not_found(name: str, run_id: str) -> GlueApiError:
+    return EntityNotFoundException(f"Job run {run_id} not found. get_job_runs lists the runs of job {name}.")
 
 
 def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
     """Refuse a run that finds no free slot, unless it may wait and there is a place for it."""
     if not run.told.get("JobRunQueuingEnabled"):
-        raise _RefusedError(
-            ConcurrentRunsExceededException,
+        raise ConcurrentRunsExceededException(
             f"Concurrent runs exceeded for {job.name}: {len(job.active)} of {job.slots} are at work and "
             f"{len(job.waiting)} wait. Start it later, raise ExecutionProperty.MaxConcurrentRuns, or set "
             "JobRunQueuingEnabled.",
         )
     if job.is_full:
-        raise _RefusedError(
-            ResourceNumberLimitExceededException,
+        raise ResourceNumberLimitExceededException(
             f"{MAX_WAITING} runs of job {job.name!r} wait already. Start it later.",
         )
 
@@ -649,14 +620,9 @@ def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
 def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
     """Return a definition, or refuse it; warn of what it has that changes nothing here."""
     found = _checked_arguments(given)
-    _check_capacity(found, found["Command"].get("Name") == "pythonshell")
+    shapes.check_capacity(found, found["Command"].get("Name") == "pythonshell")
     _say_without_effect(name, given)
     return found
-
-
-def _check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
-    if wrong := shapes.capacity_problems(wanted, is_shell):
-        raise _RefusedError(InvalidInputException, f"{'; '.join(wrong)}.")
 
 
 def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
@@ -676,16 +642,9 @@ def _checked_arguments(holder: Mapping[str, Any]) -> Answer:
     for member in ("Arguments", "DefaultArguments", "NonOverridableArguments"):
         if member not in found:
             continue
-        reserved = found[member].keys() & set(RESERVED)
-        if reserved:
-            raise _RefusedError(
-                InvalidInputException, f"Argument {', '.join(sorted(reserved))} is set for each run. Leave it out."
-            )
-        if SCRIPT_LOCATION in found[member]:
-            raise _RefusedError(
-                InvalidInputException,
-                f"Argument {SCRIPT_LOCATION} would replace the job's script. Set Command.ScriptLocation of the job.",
-            )
+        if reserved := found[member].keys() & {*RESERVED, SCRIPT_LOCATION}:
+            names = ", ".join(sorted(reserved))
+            raise InvalidInputException(f"Argument {names} is set for each run, or by the job's Command. Leave it out.")
     if "Command" in found:
         found["Command"] = found["Command"] | {"ScriptLocation": absolute(found["Command"]["ScriptLocation"])}
     return found

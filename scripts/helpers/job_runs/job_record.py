@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from scripts.helpers.job_runs import shapes
-from scripts.helpers.job_runs.run_record import RunRecord, check_arguments, check_timeout, read_moment
+from scripts.helpers.job_runs.run_record import RunRecord, check_given, read_moment
 from scripts.helpers.protocol import items, values
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
@@ -134,17 +134,12 @@ class JobRecord:
             detail=f"Waits for a slot, of which there are as many as MaxConcurrentRuns allows. {A_WORKER}",
         )
 
-    def watched(self, trigger: str, is_watched: bool) -> JobRecord:
-        """Return the record with a trigger that watches the job, or without it."""
-        if (trigger in self.triggers) == is_watched:
+    def with_trigger(self, role: str, trigger: str, is_in: bool) -> JobRecord:
+        """Return the record with a trigger among its `triggers` or its `accepts`, or without it."""
+        before = getattr(self, role)
+        if (trigger in before) == is_in:
             return self
-        return self.changed(triggers=_named(self.triggers, trigger, is_watched))
-
-    def accepting(self, trigger: str, accepts: bool) -> JobRecord:
-        """Return the record with a trigger that may start runs of the job, or without it."""
-        if (trigger in self.accepts) == accepts:
-            return self
-        return self.changed(accepts=_named(self.accepts, trigger, accepts))
+        return self.changed(**{role: (*before, trigger) if is_in else tuple(one for one in before if one != trigger)})
 
     # --- in the table ---------------------------------------------------------------------------
 
@@ -243,9 +238,8 @@ def _definition_of(item: Item) -> dict[str, Any] | None:
     definition.get("Command", {}).keys()
     int(definition.get("ExecutionProperty", {}).get("MaxConcurrentRuns", 1))
     int(definition.get("MaxRetries", 0))
-    check_timeout(definition.get("Timeout", 0))
     for name in ("DefaultArguments", "NonOverridableArguments"):
-        check_arguments(definition.get(name, {}))
+        check_given(definition.get(name, {}), definition.get("Timeout", 0))
     return definition
 
 
@@ -256,14 +250,8 @@ def _sound_trigger(definition: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(name, str) for name in named):
         raise TypeError("a name that is not a text")
     for action in definition["Actions"]:
-        check_arguments(action.get("Arguments", {}))
-        check_timeout(action.get("Timeout", 0))
+        check_given(action.get("Arguments", {}), action.get("Timeout", 0))
     return definition
-
-
-def _named(names: tuple[str, ...], name: str, is_in: bool) -> tuple[str, ...]:
-    others = tuple(one for one in names if one != name)
-    return (*others, name) if is_in else others
 
 
 def _to_list(entries: tuple[Entry, ...]) -> dict[str, Any]:

@@ -185,8 +185,7 @@ class RunRecord:
         self.command.keys()
         # One that is over may be repeated, unless its start broke off before it was recorded with what it was to get.
         if states.LEGAL[self.state] or "Timeout" in self.told:
-            check_arguments(self.told["Arguments"])
-            check_timeout(self.told["Timeout"])
+            check_given(self.told["Arguments"], self.told["Timeout"])
 
     def check_size(self) -> None:
         """Refuse a new run that leaves no room for what is added later; TooLargeError."""
@@ -228,33 +227,23 @@ class RunRecord:
 
     @classmethod
     def _read(cls, item: Item) -> RunRecord:
-        fields = values.decode(item["run"], item["types"])
+        given = values.decode(item["run"], item["types"])
         expires = item.get(items.TTL_ATTRIBUTE)
-
-        def moment(name: str) -> datetime | None:
-            return read_moment(item[name]["S"]) if name in item else None
-
-        def text(name: str) -> str | None:
-            return str(item[name]["S"]) if name in item else None
-
+        fields: dict[str, Any] = {name: str(item[name]["S"]) for name in _TEXTS if name in item}
+        fields |= {of: read_moment(item[name]["S"]) for name, of in _MOMENTS.items() if name in item}
+        lease = float(item["leaseSeconds"]["N"]) if "leaseSeconds" in item else None
         run = cls(
             job_name=item[items.HASH_KEY]["S"],
             run_id=items.run_of_record_key(item[items.RANGE_KEY]["S"]),
             state=item["state"]["S"],
-            started_on=read_moment(item["startedOn"]["S"]),
-            modified_on=read_moment(item["modifiedOn"]["S"]),
-            told=fields["told"],
-            command=fields["command"],
+            told=given["told"],
+            command=given["command"],
             max_retries=int(item["maxRetries"]["N"]),
             predecessors=tuple((one["L"][0]["S"], one["L"][1]["S"]) for one in item["predecessors"]["L"]),
             token=item[items.TOKEN]["S"],
             expires_on=datetime.fromtimestamp(int(expires["N"]), timezone.utc) if expires else None,
-            running_since=moment("runningSince"),
-            completed_on=moment("completedOn"),
-            lease=timedelta(seconds=float(item["leaseSeconds"]["N"])) if "leaseSeconds" in item else None,
-            error=text("error"),
-            detail=text("detail"),
-            launcher=text("launcher"),
+            lease=None if lease is None else timedelta(seconds=lease),
+            **fields,
         )
         run.check()
         return run
@@ -268,19 +257,12 @@ def read_moment(text: str) -> datetime:
     return moment
 
 
-def check_arguments(found: Any) -> None:
-    """Refuse arguments that are no map of texts; TypeError."""
-    if not isinstance(found, Mapping):
-        raise TypeError("arguments that are not a map")
-    for text in (*found.keys(), *found.values()):
-        if not isinstance(text, str):
-            raise TypeError("an argument that is not a text")
-
-
-def check_timeout(minutes: Any) -> None:
-    """Refuse a Timeout that is no number of minutes; TypeError."""
-    if not isinstance(minutes, int):
-        raise TypeError("a timeout that is not a number")
+def check_given(arguments: Any, timeout: Any) -> None:
+    """Refuse arguments that are no map of texts, or a Timeout that is no number of minutes; TypeError."""
+    if not isinstance(arguments, Mapping) or not isinstance(timeout, int):
+        raise TypeError("no map, or no number")
+    if not all(isinstance(text, str) for text in (*arguments.keys(), *arguments.values())):
+        raise TypeError("an argument that is not a text")
 
 
 _MOMENTS = {

@@ -6,18 +6,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from scripts.helpers.glue_api.errors import OperationTimeoutException
 from scripts.helpers.job_runs.job_record import JobRecord, TriggerRecord
 from scripts.helpers.job_runs.run_record import RunRecord
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.races import TO_CHANGE_A_JOB, TO_CHANGE_A_RUN, Lost, Written
 from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
-
-
-class LostRaceError(Exception):
-    """Others kept changing a record; nothing was changed. Never leaves the Job Runs API under this name."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"Others kept changing the {what}. Try again.")
 
 
 class RunStore:
@@ -87,7 +81,7 @@ class RunStore:
             after = change(before)
             if after is None or after is before or self.write_job(before, after):
                 return before, after
-        raise LostRaceError("job")
+        raise lost_race("job")
 
     def change_run(self, run: RunRecord, change: Callable[[RunRecord], RunRecord]) -> RunRecord | None:
         """Change a run's record as `change_job` does a job's; None if it is gone.
@@ -104,7 +98,12 @@ class RunStore:
             if outcome.to is None:
                 return None
             run = outcome.to
-        raise LostRaceError("job run")
+        raise lost_race("job run")
 
     def _write(self, before: Any, after: items.Item) -> bool:
         return isinstance(self.store.replace(before, after), Written)
+
+
+def lost_race(what: str) -> OperationTimeoutException:
+    """Return the error where others kept changing a record, so that nothing was changed."""
+    return OperationTimeoutException(f"Others kept changing the {what}. Try again.")

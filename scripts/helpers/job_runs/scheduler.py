@@ -14,7 +14,7 @@ from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, JobRecord
 from scripts.helpers.job_runs.run_record import CLOCK_MARGIN, RunRecord
-from scripts.helpers.job_runs.run_store import LostRaceError, RunStore
+from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.states import AT_WORK
 from scripts.helpers.protocol.races import Written
 
@@ -104,14 +104,14 @@ class Scheduler:
 
         Runs that triggers make of other jobs are queued there, and wait for a worker of theirs.
         Returns the runs that were started. One job that cannot be looked after does not keep the
-        others waiting: its WatermarkError or LostRaceError is raised in the end.
+        others waiting: its WatermarkError is raised in the end.
         """
-        look, failure = _Pass(frozenset(job_names)), list[Exception]()
+        look, failure = _Pass(frozenset(job_names)), list[WatermarkError]()
         for name in sorted(look.starts):
             try:
                 look.underway.clear()
                 self._tend(name, (), look)
-            except (WatermarkError, LostRaceError) as error:
+            except WatermarkError as error:
                 logger.warning("event=tend_failed job=%s error=%s", name, type(error).__name__)
                 failure.append(error)
         if failure:

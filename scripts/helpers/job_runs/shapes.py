@@ -158,12 +158,8 @@ def _broken_rule(shape: Any, value: Any) -> str | None:
     return None
 
 
-def capacity_problems(wanted: Mapping[str, Any], is_shell: bool) -> list[str]:
-    """Say what is wrong with the machines that a job or a run asks for; numbers are shown, as they are no secrets.
-
-    >>> capacity_problems({"WorkerType": "G.2X", "NumberOfWorkers": 150}, is_shell=False)
-    ['NumberOfWorkers is 150, and G.2X has 149 at most']
-    """
+def check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
+    """Refuse machines that a job or a run may not ask for; numbers are shown, as they are no secrets."""
     found = []
     workers = [name for name in ("WorkerType", "NumberOfWorkers") if name in wanted]
     if "MaxCapacity" in wanted and workers:
@@ -181,4 +177,5 @@ def capacity_problems(wanted: Mapping[str, Any], is_shell: bool) -> list[str]:
     number = wanted.get("NumberOfWorkers", 0)
     if most is not None and number > most:
         found.append(f"NumberOfWorkers is {number}, and {wanted['WorkerType']} has {most} at most")
-    return found
+    if found:
+        raise InvalidInputException(f"{'; '.join(found)}.")
