@@ -657,13 +657,16 @@ def test_reserved_argument_is_dropped_when_a_run_has_it_all_the_same(jobs: Jobs,
     assert ("evil" in command, command[-2:]) == (False, ["--b", "1"])
 
 
-def test_run_is_refused_when_its_settings_ask_for_the_cluster_mode(jobs: Jobs, tmp_path: Path) -> None:
+def test_run_has_the_client_mode_when_its_settings_ask_for_the_cluster_mode(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/spark-submit").touch()
     run = a_run(jobs, **{"--conf": "spark.a=2 --conf spark.submit.deployMode=cluster"})
 
-    with pytest.raises(ArgumentNotAllowedError, match="Use the client mode"):
-        SparkSubmit("logs", spark_home=str(tmp_path)).command(run, "/a.py")
+    engine = SparkSubmit("logs", spark_home=str(tmp_path), run_conf=["spark.*"])
+
+    assert engine.command(run, "/a.py")[-9:-7] == ["--deploy-mode", "client"]
+    with pytest.raises(ArgumentNotAllowedError, match=r"it sets 'spark\.submit\.deployMode'"):
+        replace(engine, run_conf=["spark.a"]).command(run, "/a.py")
 
 
 def test_launcher_is_this_package_s_when_the_caller_s_folder_has_modules_of_the_same_names(

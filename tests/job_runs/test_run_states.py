@@ -131,7 +131,7 @@ def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:
 def test_run_is_the_same_when_written_and_read(state: str) -> None:
     run = a_run(
         state=state, max_retries=1, predecessors=(("a", "jr_0"),), running_since=NOW, completed_on=NOW, error="e",
-        detail="d", lease=timedelta(seconds=1.5), launcher="host:1", expires_on=NOW,
+        detail="d", lease=timedelta(seconds=1.5), launcher="host:1",
     )  # fmt: skip
 
     assert RunRecord.from_item(run.to_item()) == run

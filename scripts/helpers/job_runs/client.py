@@ -140,8 +140,8 @@ class JobRuns:
             raise InvalidValueError("queue_time and keep must be above 0.")
         self.engine = engine
         self._watermarks = table if isinstance(table, Watermarks) else Watermarks(table)
-        self._records = RunStore(self._watermarks.store)
-        self.scheduler = Scheduler(self._records, engine, clock, queue_time, keep)
+        self._records = RunStore(self._watermarks.store, keep)
+        self.scheduler = Scheduler(self._records, engine, clock, queue_time)
 
     def __getattr__(self, name: str) -> Any:
         """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
@@ -292,7 +292,7 @@ class JobRuns:
         # is true, and its caller may start another run.
         if isinstance(outcome, Lost) and (outcome.to is None or outcome.to.state == "ERROR"):
             raise OperationTimeoutException(
-                f"The start of run {run.run_id!r} took too long and was given up. Start it again.",
+                f"The start of run {run.run_id!r} took too long and was given up. Start it again."
             )
         try:
             if not starts:
@@ -313,13 +313,13 @@ class JobRuns:
             before = self._run(before.job_name, before.run_id)
         if not before.is_over:
             raise InvalidInputException(
-                f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried.",
+                f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried."
             )
         # Every request that was recorded has a Timeout. Without one, the start broke off before its record was there,
         # and a retry would run with no arguments at all.
         if "Timeout" not in before.told:
             raise InvalidInputException(
-                f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them.",
+                f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them."
             )
         retry = {"Timeout": before.told["Timeout"], **request}
         # One by one: a retry that gives an argument keeps the others of its run.
@@ -395,7 +395,7 @@ class JobRuns:
             if run.is_over:
                 raise InvalidInputException(f"Job run {run_id!r} is {run.state} already, so there is nothing to stop.")
             if run.state == "WAITING":
-                return self.scheduler.over(run.to("STOPPED", now))
+                return run.to("STOPPED", now)
             return run if run.state == "STOPPING" else run.to("STOPPING", now)
 
         self._records.change_run(before, stop)
@@ -415,12 +415,11 @@ class JobRuns:
         predicate = request["Predicate"]
         if len(predicate["Conditions"]) > 1 and predicate.get("Logical", "AND") == "AND":
             raise InvalidInputException(
-                "A trigger waits for one condition, or for ANY of several. Chain triggers to wait for all.",
+                "A trigger waits for one condition, or for ANY of several. Chain triggers to wait for all."
             )
         state = "ACTIVATED" if request.pop("StartOnCreation", False) else "CREATED"
-        watched = {condition["JobName"] for condition in predicate["Conditions"]}
-        started = {action["JobName"] for action in request["Actions"]}
-        for job_name in sorted(watched | started):
+        trigger = TriggerRecord(name, request, state)
+        for job_name, _ in trigger.roles:
             self._job(job_name)
         taken = AlreadyExistsException(f"Trigger {name!r} already exists. Delete it first.")
         if self._records.trigger(name) is not None:
@@ -428,11 +427,9 @@ class JobRuns:
 
         # Names first: one without a trigger does nothing, so what breaks off in between does no harm. A trigger whose
         # name no job has would be there to be seen, and never fire.
-        for job_name in sorted(watched):
-            self._list("triggers", job_name, name, True)
-        for job_name in sorted(started):
-            self._list("accepts", job_name, name, True)
-        if not self._records.write_trigger(None, TriggerRecord(name, request, state)):
+        for job_name, role in trigger.roles:
+            self._list(role, job_name, name, True)
+        if not self._records.write_trigger(None, trigger):
             raise taken
         return {"Name": name}
 
@@ -467,10 +464,8 @@ class JobRuns:
         name = request["Name"]
         trigger = self._records.trigger(name)
         # Names first: while the trigger is there, who repeats a call that broke off still finds which jobs have it.
-        for condition in trigger.definition["Predicate"]["Conditions"] if trigger else ():
-            self._list("triggers", condition["JobName"], name, False)
-        for action in trigger.definition["Actions"] if trigger else ():
-            self._list("accepts", action["JobName"], name, False)
+        for job_name, role in trigger.roles if trigger else ():
+            self._list(role, job_name, name, False)
         self._records.delete_trigger(name)
         return {"Name": name}
 
@@ -609,11 +604,11 @@ def _check_may_wait(job: JobRecord, run: RunRecord) -> None:
         raise ConcurrentRunsExceededException(
             f"Concurrent runs exceeded for {job.name}: {len(job.active)} of {job.slots} are at work and "
             f"{len(job.waiting)} wait. Start it later, raise ExecutionProperty.MaxConcurrentRuns, or set "
-            "JobRunQueuingEnabled.",
+            "JobRunQueuingEnabled."
         )
     if job.is_full:
         raise ResourceNumberLimitExceededException(
-            f"{MAX_WAITING} runs of job {job.name!r} wait already. Start it later.",
+            f"{MAX_WAITING} runs of job {job.name!r} wait already. Start it later."
         )
 
 

@@ -141,7 +141,10 @@ class SparkSubmit:
         allowed.check_places(self.scripts)
         settings = [f"{name}={value}" for name, value in self.conf.items()]
         if "cluster" in self.options or any(map(_is_cluster, [*settings, *self.options])):
-            raise InvalidValueError(_CLUSTER)
+            raise InvalidValueError(
+                "The deploy mode is cluster, where the end of spark-submit does not end the driver: a run could be "
+                "neither stopped nor timed out. Use the client mode."
+            )
         if not 0 < self.beat_seconds < self.lease_seconds or self.grace_seconds < 0:
             raise InvalidValueError(
                 f"beat_seconds={self.beat_seconds:g}, lease_seconds={self.lease_seconds:g} and "
@@ -188,7 +191,7 @@ class SparkSubmit:
         ScriptNotAllowedError
             Its script, or a module that an argument names, is outside `scripts`.
         ArgumentNotAllowedError
-            An argument would replace the script, bring code with it, or ask for the cluster mode.
+            An argument would replace the script, or bring code with it.
         """
         ids.check_own_id(run.run_id)
         self.script(run)
@@ -237,8 +240,6 @@ class SparkSubmit:
     def _settings(self, run: RunRecord) -> list[str]:
         """Return what the run's own ``--conf`` sets; one argument of Glue holds many: "a=1 --conf b=2"."""
         given = [one.strip() for one in run.told["Arguments"].get(CONF, "").split("--conf ") if one.strip()]
-        if any(map(_is_cluster, given)):
-            raise ArgumentNotAllowedError(run.job_name, CONF, _CLUSTER)
         for one in given:
             name = one.partition("=")[0].strip()
             if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in self.run_conf):
@@ -269,7 +270,7 @@ class SparkSubmit:
             return [self.python, script, *self.arguments(run)]
         options = ["--name", run.job_name]
         options += ["--master", self.master] if self.master else []
-        # The last one wins, over settings and the environment too.
+        # The last one wins, over a run's own settings and the environment too.
         client = ["--deploy-mode", "client"]
         spark = [self._spark_submit(), *options, *self.settings(run), *self.options, *client]
         return [*spark, script, *self.arguments(run)]
@@ -312,12 +313,6 @@ class SparkSubmit:
                 "pip install pyspark."
             )
         return str(Path(home, "bin", "spark-submit"))
-
-
-_CLUSTER = (
-    "The deploy mode is cluster, where the end of spark-submit does not end the driver: a run could be neither stopped "
-    "nor timed out. Use the client mode."
-)
 
 
 def _is_cluster(option: str) -> bool:

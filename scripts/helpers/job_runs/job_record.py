@@ -195,6 +195,12 @@ class TriggerRecord:
         conditions = self.definition["Predicate"]["Conditions"]
         return any((one["JobName"], one["State"]) == (job_name, state) for one in conditions)
 
+    @property
+    def roles(self) -> list[tuple[str, str]]:
+        """Return each job that has to know the trigger, with the list of its record that it is in."""
+        watched = [(one["JobName"], "triggers") for one in self.definition["Predicate"]["Conditions"]]
+        return sorted({*watched, *((one["JobName"], "accepts") for one in self.definition["Actions"])})
+
     def in_state(self, state: str) -> TriggerRecord:
         """Return the trigger in another state."""
         return replace(self, state=state, token=new_token())

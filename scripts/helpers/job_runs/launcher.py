@@ -172,7 +172,7 @@ class Launcher:
             # It was given up and ended by another, who may have made a retry of it: that end stays.
             if run.is_over or run.launcher != self._run.launcher:
                 return run
-            return self._scheduler.over(run.ended(state, self._scheduler.clock(), error))
+            return run.ended(state, self._scheduler.clock(), error)
 
         # Later it would be in vain: after a lease without a sign whoever looks writes that the run was lost.
         give_up = self._timer() + self._engine.lease_seconds
@@ -314,10 +314,10 @@ class Launcher:
 def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
     """Make the launcher of one run from its settings; None if there is no such run any more."""
     shared = settings["shared"]
-    records = RunStore(Store(shared["table"], make_table_client(shared["region"], shared["endpoint"])))
     keep = None if shared["keep_seconds"] is None else timedelta(seconds=shared["keep_seconds"])
+    records = RunStore(Store(shared["table"], make_table_client(shared["region"], shared["endpoint"])), keep)
     queue_time = timedelta(seconds=shared["queue_seconds"])
-    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), queue_time, keep)
+    scheduler = Scheduler(records, None, lambda: datetime.now(timezone.utc), queue_time)
     run = records.run(settings["job"], settings["run"])
     return Launcher(scheduler, SparkSubmit(**settings["engine"]), run, **options) if run else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from scripts.helpers.job_runs import ids, states
@@ -45,7 +45,6 @@ class RunRecord:
     detail: str | None = None
     lease: timedelta | None = None
     launcher: str | None = None
-    expires_on: datetime | None = None
     token: str = field(default_factory=new_token)
 
     @classmethod
@@ -205,8 +204,6 @@ class RunRecord:
             "maxRetries": items.number(self.max_retries),
             "predecessors": {"L": [{"L": [{"S": job}, {"S": run}]} for job, run in self.predecessors]},
         }
-        if self.expires_on is not None:
-            item[items.TTL_ATTRIBUTE] = items.number(int(self.expires_on.timestamp()))
         if self.lease is not None:
             item["leaseSeconds"] = {"N": str(self.lease.total_seconds())}
         for name, attribute in _MOMENTS.items():
@@ -228,7 +225,6 @@ class RunRecord:
     @classmethod
     def _read(cls, item: Item) -> RunRecord:
         given = values.decode(item["run"], item["types"])
-        expires = item.get(items.TTL_ATTRIBUTE)
         fields: dict[str, Any] = {name: str(item[name]["S"]) for name in _TEXTS if name in item}
         fields |= {of: read_moment(item[name]["S"]) for name, of in _MOMENTS.items() if name in item}
         lease = float(item["leaseSeconds"]["N"]) if "leaseSeconds" in item else None
@@ -241,7 +237,6 @@ class RunRecord:
             max_retries=int(item["maxRetries"]["N"]),
             predecessors=tuple((one["L"][0]["S"], one["L"][1]["S"]) for one in item["predecessors"]["L"]),
             token=item[items.TOKEN]["S"],
-            expires_on=datetime.fromtimestamp(int(expires["N"]), timezone.utc) if expires else None,
             lease=None if lease is None else timedelta(seconds=lease),
             **fields,
         )

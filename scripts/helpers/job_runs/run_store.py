@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from scripts.helpers.glue_api.errors import OperationTimeoutException
@@ -15,10 +16,16 @@ from scripts.helpers.protocol.store import BUDGET_SECONDS, Store
 
 
 class RunStore:
-    """The records of the Job Runs API in one table. Every read is strongly consistent."""
+    """The records of the Job Runs API in one table. Every read is strongly consistent.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Parameters
+    ----------
+    keep
+        How long the record of a run is kept once it is over; None: for ever.
+    """
+
+    def __init__(self, store: Store, keep: timedelta | None = None) -> None:
+        self.store, self.keep = store, keep
 
     def job(self, name: str) -> JobRecord | None:
         """Read a job's record; None before its definition."""
@@ -52,7 +59,10 @@ class RunStore:
         self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS
     ) -> Written[RunRecord] | Lost[RunRecord]:
         """Write a run's record in place of `before`."""
-        outcome = self.store.replace(before.to_item() if before else None, after.to_item(), budget)
+        item = after.to_item()
+        if self.keep is not None and after.is_over:
+            item[items.TTL_ATTRIBUTE] = items.number(int((after.modified_on + self.keep).timestamp()))
+        outcome = self.store.replace(before.to_item() if before else None, item, budget)
         if isinstance(outcome, Written):
             return Written(after)
         return Lost(RunRecord.from_item(outcome.to) if outcome.to else None)

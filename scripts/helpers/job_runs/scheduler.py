@@ -67,8 +67,6 @@ class Scheduler:
         None: `tend` ends and queues runs; slots are given out, and runs started, by somebody else.
     queue_time
         How long a run waits for a slot before it has EXPIRED.
-    keep
-        How long the record of a run is kept once it is over; None: for ever.
 
     Attributes
     ----------
@@ -82,9 +80,8 @@ class Scheduler:
         engine: Engine | None,
         clock: Callable[[], datetime],
         queue_time: timedelta,
-        keep: timedelta | None,
     ) -> None:
-        self.records, self.engine, self.clock, self.queue_time, self.keep = records, engine, clock, queue_time, keep
+        self.records, self.engine, self.clock, self.queue_time = records, engine, clock, queue_time
         self.timer: Callable[[], float] = time.monotonic
         self._seen: dict[str, tuple[str, float]] = {}
 
@@ -96,7 +93,7 @@ class Scheduler:
             "region": store.client.meta.region_name,
             "endpoint": store.client.meta.endpoint_url,
             "queue_seconds": self.queue_time.total_seconds(),
-            "keep_seconds": None if self.keep is None else self.keep.total_seconds(),
+            "keep_seconds": self.records.keep and self.records.keep.total_seconds(),
         }
 
     def tend(self, job_names: Collection[str]) -> list[RunRecord]:
@@ -231,13 +228,13 @@ class Scheduler:
                 return self._lost(run, now)
             if run.state == "WAITING" and job.definition is None:
                 error = "The job was deleted while the run waited for a slot."
-                return self.over(run.to("ERROR", now, error=error))
+                return run.to("ERROR", now, error=error)
             if run.state == "WAITING" and may_expire and now >= entry.since + self.queue_time:
                 hours = f"{self.queue_time.total_seconds() / 3600:g} hours"
                 error = f"No slot was free for {hours}. Raise MaxConcurrentRuns, or start fewer runs."
                 if entry in job.active or len(job.active) < job.slots:
                     error = f"A slot was free, but for {hours} no worker started the run. {A_WORKER}"
-                return self.over(run.to("EXPIRED", now, error=error))
+                return run.to("EXPIRED", now, error=error)
             return run
 
         return self.records.change_run(run, end)
@@ -252,20 +249,20 @@ class Scheduler:
             try:
                 launcher = supervisor.launch(run, self.settings())
             except WatermarkError as error:
-                return self.over(run.ended("ERROR", now, str(error)))
+                return run.ended("ERROR", now, str(error))
             found = run if launcher is None else run.taken_by(launcher, now)
         else:
             found = supervisor.look(run, now)
         # At once, also where it was just started again to learn its name: nobody wants it to work any more.
         if found.state == "STOPPING":
             supervisor.cancel(found)
-        return self.over(found)
+        return found
 
     def _never_started(self, job_name: str, entry: Entry) -> RunRecord | None:
         """Write the record that a start left out which died or is very slow; it then can write its own no more."""
         run = RunRecord.without_record(job_name, entry.run_id, entry.since)
         error = "The start of the run broke off before it was recorded. Start it again."
-        ended = self.over(run.to("ERROR", self.clock(), error=error))
+        ended = run.to("ERROR", self.clock(), error=error)
         outcome = self.records.write_run(None, ended)
         return ended if isinstance(outcome, Written) else outcome.to
 
@@ -273,13 +270,7 @@ class Scheduler:
         since = run.modified_on.isoformat(timespec="seconds")
         where = run.launcher or "it never began"
         error = f"The launcher gave no sign since {since} ({where}): it was killed, or its machine went down."
-        return self.over(run.ended("ERROR", now, error))
-
-    def over(self, run: RunRecord) -> RunRecord:
-        """Return a run that is over with the time at which its record may go."""
-        if self.keep is None or not run.is_over:
-            return run
-        return replace(run, expires_on=run.modified_on + self.keep)
+        return run.ended("ERROR", now, error)
 
     # --- what follows from an end ---------------------------------------------------------------
 
@@ -348,7 +339,7 @@ class Scheduler:
                 problem = f"started a run that cannot be stored: {error}"
         # Without its arguments, which may be what cannot be stored.
         told = {"Arguments": {}, "Attempt": 0, "TriggerName": trigger}
-        return self.over(replace(made, told=told, command={}).to("ERROR", now, error=f"Trigger {trigger!r} {problem}"))
+        return replace(made, told=told, command={}).to("ERROR", now, error=f"Trigger {trigger!r} {problem}")
 
     # --- launching ------------------------------------------------------------------------------
 
@@ -373,16 +364,14 @@ class Scheduler:
         assert self.engine is not None
         try:
             launcher = self.engine.launch(run, self.settings())
-        except WatermarkError as error:
-            logger.warning("event=run_refused job=%s run=%s error=%s", run.job_name, run.run_id, type(error).__name__)
-            self.records.write_run(run, self.over(run.to("ERROR", self.clock(), error=str(error))))
-            return False
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            cause = type(error).__name__
-            if isinstance(error, OSError) and error.strerror:
-                cause = f"{error.strerror}: {error.filename}"
-            failure = f"The launcher cannot be started: {cause}."
-            self.records.write_run(run, self.over(run.to("FAILED", self.clock(), error=failure)))
+        except (WatermarkError, OSError, ValueError, subprocess.SubprocessError) as error:
+            state, text = "FAILED", f"The launcher cannot be started: {type(error).__name__}."
+            if isinstance(error, WatermarkError):
+                state, text = "ERROR", str(error)
+            elif isinstance(error, OSError) and error.strerror:
+                text = f"The launcher cannot be started: {error.strerror}: {error.filename}."
+            logger.warning("event=not_started job=%s run=%s error=%s", run.job_name, run.run_id, type(error).__name__)
+            self.records.write_run(run, run.to(state, self.clock(), error=text))
             return False
         if launcher is not None:
             self.records.change_run(run, lambda run: run.taken_by(launcher, self.clock()))
