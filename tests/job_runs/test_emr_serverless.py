@@ -293,7 +293,7 @@ def test_run_is_read_all_the_same_when_its_record_was_altered_to_one_that_starts
 
 
 def test_run_of_a_launcher_is_an_error_when_it_is_lost_and_its_job_has_moved_to_emr(jobs: Jobs, clock: Clock) -> None:
-    run_id = jobs.scheduler.records.change_job("parking", lambda job: job.started(RUN_ID, clock()))[1].active[0].run_id
+    run_id = jobs.scheduler.records.change_job("parking", lambda job: job.started(RUN_ID, clock())).active[0].run_id
     running = at_a_launcher(run_id, clock).renewed(clock(), timedelta(minutes=1))
     jobs.scheduler.records.write_run(None, running)
 

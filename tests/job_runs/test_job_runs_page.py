@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from scripts.helpers.job_runs import states
+from scripts.helpers.job_runs import run_record
 from scripts.helpers.watermarks import Watermarks
 from tests.support.places import REPOSITORY
 
@@ -37,4 +37,4 @@ def test_page_is_short_and_draws_legal_moves_only_when_read() -> None:
 
     assert len(PAGE.splitlines()) <= 175
     assert len(moves) == 9
-    assert [move for move in moves if move[1] not in states.LEGAL[move[0]]] == []
+    assert [move for move in moves if move[1] not in run_record.LEGAL[move[0]]] == []

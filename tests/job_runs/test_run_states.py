@@ -11,9 +11,9 @@ import botocore.session
 import pytest
 
 from scripts.helpers.errors import CorruptItemError, NewerFormatError, TooLargeError
-from scripts.helpers.job_runs import ids, last_words, states
+from scripts.helpers.job_runs import ids, last_words
 from scripts.helpers.job_runs.job_record import Entry, JobRecord, TriggerRecord
-from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_record import LEGAL, TERMINAL, RunRecord
 from scripts.helpers.protocol import items
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
@@ -37,18 +37,18 @@ def a_run(**changes: Any) -> RunRecord:
 def test_states_are_glue_s_when_compared_with_its_model() -> None:
     shape: Any = botocore.session.get_session().get_service_model("glue").shape_for("JobRunState")
 
-    assert set(shape.enum) == set(states.LEGAL)
-    assert {"STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"} == states.TERMINAL
+    assert set(shape.enum) == set(LEGAL)
+    assert {"STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"} == TERMINAL
 
 
-@pytest.mark.parametrize(("before", "after"), sorted(itertools.product(states.LEGAL, repeat=2)))
+@pytest.mark.parametrize(("before", "after"), sorted(itertools.product(LEGAL, repeat=2)))
 def test_run_changes_its_state_when_the_move_is_legal_only(before: str, after: str) -> None:
     run = a_run(state=before)
 
     if (before, after) in LEGAL_MOVES:
         moved = run.to(after, NOW + timedelta(seconds=1))
-        assert (moved.state, moved.token != run.token, moved.is_over) == (after, True, after in states.TERMINAL)
-        assert (moved.completed_on is None) == (after not in states.TERMINAL)
+        assert (moved.state, moved.token != run.token, moved.is_over) == (after, True, after in TERMINAL)
+        assert (moved.completed_on is None) == (after not in TERMINAL)
     else:
         with pytest.raises(ValueError, match=f"from {before} to {after}"):
             run.to(after, NOW)
@@ -127,7 +127,7 @@ def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:
         a_run(told={"Arguments": {"--a": "x" * 65_600}}).check_size()
 
 
-@pytest.mark.parametrize("state", sorted(states.LEGAL))
+@pytest.mark.parametrize("state", sorted(LEGAL))
 def test_run_is_the_same_when_written_and_read(state: str) -> None:
     run = a_run(
         state=state, max_retries=1, predecessors=(("a", "jr_0"),), running_since=NOW, completed_on=NOW, error="e",

@@ -25,7 +25,7 @@ from scripts.helpers.glue_api.errors import (
     response_metadata,
 )
 from scripts.helpers.glue_api.pages import paginator
-from scripts.helpers.job_runs import ids, shapes, states
+from scripts.helpers.job_runs import ids, shapes
 from scripts.helpers.job_runs.emr_serverless import EmrServerless
 from scripts.helpers.job_runs.engines import (
     RESERVED,
@@ -36,7 +36,7 @@ from scripts.helpers.job_runs.engines import (
     is_python_shell,
 )
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, JobRecord, TriggerRecord
-from scripts.helpers.job_runs.run_record import RunRecord
+from scripts.helpers.job_runs.run_record import TERMINAL, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore, lost_race
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
 from scripts.helpers.protocol.names import check_job_id
@@ -267,7 +267,7 @@ class JobRuns:
             _check_may_wait(job, made)
             return job.queued(run_id, now)
 
-        _, job = self._records.change_job(name, take)
+        job = self._records.change_job(name, take)
         assert job is not None
         assert made is not None
         self._record(made, starts=job.has_slot(run_id))
@@ -553,7 +553,7 @@ class JobRuns:
             if run["JobRunState"] == "WAITING" and not has_warned and self._glue is None:
                 has_warned = True
                 logger.warning("event=waits_for_worker job=%s run=%s: %s", job_name, run_id, A_WORKER)
-            if run["JobRunState"] in states.TERMINAL or time.monotonic() >= until:
+            if run["JobRunState"] in TERMINAL or time.monotonic() >= until:
                 return run
             time.sleep(pause)
 

@@ -23,8 +23,11 @@ DEFAULT_TIMEOUT = 2_880
 STREAMING_TIMEOUT = 10_080
 """Minutes: the seven days that Glue lets any run last."""
 A_WORKER = "A worker starts it: watermarks work, or JobRuns.tend."
-FROM_JOB = ("JobMode", "GlueVersion", "MaintenanceWindow")
-"""What a run has of its job and cannot ask for otherwise."""
+TOLD = (
+    *shapes.CAPACITY, "ExecutionRoleSessionPolicy", "GlueVersion", "JobMode", "JobRunQueuingEnabled",
+    "MaintenanceWindow", "PreviousRunId",
+)  # fmt: skip
+"""Members of a JobRun that are as its start asked for, or else as its job has them."""
 
 
 class Entry(NamedTuple):
@@ -111,17 +114,12 @@ class JobRecord:
             **request.get("Arguments", {}),
             **definition.get("NonOverridableArguments", {}),
         }
-        told = {name: definition[name] for name in FROM_JOB if name in definition}
-        for name in (*shapes.CAPACITY, "JobRunQueuingEnabled"):
-            if name in request or name in definition:
-                told[name] = request.get(name, definition.get(name))
-        for name in ("PreviousRunId", "ExecutionRoleSessionPolicy"):
-            if name in request:
-                told[name] = request[name]
+        asked = {**definition, **request}
+        told = {name: asked[name] for name in TOLD if name in asked}
         command = definition.get("Command", {})
         longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
         told["Attempt"], told["Arguments"] = 0, arguments
-        told["Timeout"] = request.get("Timeout") or definition.get("Timeout") or longest
+        told["Timeout"] = asked.get("Timeout") or longest
         return RunRecord(
             job_name=self.name,
             run_id=run_id,

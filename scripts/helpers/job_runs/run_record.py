@@ -7,11 +7,33 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from scripts.helpers.job_runs import ids, states
+from scripts.helpers.job_runs import ids
 from scripts.helpers.protocol import items, values
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.values import from_utc_string, to_utc_string
+
+LEGAL: dict[str, frozenset[str]] = {
+    "WAITING": frozenset({"STARTING", "STOPPED", "EXPIRED", "ERROR"}),
+    "STARTING": frozenset({"RUNNING", "STOPPING", "FAILED", "ERROR"}),
+    "RUNNING": frozenset({"STOPPING", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR"}),
+    "STOPPING": frozenset({"STOPPED", "SUCCEEDED", "TIMEOUT"}),
+    "STOPPED": frozenset(),
+    "SUCCEEDED": frozenset(),
+    "FAILED": frozenset(),
+    "TIMEOUT": frozenset(),
+    "ERROR": frozenset(),
+    "EXPIRED": frozenset(),
+}
+"""Glue's ten states. A run that is told to stop and fails is STOPPED, so that no retry follows."""
+
+TERMINAL = frozenset(state for state, following in LEGAL.items() if not following)
+AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING"})
+"""States in which a launcher keeps a lease."""
+RETRIED = frozenset({"FAILED", "ERROR"})
+"""Glue does not restart runs that reach their time limit, nor those that a person stops."""
+WATCHED = frozenset({"SUCCEEDED", "STOPPED", "FAILED", "TIMEOUT"})
+"""States that a trigger can wait for, as in Glue's Condition structure."""
 
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 """What a start may give a run, and what a retry and its launcher may add to it."""
@@ -58,7 +80,7 @@ class RunRecord:
     @property
     def is_over(self) -> bool:
         """Tell whether the state is a final one."""
-        return self.state in states.TERMINAL
+        return self.state in TERMINAL
 
     @property
     def attempt(self) -> int:
@@ -68,7 +90,7 @@ class RunRecord:
     @property
     def lease_until(self) -> datetime | None:
         """Return when the lease is over by the clock of who renewed it; None where nobody has to give a sign."""
-        if self.lease is None or self.state not in states.AT_WORK:
+        if self.lease is None or self.state not in AT_WORK:
             return None
         return self.modified_on + self.lease
 
@@ -85,7 +107,7 @@ class RunRecord:
         start it again.
         """
         began = self.state != "ERROR" or self.running_since is not None
-        return began and self.state in states.RETRIED and self.attempt < self.max_retries
+        return began and self.state in RETRIED and self.attempt < self.max_retries
 
     def taken_by(self, cluster: str, now: datetime) -> RunRecord:
         """Return the run as a cluster has it that supervises it: no launcher has to give signs any more."""
@@ -101,9 +123,9 @@ class RunRecord:
 
     def to(self, state: str, now: datetime, *, error: str | None = None) -> RunRecord:
         """Return the run in its next state; ValueError if no way leads there."""
-        if state not in states.LEGAL[self.state]:
+        if state not in LEGAL[self.state]:
             raise ValueError(f"A run does not go from {self.state} to {state}.")
-        over = state in states.TERMINAL
+        over = state in TERMINAL
         return replace(
             self,
             state=state,
@@ -117,7 +139,7 @@ class RunRecord:
 
     def ended(self, state: str, now: datetime, error: str | None = None) -> RunRecord:
         """Return the run over in a state; one that was told to stop is STOPPED instead of retried."""
-        if self.state == "STOPPING" and state in states.RETRIED:
+        if self.state == "STOPPING" and state in RETRIED:
             state = "STOPPED"
         return self.to(state, now, error=error)
 
@@ -154,13 +176,8 @@ class RunRecord:
         if predecessors:
             found["PredecessorRuns"] = [{"JobName": job, "RunId": run} for job, run in self.predecessors]
         # As in Glue's answers, what has no value is not there.
-        if self.completed_on is not None:
-            found["CompletedOn"] = self.completed_on
-        if self.error is not None:
-            found["ErrorMessage"] = self.error
-        if self.detail is not None:
-            found["StateDetail"] = self.detail
-        return found
+        more = {"CompletedOn": self.completed_on, "ErrorMessage": self.error, "StateDetail": self.detail}
+        return found | {name: value for name, value in more.items() if value is not None}
 
     @property
     def seconds(self) -> int:
@@ -183,7 +200,7 @@ class RunRecord:
         int(self.told.get("Attempt", 0))
         self.command.keys()
         # One that is over may be repeated, unless its start broke off before it was recorded with what it was to get.
-        if states.LEGAL[self.state] or "Timeout" in self.told:
+        if LEGAL[self.state] or "Timeout" in self.told:
             check_given(self.told["Arguments"], self.told["Timeout"])
 
     def check_size(self) -> None:

@@ -75,10 +75,8 @@ class RunStore:
         """Delete a trigger; it may be gone already."""
         self.store.delete(name, items.TRIGGER_KEY)
 
-    def change_job(
-        self, name: str, change: Callable[[JobRecord | None], JobRecord | None]
-    ) -> tuple[JobRecord | None, JobRecord | None]:
-        """Change a job's record, whoever else writes meanwhile; return it (before, after).
+    def change_job(self, name: str, change: Callable[[JobRecord | None], JobRecord | None]) -> JobRecord | None:
+        """Change a job's record, whoever else writes meanwhile; return it as it is then.
 
         Parameters
         ----------
@@ -90,7 +88,7 @@ class RunStore:
             before = self.job(name)
             after = change(before)
             if after is None or after is before or self.write_job(before, after):
-                return before, after
+                return after
         raise lost_race("job")
 
     def change_run(self, run: RunRecord, change: Callable[[RunRecord], RunRecord]) -> RunRecord | None:

@@ -13,9 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job_runs import ids
 from scripts.helpers.job_runs.job_record import A_WORKER, MAX_WAITING, Entry, JobRecord
-from scripts.helpers.job_runs.run_record import CLOCK_MARGIN, RunRecord
+from scripts.helpers.job_runs.run_record import AT_WORK, CLOCK_MARGIN, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
-from scripts.helpers.job_runs.states import AT_WORK
 from scripts.helpers.protocol.races import Written
 
 logger = logging.getLogger(__name__)
@@ -175,7 +174,7 @@ class Scheduler:
             # Without a change nothing is written, or all who look at once would make each other's writes fail.
             return job if (after.active, after.waiting) == (job.active, job.waiting) else after
 
-        _, job = self.records.change_job(name, settle)
+        job = self.records.change_job(name, settle)
         look.underway.discard(name)
         if job is not None and gives_out:
             for entry in job.active:

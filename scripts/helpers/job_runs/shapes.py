@@ -16,7 +16,7 @@ from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 
 from scripts.helpers.glue_api.errors import InvalidInputException
-from scripts.helpers.job_runs.states import WATCHED
+from scripts.helpers.job_runs.run_record import WATCHED
 
 MAX_PAGE, MAX_INTEGER = 200, 2**31 - 1
 """Results of one page where a request names no number, and the largest whole number, as in Glue."""
