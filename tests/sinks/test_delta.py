@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import delta
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST, Output, Retraction
@@ -381,6 +383,42 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(t
     table.sink().publish(table.stage(4, [4]))
 
     assert (retracted, table.seen) == ([1], [1, 4])
+
+
+@pytest.mark.parametrize("rules", [None, Merge(("id",), ("kind",))], ids=["append", "merge"])
+@pytest.mark.parametrize("read_before", [1, 2], ids=["first-look", "second-look"])
+def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_read_it(
+    table: Table, monkeypatch: pytest.MonkeyPatch, rules: Merge | None, read_before: int
+) -> None:
+    """No table is there yet that could record that the batch is not to come."""
+    output = table.stage(1, [1, 2], merge=rules)
+    taken = Retraction("delta", table.sink().name, output.staging, output.job, "e1", 1, 1, SINCE)
+    reads: list[str] = []
+
+    def sleeping(read: Callable[..., Any]) -> Callable[..., Any]:
+        def in_memory(*given: Any) -> Any:
+            rows = read(*given)
+            if table.spark is None:
+                rows = pa.table(rows.read_all()).to_reader()
+            else:
+                rows = table.spark.createDataFrame(rows.collect(), rows.schema)
+            reads.append("once")
+            if len(reads) == read_before:
+                table.sink().retract(taken)
+            return rows
+
+        return in_memory
+
+    with monkeypatch.context() as patch:
+        for name in ("read_rows", "read_spark"):
+            patch.setattr(delta, name, sleeping(getattr(delta, name)))
+        with suppress(StagedFilesLostError):
+            table.sink().publish(output)
+    woken = table.seen
+    # The decision itself was version 2.
+    table.sink().publish(table.stage(3, [3], merge=rules))
+
+    assert (len(reads) >= read_before, woken, table.seen) == (True, [], [3])
 
 
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(

@@ -31,7 +31,13 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.connectors import check_classic, check_delta_on_arrow, check_delta_on_spark
-from scripts.helpers.sinks.delta_merge import DeltaMerge
+from scripts.helpers.sinks.delta_merge import (
+    DeltaMerge,
+    create_with_deltalake,
+    create_with_spark,
+    recorded_with_spark,
+    table_of_deltalake,
+)
 from scripts.helpers.sinks.files import check_apart
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
@@ -60,7 +66,6 @@ from scripts.helpers.sinks.staged_rows import (
     write_rows,
 )
 from scripts.helpers.sinks.staging import Staging
-from scripts.helpers.spark.jvm import java_of, java_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +90,8 @@ class DeltaSink:
     clusters may write to the table at once. Without Spark, conditional writes of S3 do it.
 
     The rows are written twice, staged and appended, and read once in between; once more where they are merged, and of
-    columns of text that the table is partitioned by. The first batch that has rows makes the table.
+    columns of text that the table is partitioned by. The first batch that has rows makes the table when it is
+    published. If it is taken back at that moment, the table stays, without rows.
 
     Parameters
     ----------
@@ -256,6 +262,12 @@ class DeltaSink:
         for _ in range(TRIES):
             try:
                 staged = self._staged(output)
+                if staged is not None and not self.target.files(LOG, most=1):
+                    # Without rows, and only then looked at again. A decision that takes the batch back deletes what
+                    # is staged, and then records that in the table, if there is one: a table that is made together
+                    # with its first rows could come after both.
+                    self._engine.create(output, staged)
+                    staged = self._staged(output)
                 if staged is None:
                     return None
                 if is_merge:
@@ -302,6 +314,7 @@ class DeltaSink:
             A transaction failed. Call again.
         """
         self.staging.retract(retraction)
+        # Whoever makes the table after this look finds out then that nothing is staged any more.
         if not self.target.files(LOG, most=1):
             return 0
         recorded = self._tried(lambda: self._engine.recorded(retraction))
@@ -332,7 +345,7 @@ class DeltaSink:
             raise
 
     def _merge(self, output: Output, staged: _Staged) -> None:
-        is_recorded = bool(self.target.files(LOG, most=1)) and self._engine.has(output)
+        is_recorded = self._engine.has(output)
         # Else a publisher of long ago would remember its deletes once more.
         if is_recorded and not output.replaces:
             return
@@ -340,7 +353,7 @@ class DeltaSink:
         columns = [name for name in columns_of(events) if name != DELETED]
         merge = self._engine.merging(Merge.from_record(output.options["merge"]))
         record = None if is_recorded else (_app(output), output.version)
-        merge.publish(events, columns, output.options["partition_by"], record, self._engine.may_pass)
+        merge.publish(events, columns, record, self._engine.may_pass)
 
     def _tried(self, action: Callable[[], T]) -> T:
         """Do something at the table, again where others came between.
@@ -431,6 +444,13 @@ class _Staged:
     names: list[str]
 
 
+def _made_of(rows: Any, output: Output) -> dict[str, str]:
+    """Return the columns of a table that is made for staged rows, each with the one of the rows that has its type."""
+    columns = [name for name in rows.schema.names if name != DELETED]
+    ends = Merge.from_record(output.options["merge"]).ends(columns) if "merge" in output.options else {}
+    return {name: name for name in columns} | ends
+
+
 def _app(output: Output | Retraction) -> str:
     """Return the application whose transaction versions are those of a job's batches.
 
@@ -465,6 +485,9 @@ class _Engine(Protocol):
 
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded for this job and epoch; 0 for none."""
+
+    def create(self, output: Output, staged: _Staged) -> None:
+        """Make the table for staged rows, without any of them; nothing if somebody else has made it."""
 
     def append(self, output: Output, staged: _Staged) -> None:
         """Append staged rows, and record the batch, in one transaction; nothing if it is recorded."""
@@ -521,16 +544,15 @@ class _SparkEngine:
         return self.recorded(output) >= output.version
 
     def recorded(self, of: Output | Retraction) -> int:
-        log = java_of(self._spark).org.apache.spark.sql.delta.DeltaLog
-        found = log.forTableWithSnapshot(java_session(self._spark), self._uri)
-        done = found._2().transactions().get(_app(of))
-        return int(done.get()) if done.isDefined() else 0
+        return recorded_with_spark(self._spark, self._uri, _app(of))
+
+    def create(self, output: Output, staged: _Staged) -> None:
+        rows = self.read(staged)
+        create_with_spark(self._spark, self._uri, rows, _made_of(rows, output), output.options["partition_by"])
 
     def append(self, output: Output, staged: _Staged) -> None:
         writer = self.read(staged).write.format("delta").mode("append")
-        writer = writer.option("txnAppId", _app(output)).option("txnVersion", output.version)
-        partition_by = output.options["partition_by"]
-        (writer.partitionBy(*partition_by) if partition_by else writer).save(self._uri)
+        writer.option("txnAppId", _app(output)).option("txnVersion", output.version).save(self._uri)
 
     def read(self, staged: _Staged) -> DataFrame:
         return read_spark(self._spark, staged.place, staged.folder, staged.names)
@@ -594,30 +616,20 @@ class _ArrowEngine:
         table = self._table()
         return (table.transaction_version(_app(of)) or 0) if table is not None else 0
 
+    def create(self, output: Output, staged: _Staged) -> None:
+        rows = read_rows(staged.place, staged.folder, staged.names)
+        create_with_deltalake(self._options, self._uri, rows, _made_of(rows, output), output.options["partition_by"])
+
     def append(self, output: Output, staged: _Staged) -> None:
         import pyarrow as pa
-        from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-        from deltalake.exceptions import DeltaError
+        from deltalake import CommitProperties, Transaction, write_deltalake
 
         once = CommitProperties(app_transactions=[Transaction(_app(output), output.version)])
         table = self._table()
-        rows: Any = read_rows(staged.place, staged.folder, staged.names)
-        if table is None:
-            # Empty, and only then appended to. One call for both, with mode="error", lets two publishers that make the
-            # table at once append the batch twice: the later one goes on to the next version without a look at the
-            # first. Made twice, it is still one table without rows.
-            try:
-                DeltaTable.create(
-                    self._uri, schema=Schema.from_arrow(rows.schema), mode="error",
-                    partition_by=output.options["partition_by"] or None, storage_options=self._options,
-                )  # fmt: skip
-            except DeltaError:
-                if self._table() is None:
-                    raise
-            raise _MovedError
         if not _is_done(table, output):
             # To the table as it was looked at, not to the path: else another publisher's append in between, which
             # conflicts with this one, goes unnoticed, and the batch is there twice.
+            rows: Any = read_rows(staged.place, staged.folder, staged.names)
             rows = with_later_columns(self._uri, rows, pa.schema(table.schema().to_arrow()))
             write_deltalake(table, rows, mode="append", commit_properties=once)
 
@@ -652,24 +664,16 @@ class _ArrowEngine:
         from deltalake.exceptions import CommitFailedError
 
         # The reader of staged files is called from Rust, whose error has theirs as text.
-        return isinstance(error, CommitFailedError | _MovedError) or "FileNotFoundError" in str(error)
+        return isinstance(error, CommitFailedError) or "FileNotFoundError" in str(error)
 
     def _table(self) -> Any:
-        from deltalake import DeltaTable
-
-        if not DeltaTable.is_deltatable(self._uri, self._options):
-            return None
-        return DeltaTable(self._uri, storage_options=self._options)
+        return table_of_deltalake(self._options, self._uri)
 
 
 def _where(column: str, quote: str, retraction: Retraction) -> str:
     """Write the condition for rows of a retraction's batches."""
     first, last = (batch.replace("'", "''") for batch in retraction.batches)
     return f"{quote}{column.replace(quote, 2 * quote)}{quote} BETWEEN '{first}' AND '{last}'"
-
-
-class _MovedError(Exception):
-    """The table is not what it was when it was looked at."""
 
 
 def _is_done(table: Any, output: Output) -> bool:

@@ -48,11 +48,17 @@ class _Tables(Tables, Protocol):
     def version(self, uri: str) -> int | None:
         """Return the version of a table; None where there is none."""
 
-    def create(self, uri: str, like: Any, names: Mapping[str, str], partition_by: Sequence[str]) -> None:
+    def create(self, uri: str, like: Any, names: Mapping[str, str]) -> None:
         """Make an empty table if there is none; its columns, by name, are like those of a frame."""
 
+    def recorded(self, uri: str, app: str) -> int:
+        """Return the version that a table has recorded of an application; 0 for none."""
+
     def merge(self, uri: str, source: Any, step: Step, record: Record | None) -> None:
-        """Merge a frame into a table in one transaction, which records the batch if it is named."""
+        """Merge a frame into a table in one transaction, which records the batch if it is named.
+
+        Nothing is done if it is recorded by then, or a later one.
+        """
 
 
 class DeltaMerge:
@@ -88,11 +94,10 @@ class DeltaMerge:
         self,
         events: Any,
         columns: Sequence[str],
-        partition_by: Sequence[str],
         record: Record | None,
         may_pass: Callable[[Exception], bool],
     ) -> None:
-        """Merge staged events. What they leave is the same however often, and after whatever, it is done.
+        """Merge staged events into a table that is there. What they leave is the same however often it is done.
 
         Parameters
         ----------
@@ -110,8 +115,7 @@ class DeltaMerge:
         """
         tables, frames, merge = self._tables, self._frames, self._merge
         named = {name: name for name in merge.named}
-        tables.create(self._gone_uri, events, named, ())
-        tables.create(self._uri, events, {name: name for name in columns} | merge.rules.ends(columns), partition_by)
+        tables.create(self._gone_uri, events, named)
         distinct = frames.distinct(events, merge.rules)
         if frames.has_deletes(distinct):
             tables.merge(self._gone_uri, distinct, merge.remembering(), None)
@@ -127,6 +131,9 @@ class DeltaMerge:
                     raise
                 continue
             recorded = None
+            # A later batch, or a decision that took this one back, and that before this merge: then it did nothing.
+            if record is not None and tables.recorded(self._uri, record[0]) > record[1]:
+                return
             now = self._versions()
             # One version more is this merge; none, one that changed nothing. Anything else came between the look and
             # the write: a delete that was remembered meanwhile, or a version that ends one of ours.
@@ -166,15 +173,11 @@ class _SparkTables:
     def read(self, uri: str, events: DataFrame, merge: Merge) -> DataFrame:
         return of_keys(self._spark.read.format("delta").load(uri), events, merge)
 
-    def create(self, uri: str, like: DataFrame, names: Mapping[str, str], partition_by: Sequence[str]) -> None:
-        if self.version(uri) is not None:
-            return
-        from pyspark.sql import functions as F  # noqa: N812
+    def create(self, uri: str, like: DataFrame, names: Mapping[str, str]) -> None:
+        create_with_spark(self._spark, uri, like, names)
 
-        empty = like.limit(0).select(*(F.col(quote(source)).alias(name) for name, source in names.items()))
-        # Ignored where another publisher of this batch has made it meanwhile.
-        writer = empty.write.format("delta").mode("ignore")
-        (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
+    def recorded(self, uri: str, app: str) -> int:
+        return recorded_with_spark(self._spark, uri, app)
 
     def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
         # A session of its own: the settings that name the transaction would be those of other threads, too.
@@ -189,6 +192,27 @@ class _SparkTables:
         if step.update_when is not None:
             merging = merging.whenMatched(step.update_when).updateExpr(dict(step.sets))
         merging.whenNotMatched(step.insert_when).insertExpr(dict(step.inserts)).execute()
+
+
+def create_with_spark(
+    spark: SparkSession, uri: str, like: DataFrame, names: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> None:
+    """Make a table without rows, if there is none; each of its columns is of the type of one of a frame."""
+    if _SparkTables(spark).has(uri):
+        return
+    from pyspark.sql import functions as F  # noqa: N812
+
+    empty = like.limit(0).select(*(F.col(quote(source)).alias(name) for name, source in names.items()))
+    # Ignored where another publisher of this batch has made it meanwhile.
+    writer = empty.write.format("delta").mode("ignore")
+    (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
+
+
+def recorded_with_spark(spark: SparkSession, uri: str, app: str) -> int:
+    """Return the version that a table has recorded of an application; 0 for none, and where there is no table."""
+    found = java_of(spark).org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(java_session(spark), uri)
+    done = found._2().transactions().get(app)
+    return int(done.get()) if done.isDefined() else 0
 
 
 # --- deltalake --------------------------------------------------------------------------------------
@@ -228,25 +252,21 @@ class _ArrowTables:
         is_wanted = [values_of(row, merge.keys) in wanted for row in rows_of(found, merge.keys)]
         return found.filter(pa.array(is_wanted, pa.bool_()))
 
-    def create(self, uri: str, like: pa.Table, names: Mapping[str, str], partition_by: Sequence[str]) -> None:
-        import pyarrow as pa
-        from deltalake import DeltaTable, Schema
+    def create(self, uri: str, like: pa.Table, names: Mapping[str, str]) -> None:
+        create_with_deltalake(self._options, uri, like, names)
 
-        if self._table(uri) is not None:
-            return
-        schema = pa.schema([pa.field(name, like.schema.field(source).type) for name, source in names.items()])
-        DeltaTable.create(
-            uri, schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
-            storage_options=self._options,
-        )  # fmt: skip
+    def recorded(self, uri: str, app: str) -> int:
+        return int(self._table(uri).transaction_version(app) or 0)
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         from deltalake import CommitProperties, Transaction
 
+        table = self._table(uri)
+        # Of the table that is merged into: whoever records the batch after this look conflicts with this transaction.
+        if record is not None and (table.transaction_version(record[0]) or 0) >= record[1]:
+            return
         properties = CommitProperties(app_transactions=[Transaction(*record)]) if record else None
-        merging = self._table(uri).merge(
-            source, step.on, source_alias="s", target_alias="t", commit_properties=properties
-        )
+        merging = table.merge(source, step.on, source_alias="s", target_alias="t", commit_properties=properties)
         if step.delete_when is not None:
             merging = merging.when_matched_delete(step.delete_when)
         if step.update_when is not None:
@@ -254,8 +274,30 @@ class _ArrowTables:
         merging.when_not_matched_insert(dict(step.inserts), step.insert_when).execute()
 
     def _table(self, uri: str) -> Any:
-        from deltalake import DeltaTable
+        return table_of_deltalake(self._options, uri)
 
-        if not DeltaTable.is_deltatable(uri, self._options):
-            return None
-        return DeltaTable(uri, storage_options=self._options)
+
+def table_of_deltalake(options: Mapping[str, str] | None, uri: str) -> Any:
+    """Return a table as `deltalake` opens it, by its options of storage; None where there is none."""
+    from deltalake import DeltaTable
+
+    given = dict(options) if options else None
+    return DeltaTable(uri, storage_options=given) if DeltaTable.is_deltatable(uri, given) else None
+
+
+def create_with_deltalake(
+    options: Mapping[str, str] | None, uri: str, like: Any, names: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> None:
+    """Make a table without rows, if there is none; see `create_with_spark`."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, Schema
+
+    if table_of_deltalake(options, uri) is not None:
+        return
+    schema = pa.schema([pa.field(name, like.schema.field(source).type) for name, source in names.items()])
+    # Never together with rows: two who make a table at once do not see each other, and the later one would append the
+    # batch to that of the first. Made twice without rows, it is still one table.
+    DeltaTable.create(
+        uri, schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
+        storage_options=dict(options) if options else None,
+    )  # fmt: skip
