@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import InvalidValueError, MergeTieError, PlanConflictError, TargetError, UnpublishedError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink
@@ -333,3 +334,73 @@ def test_merge_is_refused_when_the_target_is_a_path(parts: SqliteCopy) -> None:
 
     with pytest.raises(InvalidValueError, match="Give a DatabaseSink"), parts.begin("jr_1") as job:
         job.merge(job.rows_since(rows, "at"), target, keys="id", sequence_by="at")
+
+
+# --- what the doctor finds ------------------------------------------------------------------------------
+
+
+def found(world: SqliteCopy, **options: Any) -> list[tuple[str, str, bool]]:
+    findings = examine_targets(world.watermarks, JOB, sinks=[world.sink], **options)
+    return [(one.kind, one.detail, one.repaired) for one in findings]
+
+
+def leave_staged(world: SqliteCopy, run_id: str) -> IncrementalJob:
+    """Let an attempt end like a process that is killed when it has staged; its lease runs on."""
+    job = world.begin(run_id)
+    world.stage(job)
+    return job
+
+
+def test_staging_table_of_an_earlier_epoch_is_found_and_dropped_when_the_table_came_back_from_a_backup(
+    world: SqliteCopy,
+) -> None:
+    world.run("jr_1")
+    world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
+    leave_staged(world, "jr_2").run.abort()
+    (left,) = world.staged
+    world.watermarks.doctor(JOB, after_restore=True, why="restored")
+    world.run("jr_3")
+
+    assert world.staged == [left]
+    assert found(world) == [("staged leftover", f"{left} for database://shop/repairs", False)]
+    assert found(world, repair=True) == [("staged leftover", f"{left} for database://shop/repairs", True)]
+    assert (world.staged, found(world), world.seen) == ([], [], [1, 2, 3, 4])
+
+
+def test_staging_table_of_an_attempt_at_work_is_left_alone_when_repaired(world: SqliteCopy) -> None:
+    world.run("jr_1")
+    world.source = pd.DataFrame({"id": [4]})
+    job = leave_staged(world, "jr_2")
+
+    assert (found(world, repair=True), len(world.staged)) == ([], 1)
+
+    job.__exit__(None, None, None)
+    assert world.seen == [1, 2, 3, 4]
+
+
+def test_batch_that_waits_is_no_leftover_when_the_table_came_back_from_a_backup(
+    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run("jr_1")
+    world.source = pd.DataFrame({"id": [4]})
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseSink, "publish", die)
+        with pytest.raises(KilledError):
+            world.run("jr_2")
+    world.watermarks.doctor(JOB, after_restore=True, why="restored")
+
+    assert (found(world, repair=True), len(world.staged)) == ([], 1)
+
+    world.source = pd.DataFrame({"id": [5]})
+    world.run("jr_3")
+    assert world.seen == [1, 2, 3, 4, 5]
+
+
+def test_database_is_named_with_what_to_give_when_the_doctor_cannot_log_in(world: SqliteCopy) -> None:
+    world.run("jr_1")
+
+    ((kind, detail),) = [(one.kind, one.detail) for one in examine_targets(world.watermarks, JOB)]
+
+    assert kind == "target not seen"
+    assert detail.startswith("database://shop/repairs: ")
+    assert "sinks=" in detail

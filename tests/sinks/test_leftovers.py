@@ -91,6 +91,19 @@ def test_leftover_stays_when_the_job_changes_while_it_is_looked_at(
     assert (kind, repaired, len(staged(world))) == ("staged leftover", False, 1)
 
 
+def test_files_of_a_run_that_saves_nothing_are_named_and_left_when_repaired(world: DirectoryCopy) -> None:
+    """It takes no lease: nobody knows whether it is at work."""
+    world.source = [2]
+    job = IncrementalJob(world.watermarks, JOB, "jr_2", mode="pause").__enter__()
+    world.stage(job)
+
+    ((kind, detail, repaired),) = found(world, repair=True)
+    job.__exit__(None, None, None)
+
+    assert (kind, "/pause-jr_2-" in detail, repaired) == ("staged leftover", True, False)
+    assert (found(world), world.seen) == ([], [1, 2])
+
+
 def test_winner_is_no_leftover_when_it_waits_to_be_published(
     world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,17 @@ from scripts.helpers.decisions.doctor import Finding
 from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.protocol.head import Head, LogEntry
 from scripts.helpers.sinks.choice import opened
+from scripts.helpers.sinks.database_sql import version_of_staging
 from scripts.helpers.sinks.files import FileSink
-from scripts.helpers.sinks.outputs import Output, Retraction, attempt_of, batch_folder_of, batch_of
+from scripts.helpers.sinks.outputs import (
+    Output,
+    Retraction,
+    batch_folder_of,
+    batch_of,
+    is_of_unsaved_run,
+    version_of,
+)
+from scripts.helpers.sinks.places import place_of_name
 from scripts.helpers.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -28,6 +37,7 @@ def examine_targets(
     watermarks: Watermarks,
     job_id: str,
     *,
+    sinks: Sequence[Sink] = (),
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
     repair: bool = False,
@@ -40,10 +50,14 @@ def examine_targets(
 
     Parameters
     ----------
+    sinks
+        Those of targets that only the job's own script can reach, such as a `DatabaseSink`.
     spark, s3_client
-        What targets are reached by; without `spark` those in S3 and in local directories.
+        What other targets are reached by; without `spark` those in S3 and in local directories.
     repair
-        Delete staged leftovers, if no run is at work. Files that readers see are never deleted.
+        Delete staged leftovers that no attempt can commit any more, those of earlier epochs among them: to be used
+        where no other copy of the table of watermarks has runs. What a run that saves nothing has staged stays, as it
+        takes no lease and may be at work. Files that readers see are never deleted.
     """
     head = watermarks.lookups.head(job_id)
     if head is None:
@@ -53,11 +67,12 @@ def examine_targets(
     for entry in reversed(history):
         newest |= {output["target"]: Output.from_record(output) for output in entry.change.outputs}
     findings = [_retraction(Retraction.from_record(record)) for record in head.retracting]
+    given = {place_of_name(sink.name): sink for sink in sinks}
     for target, output in newest.items():
         try:
-            sink = opened(output, spark, s3_client)
+            sink = given.get(place_of_name(target)) or opened(output, spark, s3_client)
             if sink is None:
-                raise InvalidValueError("only the script of the job can log in there")
+                raise InvalidValueError("only the job's script can log in there: examine_targets(…, sinks=[its sink])")
             looked = _Look(watermarks, head, history, sink, output)
             findings += looked.staged(repair)
             if isinstance(sink, FileSink):
@@ -85,12 +100,18 @@ class _Look:
         # A commit since then may have made a winner of one of them.
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
+            what = f"{folder} for {self.sink.name}"
+            if is_of_unsaved_run(folder):
+                remedy = "A run that saves nothing has staged it. When that run has ended, delete it by hand."
+                yield Finding("staged leftover", what, remedy)
+                continue
             if repair:
                 self.sink.drop(replace(self.output, folder=folder))
             yield Finding(
                 "staged leftover",
-                f"{folder} for {self.sink.name}",
-                "Nobody sees it. The next run that publishes there deletes it, or the doctor with repair.",
+                what,
+                "Nobody sees it. The doctor with repair deletes it; so does the next run that publishes there, unless "
+                "it is of an earlier epoch.",
                 repaired=repair,
             )
 
@@ -137,9 +158,9 @@ class _Look:
 
     def _may_be_at_work(self, folder: str) -> bool:
         """Tell whether the attempt that staged a folder may still commit it."""
-        epoch, version = attempt_of(folder)
-        is_next = epoch == self.head.epoch and version == self.head.next_batch.version
-        return is_next and self.head.claim is not None
+        # Of an earlier epoch none can: its head is gone.
+        version = (version_of_staging if self.output.sink == "database" else version_of)(folder, self.head.epoch)
+        return version == self.head.next_batch.version and self.head.claim is not None
 
 
 @dataclass(frozen=True)

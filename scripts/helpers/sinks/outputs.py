@@ -19,6 +19,7 @@ MANIFEST = "_manifest"
 BATCH_COLUMN = "batch_id"
 _FINAL = re.compile(r"part-[0-9]{5,}-([0-9a-f]{8})-(.+)-([0-9]{10})(?:\..*)?")
 _BATCH_FOLDER = re.compile(rf"{BATCH_COLUMN}=([^/]+)-([0-9]{{10}})/")
+_UNSAVED = re.compile(r".+[-_]f0[-_][0-9a-f]+")
 _STAGED = re.compile(r"(.+)-([0-9]{10})-f[0-9]+-[0-9a-f]+")
 
 
@@ -176,16 +177,15 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
     return f"{job_hash(batch.job_id)}/{batch}-f{fence}-{token}"
 
 
-def attempt_of(folder: str) -> tuple[str, int]:
-    """Return epoch and version that an attempt's folder is of; an empty epoch and 0 where it is none of ours."""
-    found = _STAGED.fullmatch(folder.rpartition("/")[2])
-    return (found[1], int(found[2])) if found else ("", 0)
-
-
 def version_of(folder: str, epoch: str) -> int | None:
     """Return the version that an attempt's folder is of; None if it is of another epoch."""
-    of_epoch, version = attempt_of(folder)
-    return version if of_epoch == epoch else None
+    found = _STAGED.fullmatch(folder.rpartition("/")[2])
+    return int(found[2]) if found and found[1] == epoch else None
+
+
+def is_of_unsaved_run(folder: str) -> bool:
+    """Tell whether an attempt's folder, or its staging table, is of a run that saves nothing: its fence is 0."""
+    return _UNSAVED.fullmatch(folder) is not None
 
 
 def batch_of(name: str) -> tuple[str, str, int] | None:
