@@ -93,7 +93,7 @@ def test_run_waits_and_a_newer_member_is_refused_when_botocore_is_older(parked: 
     waiting = parked.start("parking", JobRunQueuingEnabled=True)
 
     with pytest.raises(
-        parked.exceptions.InvalidInputException, match=r"'JobMode' is not known; .*botocore \d"
+        parked.exceptions.InvalidInputException, match=r"'JobMode' is not known; .*in botocore \d"
     ) as refused:
         parked.create_job(Name="n", Command=COMMAND, JobMode="SCRIPT")
 
@@ -157,7 +157,7 @@ BAD = [
     ("start_job_run", {"JobName": "parking", "Arguments": {"--n": 1}}, ["'--n'", "must be of type string, not int"]),
     ("start_job_run", {"JobName": "parking", "Arguments": {"--JOB_RUN_ID": "x"}}, ["--JOB_RUN_ID", "Leave it out"]),
     ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "x" * 70_000}}, ["70,", "65,536"]),
-    ("start_job_run", {"JobName": "parking", "Argument": {}}, ["'Argument' is not known", "AllocatedCapacity"]),
+    ("start_job_run", {"JobName": "parking", "Argument": {}}, ["'Argument' is not known; known are AllocatedCapacity"]),
     ("start_job_run", {"JobName": "parking", "ExecutionClass": "FAST"}, ["enum value set: [FLEX, STANDARD]"]),
     ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "x\0"}}, ["'--n'", "without NUL"]),
     ("start_job_run", {"JobName": "parking", "Arguments": {"--n": "\ud800"}}, ["'--n'", "surrogate"]),

@@ -100,7 +100,9 @@ def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
     wrong = _problems(model().operation_model(operation).input_shape, dict(request), "")
     if wrong:
         count = f"{len(wrong)} validation error{'s' if len(wrong) > 1 else ''} detected"
-        raise InvalidInputException(f"{count}: {'; '.join(wrong)}.", operation)
+        # An older boto3 lacks what is newer: members, and types of workers.
+        by = f"Checked by Glue's model in botocore {botocore.__version__}."
+        raise InvalidInputException(f"{count}: {'; '.join(wrong)}. {by}", operation)
     return dict(request)
 
 
@@ -117,8 +119,7 @@ def _problems(shape: Any, value: Any, path: str) -> list[str]:
             if name in known:
                 found += _problems(shape.members[name], member, start + name)
             else:
-                taken = f"known here (botocore {botocore.__version__}) are {', '.join(sorted(known))}"
-                found.append(f"'{start}{name}' is not known; {taken}")
+                found.append(f"'{start}{name}' is not known; known are {', '.join(sorted(known))}")
     elif rule := _broken_rule(shape, value):
         shown = f" {value}" if kind == "integer" else ""  # Whole numbers are no secrets.
         found.append(f"Value{shown} at '{path}' failed to satisfy constraint: {rule}")
