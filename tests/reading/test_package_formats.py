@@ -89,6 +89,11 @@ def test_rows_are_those_of_all_planned_files_when_xml_has_several(landing: Landi
     landing.put("month=04/a%20b+c.xml", b"<bays><bay id='3'/><bay id='4'/></bays>")
     landing.put("month=04/x.xml", b"<bays><bay id='5'/></bays>")
 
+    if landing.spark.version >= "4" and schema is None:
+        # It reads XML by itself, and infers the schema of whole files by their names as patterns.
+        with pytest.raises(SourceError, match=r"\{1\},\[x\]\*\.xml' has '\{', which Spark takes for a pattern"):
+            read(landing, "xml", ["month=03/old.xml"], rowTag="bay")
+        return
     frame = read(landing, "xml", ["month=03/old.xml"], rowTag="bay", path_column="file", schema=schema)
 
     kinds = ("int", "string") if schema else ("bigint", "int")
@@ -107,10 +112,8 @@ def test_xml_is_refused_when_braces_of_one_of_several_keys_are_not_in_pairs(land
     landing.put("a.xml", BAYS)
     landing.put("}b{.xml", BAYS)
 
-    if landing.spark.version >= "4":
-        assert read(landing, "xml", [], rowTag="bay").count() == 4
-        return
-    with pytest.raises(SourceError, match=r"key '}b{\.xml' has braces that are not in pairs"):
+    why = "'}', which Spark takes for a pattern" if landing.spark.version >= "4" else "braces that are not in pairs"
+    with pytest.raises(SourceError, match=rf"key '}}b{{\.xml' has {why}"):
         read(landing, "xml", [], rowTag="bay")
 
 
@@ -141,7 +144,7 @@ def test_rows_are_read_back_when_spark_wrote_the_format(
     assert sorted(tuple(row) for row in frame.collect()) == [(0, "free"), (1, "free"), (10, "taken"), (11, "taken")]
 
 
-@pytest.mark.parametrize("format", ["avro", "xml"])
+@pytest.mark.parametrize("format", ["avro", "xml"] if version("pyspark") < "4" else ["avro"])
 def test_package_is_named_when_the_session_does_not_have_it(
     spark_with_packages: Any, tmp_path: Path, format: str
 ) -> None:

@@ -350,7 +350,9 @@ def _of_folder(location: Location, text: Column, name: str, kind: DataType) -> C
     """Return a folder's value in the type that was asked for. One that does not fit stops Spark, as in its readers."""
     from pyspark.sql import functions
 
-    value = text.cast(kind)
+    # Spark 4 casts as ANSI does: a value that does not fit would be an error of Spark's own. Spark 3 has no try_cast.
+    cast = getattr(type(text), "try_cast", type(text).cast)
+    value: Column = cast(text, kind)
     error = SourceError(
         str(location),
         f"a folder's value of column {name!r} is not of type {kind.simpleString()}. Give the column another type "

@@ -25,6 +25,8 @@ LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 TASKS_PER_SLOT = 4
 """Enough to even out slow tasks. Spark's own choice is one task a path, up to 10,000: 19 times slower for as many."""
+_GLOB = re.compile(r"[\\*?\[\]{}]")
+"""What Hadoop does not take for itself in a path."""
 
 
 def read_files(
@@ -68,7 +70,8 @@ def read_files(
     SourceError
         Some files lie in ``name=value`` folders and some do not: Spark would drop the latter
         without a word. Read them apart: ``delta.split(spark_paths.folder_columns)``. Or the data
-        have a column called `path_column` already.
+        have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
+        the schema of whole files: JSON and CSV with ``multiLine``, and XML on Spark 4.
     InvalidValueError
         The session or an option makes Spark pass over files that it cannot read; see `check_all_is_read`.
     MissingConnectorError
@@ -80,6 +83,10 @@ def read_files(
         frame = _no_rows(spark, schema)
     else:
         columns = check_folders(location, keys)
+        if schema is None and _infers_by_glob(spark, format, options or {}):
+            # The header of CSV is looked up by inference also where a schema is given.
+            remedy = "Rename it." if format.lower() == "csv" else "Give schema=, or rename it."
+            _check_no_glob(location, keys, remedy)
         paths = {key: literal(location.uri(key)) for key in keys}
         reader = spark.read.format(format).option("basePath", str(location))
         if schema is not None:
@@ -138,13 +145,36 @@ def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) ->
     return next(iter(layouts), ())
 
 
+def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether Spark infers a schema from whole files, whose paths it takes for globs once more, unescaped.
+
+    It does so for JSON and CSV with ``multiLine`` (JsonDataSource and CSVDataSource.createBaseRdd), and for the XML
+    that it reads by itself.
+    """
+    if format.lower() == "xml":
+        return not is_xml_of_spark_3(spark, format)
+    asked = {name.lower(): str(value).lower() for name, value in options.items()}
+    return format.lower() in ("json", "csv") and asked.get("multiline") == "true"
+
+
+def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:
+    for key in keys:
+        found = _GLOB.search(location.uri(key))
+        if found is not None:
+            raise SourceError(
+                str(location),
+                f"the path of key {key!r} has {found[0]!r}, which Spark takes for a pattern when it infers the columns "
+                f"of whole files: it would look into other files, or into none. {remedy}",
+            )
+
+
 def literal(path: str) -> str:
     """Escape what Spark would glob.
 
     Its switch ``__globPaths__`` is no way out: turned off, each path with such a character stands for
     all paths of the call (DataSource.checkAndGlobPathIfNecessary), and their rows come more than once.
     """
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+    return _GLOB.sub(r"\\\g<0>", path)
 
 
 def _no_rows(spark: SparkSession, schema: StructType | str | None) -> DataFrame:
