@@ -40,8 +40,12 @@ GRACE, TIMES = 60, 30
 """A test is stopped after this many seconds, and this many times what it took; after a third of it in CPU time."""
 PRELOADED = ["boto3", "hypothesis", "moto.server", "pandas", "pyarrow.parquet", "deltalake", "pyiceberg.catalog.sql"]
 """What takes long to import and knows nothing of this project."""
-SHARED = ["endpoint", "moto_process", "ministack", "postgres", "maria", "spark", "spark_with_tables"]
-"""Fixtures that are started once, before anything is forked."""
+SHARED = [
+    "endpoint", "moto_process", "ministack", "postgres", "maria", "spark", "spark_with_tables",
+    "world", "gappy", "slow",
+]  # fmt: skip
+"""Fixtures that are started once, before anything is forked. The last three are tables with names of their own, which
+each child would make anew on the same server."""
 FIRST = 40
 """How many tests are tried first of all those of a module, so that few files are imported."""
 PASSED, FAILED = b"passed  ", b"failed  "
@@ -237,14 +241,21 @@ class Warm:
 
     def start_shared(self, items: Sequence[pytest.Item]) -> None:
         """Start what the files of tests name, each in the course of a test that may use it."""
+        started: set[Any] = set()
+        texts: dict[Path, str] = {}
         for name in SHARED:
             for item in items:
-                helpers = item.path.parent.glob("*.py")
-                is_seen = item.session._fixturemanager.getfixturedefs(name, item)
-                if is_seen and any(name in path.read_text() for path in helpers) and hasattr(item, "_request"):
+                # Folders have fixtures of one name; those of a test alone are none of these.
+                seen = item.session._fixturemanager.getfixturedefs(name, item) or ()
+                if not seen or seen[-1].scope != "session" or seen[-1] in started or not hasattr(item, "_request"):
+                    continue
+                folder = item.path.parent
+                if folder not in texts:
+                    texts[folder] = "".join(path.read_text() for path in folder.glob("*.py"))
+                if name in texts[folder]:
+                    started.add(seen[-1])
                     self.wanted = name
                     run_one(item, item.session)
-                    break
         self.wanted = ""
 
     @pytest.hookimpl(trylast=True)

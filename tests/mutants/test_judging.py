@@ -41,6 +41,10 @@ def seven() -> int:
 
 def unused(number: int) -> bool:
     return number == 1
+
+
+def is_third(number: int) -> bool:
+    return number == 3
 """
 TESTS = """\
 import itertools
@@ -54,8 +58,16 @@ def endpoint():
     # Code that has run often is not equal to what it was.
     return [small.twice(number) for number in range(100)]
 
+@pytest.fixture(scope="session")
+def world():
+    # As a table with a name of its own, which cannot be made twice on one server.
+    os.close(os.open(f"table-{len(os.environ.get('MUTANTS_RECORDS', ''))}", os.O_CREAT | os.O_EXCL))
+
 def test_large():
     assert small.is_large(4) and not small.is_large(3)
+
+def test_third(world):
+    assert small.is_third(3)
 
 def test_twice():
     assert small.twice(2) == 4
@@ -115,6 +127,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
         ("twice: return number * 2: 2 -> (3) #1", "killed", "test_twice"),
         ("twice: if number < 0:: number < 0 -> (number >= 0) #1", "killed", "test_twice"),
         ("seven: return 7: 7 -> (8) #1", "killed", "test_seven"),
+        ("is_third: return number == 3: 3 -> (4) #1", "killed", "test_third"),
+        ("is_third: return number == 3: number == 3 -> (number != 3) #1", "killed", "test_third"),
         ("unused: return number == 1: number == 1 -> (number != 1) #1", "SURVIVED", "no test runs it"),
         ("twice: return 0: 0 -> (1) #1", "SURVIVED", "1 of 1 tests pass"),
         ("twice: if number < 0:: 0 -> (1) #1", "SURVIVED", "2 of 2 tests pass"),
