@@ -58,7 +58,7 @@ def rules(kind: str) -> Merge:
 def frame(events: Sequence[Event]) -> pd.DataFrame:
     """Return events as rows, in which the word `gone` says that one is a delete."""
     rows = [(event.key, event.sequence, event.value or "gone") for event in events]
-    return pd.DataFrame(rows, columns=["id", "at", "word"]).astype({"id": "int64", "at": "int64", "word": "str"})
+    return pd.DataFrame(rows, columns=["id", "at", "word"]).astype({"id": "int64", "at": "int64", "word": "string"})
 
 
 @st.composite
