@@ -760,6 +760,7 @@ def test_record_stays_as_it_is_when_a_slice_that_is_done_runs_again(listed: List
 
 def test_slice_asks_for_nothing_when_it_is_done(listed: Listed) -> None:
     listed.source.listed.append((None,))
+    assert not listed.backfill(0, 10, sink="merge").is_done
     with listed.backfill(0, 10, sink="merge") as backfill:
         listed.take(backfill, nulls="include")
     listed.source.asked.clear()

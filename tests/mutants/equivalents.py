@@ -159,4 +159,10 @@ EQUIVALENT = [
         "pass",
         because="who waits for a range to part is woken by the next one that ends, which costs time only",
     ),
+    Equivalent(
+        "scripts/helpers/display/redaction.py",
+        "_filtered.add(name)",
+        "pass",
+        because="a logger takes the same filter once; to ask each for it again costs time only",
+    ),
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.sinks import places
 from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place, is_within, place_of
 
 NAMES = ["a.csv", "import_date=2026-11-23/b [1].csv", "x/y/ü%20 .csv"]
@@ -86,6 +87,19 @@ def test_file_that_is_not_there_is_told_when_moved(make: Make) -> None:
 
     assert gone == ["b.csv"]
     assert visible(new) == {"a.csv": 1}
+
+
+def test_object_too_large_for_one_request_is_copied_in_parts_when_moved(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "MAX_COPY_BYTES", 1)
+    old, new = (S3Place(f"s3://{bucket}/{name}", s3) for name in ("staging", "raw"))
+    old.write("a.csv", b"large")
+
+    gone = old.move({"a.csv": "b.csv", "c.csv": "c.csv"}, {"a.csv": 5, "c.csv": 5}, new)
+
+    assert gone == ["c.csv"]
+    assert new.read("b.csv") == b"large"
 
 
 def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make) -> None:
