@@ -242,6 +242,26 @@ def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: 
     assert isinstance(caught.value, SourceError) == translated
 
 
+@pytest.mark.parametrize(
+    ("name", "state", "later"),
+    [
+        ("java.sql.SQLTransientConnectionException", "HY000", True),
+        ("java.sql.SQLTransientConnectionException", None, True),
+        ("java.sql.SQLRecoverableException", None, True),
+        ("java.sql.SQLTransientConnectionException", "28000", False),
+        ("java.sql.SQLException", "HY000", False),
+    ],
+)
+def test_source_is_unavailable_when_the_class_of_the_error_says_that_the_connection_broke(
+    name: str, state: str | None, later: bool
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        with typed_database_errors("parking"):
+            raise JavaError(name, state)
+
+    assert isinstance(caught.value, SourceUnavailableError) == later
+
+
 @pytest.mark.parametrize("state", ["42P05", "26000"])
 def test_remedy_for_a_pooler_is_named_when_it_mixes_up_prepared_statements(state: str) -> None:
     with pytest.raises(SourceError, match=rf"Add prepareThreshold=0 to the URL \(SQLSTATE {state}"):

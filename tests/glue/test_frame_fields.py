@@ -125,7 +125,8 @@ def test_one_of_two_names_goes_when_joined_rows_have_names_that_differ_by_case(
 
 
 def test_structs_have_the_chosen_fields_when_paths_lead_into_them(glue_context: GlueContext, spark: Any) -> None:
-    df = spark.sql("SELECT 1 AS id, named_struct('p', 2, 'q', named_struct('r', 3, 's', 4)) AS a, array(a) AS b")
+    df = spark.sql("SELECT 1 AS id, named_struct('p', 2, 'q', named_struct('r', 3, 's', 4)) AS a")
+    df = df.selectExpr("*", "array(a) AS b")
     frame = DynamicFrame.fromDF(df, glue_context, "frame")
 
     nested = frame.select_fields(["a.q.s", "id", "a.p"])

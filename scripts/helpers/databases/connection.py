@@ -166,7 +166,7 @@ class DriverError:
     kind
         The class of the exception.
     meaning
-        The SQLSTATE, or for SQLite, which has none, that of what its text says.
+        The SQLSTATE, or where that says nothing the one of what the class says, or for SQLite the text.
     """
 
     state: str | None
@@ -179,6 +179,10 @@ class DriverError:
         """It as texts of errors have it."""
         return f"SQLSTATE {self.state or 'unknown'}, {self.kind}"
 
+
+GENERAL, CONNECTION = "HY000", "08000"
+BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
+"""Classes of JDBC that say that the connection is at fault. Some of MariaDB's driver have the general SQLSTATE."""
 
 PYTHON_DRIVERS = ("psycopg", "psycopg2", "pg8000", "sqlite3", "pymysql", "MySQLdb", "mysql", "mariadb")
 OF_SQLITE = {
@@ -199,7 +203,10 @@ def driver_error(error: Exception) -> DriverError | None:
         state = _ask(cause, "getSQLState")
         if state is not None or DRIVERS.fullmatch(kind):
             meaning = state or (_of_sqlite(str(_ask(cause, "getMessage"))) if kind.startswith("org.sqlite") else "")
-            return DriverError(state, int(_ask(cause, "getErrorCode") or 0), kind.rpartition(".")[2], meaning)
+            name = kind.rpartition(".")[2]
+            if name in BROKEN_OFF and meaning in ("", GENERAL):
+                meaning = CONNECTION
+            return DriverError(state, int(_ask(cause, "getErrorCode") or 0), name, meaning)
     # What failed on an executor reaches the driver as text only.
     lost = DRIVERS.search(str(error))
     return DriverError(None, 0, lost[0].rpartition(".")[2]) if lost else None
@@ -227,18 +234,16 @@ def _translated(source: str, error: Exception) -> SourceError | None:
         if kind.endswith("ClassNotFoundException") and str(_ask(cause, "getMessage")).endswith(("Driver", "JDBC")):
             return SourceError(source, "Spark has no driver for it. Add its jar with spark.jars or --extra-jars.")
     found = driver_error(error)
-    return None if found is None else _from_state(source, found.state, found.kind)
+    return None if found is None else _of_driver(source, found)
 
 
-def _from_state(source: str, state: str | None, kind: str) -> SourceError:
-    shown = DriverError(state, 0, kind).shown
-    if state is not None:
-        if state.startswith(TRY_LATER) and state != CANCELED:
-            return SourceUnavailableError(source, shown)
-        for start, reason in REASONS.items():
-            if state.startswith(start):
-                return SourceError(source, f"the database {reason} ({shown}).")
-    return SourceError(source, f"the database refused the query ({shown}). Its own log says why.")
+def _of_driver(source: str, found: DriverError) -> SourceError:
+    if found.meaning.startswith(TRY_LATER) and found.meaning != CANCELED:
+        return SourceUnavailableError(source, found.shown)
+    for start, reason in REASONS.items():
+        if found.meaning.startswith(start):
+            return SourceError(source, f"the database {reason} ({found.shown}).")
+    return SourceError(source, f"the database refused the query ({found.shown}). Its own log says why.")
 
 
 def _causes(error: Exception) -> Iterator[Any]:
