@@ -187,6 +187,12 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc:
             sink.publish(output)
 
 
+def test_sink_is_refused_when_spark_is_to_write_without_a_transaction(jdbc: Any) -> None:
+    """PostgreSQL counts transactions to tell attempts at a task apart: of each task the first batch would be taken."""
+    with pytest.raises(InvalidValueError, match="isolationLevel=NONE"):
+        DatabaseSink("t", spark=jdbc, url="jdbc:postgresql://db/shop", properties={"ISOLATIONLEVEL": "none"})
+
+
 def test_frame_of_the_other_kind_is_refused_when_written(jdbc: Any, written: Written) -> None:
     with pytest.raises(InvalidValueError, match="Give the sink connect="):
         sink_of(jdbc, written, "t").check(pd.DataFrame({"id": [1]}))

@@ -132,6 +132,13 @@ class JdbcAccess:
             "Give the sink connect=, set spark.sql.session.timeZone=UTC and write df.toPandas(), or run the job with a "
             "classic session.",
         )  # fmt: skip
+        levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
+        if any(level.upper() == "NONE" for level in levels):
+            # Each batch of rows would be a transaction of its own, and what a task that failed has left would stay.
+            raise InvalidValueError(
+                "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
+                "its other attempts. Leave the option out."
+            )
         redact_logs()  # Before py4j is given the password.
         database = database_of(url)
         self.sql = writing_of(database)
