@@ -24,7 +24,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
-from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK, Statements, WritingSQLite
+from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
 from tests.support.database_fixtures import written_as
@@ -801,6 +801,21 @@ def test_values_arrive_as_they_left_when_they_are_of_any_type(written: Written) 
         row["instant"] = row["instant"].replace(tzinfo=timezone(timedelta(hours=-4)))
     row["u"], row["j"] = str(row["u"]), str(row["j"])
     assert [row[name] for name in names] == values
+
+
+def test_instants_arrive_as_they_left_when_a_pooler_loses_the_zone_of_the_session(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PgBouncer may run each transaction on another connection. The server's own zone is not UTC."""
+    written = written_as(request, "postgres")
+    table = written.new_table("seen timestamptz")
+    monkeypatch.setattr(WritingPostgres, "session", ())
+    sink = written.sink(table)
+    instant = datetime(2026, 10, 25, 0, 30, 0, 1, tzinfo=timezone.utc)
+
+    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"seen": [instant, None]})))
+
+    assert written.rows(f"SELECT seen FROM {table} ORDER BY seen") == [(instant,), (None,)]
 
 
 def test_nanoseconds_are_refused_when_no_database_holds_them(written: Written) -> None:

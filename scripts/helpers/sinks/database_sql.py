@@ -276,6 +276,9 @@ class WritingPostgres(WritingSQL):
         # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
         if column.kind.startswith("decimal"):
             return f"CAST({value} AS numeric)"
+        if column.kind == "timestamp":
+            # Not by the zone of the session alone: a pooler may run this on a connection that was not told.
+            value = f"{value} || '+00'"
         is_text = Declared.parse(declared).base in ("text", "character") and not declared.endswith("[]")
         return value if is_text or not column.is_text else f"CAST({value} AS {declared})"
 
