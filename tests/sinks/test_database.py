@@ -497,6 +497,24 @@ def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pyt
     assert not isinstance(caught.value, TargetUnavailableError)
 
 
+@SERVERS
+def test_merge_is_staged_without_a_wait_when_another_one_is_being_published(
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = written_as(request, kind)
+    table = written.new_table("id integer PRIMARY KEY, word varchar(20)")
+    sink = written.sink(table, impatient(written, monkeypatch), merge=Merge(("id",), ("word",)))
+    rows = pd.DataFrame({"id": [1], "word": ["a"]})
+    first = sink.stage(batch(1), 1, rows)
+
+    with closing(written.connect()) as holder:
+        holder.cursor().execute(sink._statements(first).lock())
+        output = sink.stage(batch(2), 1, rows)
+
+    sink.publish(output)
+    assert seen(written, table) == [(1, "a")]
+
+
 class Other(threading.Thread):
     """Somebody else's transaction, which has changed something and comes to wait for a lock of ours."""
 

@@ -502,7 +502,9 @@ class DatabaseSink:
                         raise
             if self.rules is not None:
                 self._check_gone(session, statements, self.rules)
-                session.run(statements.lock_row())
+                # MySQL's INSERT waits for a merge that is being published, also where the row is there.
+                if not session.rows(statements.published("", "", 0), 1):
+                    session.run(statements.lock_row())
 
     def _check_gone(self, session: Session, statements: Statements, rules: Merge) -> None:
         """Raise TargetTableError where deletes were remembered by another key or order."""
