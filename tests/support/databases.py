@@ -183,7 +183,8 @@ class MariaServer(Server):
     def __init__(self) -> None:
         super().__init__("mysql")
         self.data = self.folder / "data"
-        common = ["--no-defaults", f"--datadir={self.data}"]
+        # A server that starts deletes all that is called `#sql…` in this directory, those of another one among them.
+        common = ["--no-defaults", f"--datadir={self.data}", f"--tmpdir={self.folder}"]
         self.run(
             [
                 "mariadb-install-db",
