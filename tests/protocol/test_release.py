@@ -293,6 +293,8 @@ def test_release_is_refused_when_an_import_has_the_job() -> None:
         job.release()
 
     assert job.head == held
+    assert held.claim is not None
+    assert held.claim.attempt == 1
 
 
 @pytest.mark.parametrize("given", [{"why": ""}, {"who": "two\nlines"}, {"run_id": "~latest"}], ids=str)
