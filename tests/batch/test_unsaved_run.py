@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
+from tests.support.listed_rows import ListedRows
 from tests.support.steps import commit
 
 
@@ -54,3 +58,15 @@ def test_range_is_no_first_run_when_it_starts_before_all_watermarks(
     commit(watermarks, "repairs", "jr_2", {"seen": "jr_2"})
 
     assert said(caplog, watermarks, mode="pause", from_run="jr_1", to_run="jr_2") == ["not_saving"]
+
+
+def test_limit_is_said_to_have_no_effect_when_the_bookmark_is_disabled(
+    watermarks: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = ListedRows((CursorColumn("id", "bigint"),), [(1,), (2,)])
+
+    with IncrementalJob(watermarks, "repairs", "jr_1", mode="disable") as job:
+        rows: Any = job.rows_since(source, "id", transformation_ctx="rows", max_rows=1)
+
+    assert rows == [(1,), (2,)]
+    assert "event=limit_without_effect job=repairs" in caplog.text

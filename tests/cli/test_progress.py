@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import boto3
 import pytest
 from rich.console import Console
+from rich.progress import Progress, TextColumn
 
 from scripts.cli import surroundings
 from scripts.cli.main import cli
+from scripts.cli.progress import Steps
 from scripts.helpers.decisions.transfer import export_jobs
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.between import between
@@ -108,6 +111,16 @@ def test_progress_is_shown_when_aws_takes_its_time(
         done = run(watermarks, "--progress-after", "0", *arguments)
 
     assert text in done.stderr, done.output
+
+
+def test_progress_says_how_far_a_command_is_and_of_how_many() -> None:
+    shown = Progress(TextColumn("{task.fields[count]}"), console=Console(file=io.StringIO()))
+    steps = Steps(shown, "listing jobs", None)
+
+    steps.at(1_500, 2_000, "jobs")
+
+    (task,) = shown.tasks
+    assert (task.completed, task.total, task.fields["count"]) == (1_500, 2_000, "1,500 jobs")
 
 
 def test_progress_waits_for_two_seconds_when_nothing_else_is_said(

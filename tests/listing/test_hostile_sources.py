@@ -49,6 +49,14 @@ HOSTILE = {
 }
 
 
+def test_message_is_taken_when_it_is_as_long_as_sqs_allows() -> None:
+    body = notification(record("a.csv"))
+
+    (found,) = parse_message(body + " " * (1024 * 1024 - len(body)))
+
+    assert found.key == "a.csv"
+
+
 class Queue:
     """A client of SQS that gives each message once."""
 

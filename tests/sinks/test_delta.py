@@ -298,6 +298,7 @@ DeltaSink(sys.argv[1]).check(pd.DataFrame({"id": [1]}))
     done = run_without(["deltalake"], code, arrow.path)
 
     assert "MissingConnectorError" in done.stderr
+    assert "format='delta'" in done.stderr
     assert "pip install deltalake pyarrow" in done.stderr
 
 

@@ -255,9 +255,10 @@ def test_loss_is_told_when_what_was_staged_is_gone(table: Table) -> None:
             f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
         ).collect()
 
-    with pytest.raises(StagedFilesLostError):
+    with pytest.raises(StagedFilesLostError, match="of version 2 are gone") as caught:
         table.sink().publish(output)
 
+    assert caught.value.target == table.name
     assert table.seen == [1]
 
 
@@ -383,6 +384,7 @@ IcebergSink("lake.raw.repairs").check(pd.DataFrame({"id": [1]}))
     done = run_without(["pyiceberg"], code)
 
     assert "MissingConnectorError" in done.stderr
+    assert "format='iceberg'" in done.stderr
     assert "pip install pyiceberg pyarrow" in done.stderr
 
 
