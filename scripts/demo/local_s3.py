@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 
 JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    # Of each class that is not ready-made, such as those of connectors, the JVM proves that its code is sound.
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 CLASSES = Path(sys.prefix, "spark.jsa")
 """What a JVM loads when Spark starts, ready-made by `python -m scripts.demo.spark_classes`."""
 

@@ -58,12 +58,14 @@ def cpu_seconds(process: int) -> float:
             number = int(stat.parent.name)
             ticks[number] = sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
             below[int(fields[1])].append(number)
+    if not ticks:
+        return time.process_time()  # No Linux.
     total, pending = 0, [process]
     while pending:
         each = pending.pop()
         total += ticks.get(each, 0)
         pending += below[each]
-    return total / os.sysconf("SC_CLK_TCK") or time.process_time()
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def clear_caches() -> None:
