@@ -240,7 +240,7 @@ def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_retu
     assert collection.select("gone").toDF().columns == []
     with pytest.raises(GlueOptionError, match="Return a frame"):
         collection.map(returns_none)
-    with pytest.raises(GlueOptionError, match="Return a frame"):
+    with pytest.raises(GlueOptionError, match=r"Option 'f' returned NoneType\. Return a frame"):
         collection.flatmap(returns_none)
 
 

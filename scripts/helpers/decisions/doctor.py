@@ -152,7 +152,7 @@ def _is_over(item: items.Item, now: datetime) -> bool:
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
     """Report gaps in the log. Below the oldest entry, and below one that has an end, versions may have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
-    ending = [version + 1 for version, item in log.items() if items.TTL_ATTRIBUTE in item]
+    ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))
     missing = (version for version in range(first, head.version + 1) if version not in log and version != 0)
     named = list(itertools.islice(missing, MOST_MISSING))

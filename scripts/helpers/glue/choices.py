@@ -198,7 +198,7 @@ def _parsed(option: str, action: Any) -> tuple[str, str]:
             f"has {action!r}. The actions are cast:TYPE, project:TYPE, make_cols, make_struct and, as choice, "
             "match_catalog.",
         )
-    if takes_type and verb == "cast":
+    if verb == "cast":
         spark_type(option, kind)
     return verb, kind
 

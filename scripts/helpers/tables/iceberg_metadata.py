@@ -77,8 +77,8 @@ def read_metadata(text: str) -> Metadata:
     Examples
     --------
     >>> found = read_metadata('{"table-uuid": "1", "current-snapshot-id": -1}')
-    >>> found.current, found.snapshots
-    (None, {})
+    >>> found.current, found.snapshots, found.last_sequence
+    (None, {}, 0)
     """
     stored: Mapping[str, Any] = json.loads(text)
     snapshots = {}
