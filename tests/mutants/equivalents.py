@@ -202,4 +202,11 @@ EQUIVALENT = [
         "(3)",
         because="how often a write is tried is a choice; what follows when tries are used up is tested",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/file_types.py",
+        'first = spark.read.format("text").options(**options).load(uri)'
+        '.select(F.substring("value", 1, MAX_LINE)).head()',
+        "(0)",
+        because="Spark takes a substring from 0 for one from 1",
+    ),
 ]
