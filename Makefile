@@ -10,7 +10,7 @@ help: ## show this list
 demo: .venv/ready ## load a year of flights in several runs, one of them killed half-way
 	$(BIN)/python -m scripts.demo
 
-# The small set runs beside mypy, which leaves a core to it.
+# The small set and the compiling run beside mypy, which leaves a core to them.
 test: .venv/ready ## all tests, and a small set of them on the Sparks of Glue 4.0 and 6.0; sets itself up
 	@$(MAKE) --no-print-directory --jobs 4 lint small-spark-3.3 small-spark-4.1 byte-code
 	@failed=0; $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder || failed=$$?; \

@@ -206,6 +206,12 @@ def test_error_holds_no_host_when_only_the_text_of_the_driver_is_left(text: str)
     assert "db-7" not in shown(caught.value)
 
 
+def test_source_is_unavailable_when_only_the_class_of_a_broken_connection_is_left() -> None:
+    with pytest.raises(SourceUnavailableError):
+        with typed_database_errors("parking"):
+            raise RuntimeError("Lost task 0.0 in stage 1.0: java.sql.SQLTransientConnectionException: (conn=3)")
+
+
 class JavaError(Exception):
     """One of PySpark's errors, with the class of Java's behind it, and its SQLSTATE if it has one."""
 

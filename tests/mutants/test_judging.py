@@ -158,7 +158,7 @@ def test_test_counts_for_a_whole_module_when_it_has_changed_since() -> None:
 
 
 def test_time_is_that_of_a_process_and_its_children_when_others_of_its_session_work() -> None:
-    work = "import time\nwhile time.process_time() < 1: pass"
+    work = "import time\nwhile time.process_time() < 2: pass"
     waiting = [sys.executable, "-c", "input()"]
     of_a_child = [
         sys.executable,

@@ -306,20 +306,3 @@ def _beat_on(run: Run, stop: threading.Event, started: threading.Event, answers:
     while not stop.is_set():
         answers.append(run.heartbeat())
         started.set()
-
-
-def test_two_beats_come_before_a_lease_is_over_when_one_is_lost(
-    watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paces: list[float] = []
-
-    def started(run: Run, beat: Any, seconds: float) -> Heartbeat:
-        paces.append(seconds)
-        return Heartbeat(run, beat, seconds)
-
-    monkeypatch.setattr("scripts.helpers.protocol.run.Heartbeat", started)
-
-    with watermarks.begin("repairs", "jr_1", lease=timedelta(minutes=30)):
-        pass
-
-    assert paces == [600]

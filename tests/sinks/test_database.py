@@ -54,6 +54,12 @@ def batch(version: int) -> BatchId:
     return BatchId(JOB, EPOCH, version)
 
 
+def taken_back(output: Output, first: int, last: int, batch_column: str = "") -> Retraction:
+    """Return what a decision takes back of the target of an output: its versions, both ends included."""
+    since = "2026-11-23T00:00:00+00:00"
+    return Retraction("database", output.target, output.staging, output.job, EPOCH, first, last, since, batch_column)
+
+
 # --- the life of a batch ------------------------------------------------------------------------------
 
 
@@ -140,7 +146,7 @@ def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_
     sink.clear(winner)
     with pytest.raises(TargetError, match="cannot be dropped"):
         sink.sweep(winner, [])
-    taken = Retraction("database", sink.name, stopped.staging, stopped.job, EPOCH, 3, 3, "2026-11-23T00:00:00+00:00")
+    taken = taken_back(stopped, 3, 3)
     sink.retract(taken)
     held = written.staged(table)
     holder.rollback()
@@ -193,7 +199,7 @@ def test_taken_back_batch_is_never_published_when_its_publisher_wakes(written: W
     output = sink.stage(BATCH, 7, ROWS)
     later = sink.stage(batch(5), 7, ROWS)
 
-    taken = Retraction("database", sink.name, output.staging, output.job, EPOCH, 2, 4, "2026-11-23T00:00:00+00:00")
+    taken = taken_back(output, 2, 4)
     sink.retract(taken)
     sink.publish(output)
 
@@ -207,7 +213,7 @@ def test_rows_that_readers_have_seen_stay_with_a_warning_when_they_are_taken_bac
     output = sink.stage(BATCH, 7, ROWS)
     sink.publish(output)
 
-    taken = Retraction("database", sink.name, output.staging, output.job, EPOCH, 2, 4, "2026-11-23T00:00:00+00:00")
+    taken = taken_back(output, 2, 4)
     sink.retract(taken)
     sink.retract(taken)
 
@@ -227,9 +233,7 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     sink.publish(outputs[2])
     sink.publish(outputs[3])
 
-    taken = Retraction(
-        "database", sink.name, outputs[3].staging, outputs[3].job, EPOCH, 3, 4, "2026-11-23T00:00:00+00:00", "batch"
-    )
+    taken = taken_back(outputs[3], 3, 4, "batch")
     counts = [sink.retract(taken) for _ in range(2)]
     for output in outputs.values():
         sink.publish(output)
@@ -464,7 +468,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
 ) -> None:
     sink = written.sink(table, impatient(written, monkeypatch))
     output = sink.stage(BATCH, 7, ROWS)
-    taken = Retraction("database", sink.name, output.staging, output.job, EPOCH, 3, 3, "2026-11-23T00:00:00+00:00")
+    taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
         holder.cursor().execute(sink._statements(output).record(output.job, EPOCH, 3, output.folder))
         with pytest.raises(TargetLockedError, match="the batch cannot be published"):
@@ -590,9 +594,7 @@ def test_batch_is_taken_back_when_a_deadlock_has_ended_its_transaction(
     output = sink.stage(BATCH, 1, ROWS)
     sink.publish(output)
     sink.clear(output)
-    taken = Retraction(
-        "database", sink.name, output.staging, output.job, EPOCH, 3, 3, "2026-11-23T00:00:00+00:00", "batch"
-    )
+    taken = taken_back(output, 3, 3, "batch")
     key = sink._statements(output).where_key(output.job, EPOCH, 3)
     other = Other(written, f"UPDATE {BATCHES} SET job_name = 'x' WHERE {key}", f"UPDATE {table} SET word = 'x'")
     written_rows = f"INSERT INTO {written.new_table('id integer, word varchar(20)')} VALUES {MANY}"

@@ -166,7 +166,7 @@ class DriverError:
     kind
         The class of the exception.
     meaning
-        The SQLSTATE, or where that says nothing the one of what the class says, or for SQLite the text.
+        The SQLSTATE. Where there is none, or one that says nothing, that of what the class says, or the text of SQLite.
     """
 
     state: str | None
@@ -178,6 +178,11 @@ class DriverError:
     def shown(self) -> str:
         """It as texts of errors have it."""
         return f"SQLSTATE {self.state or 'unknown'}, {self.kind}"
+
+    @property
+    def is_outage(self) -> bool:
+        """Tell whether a later run may not meet it."""
+        return self.meaning.startswith(TRY_LATER) and self.meaning != CANCELED
 
 
 GENERAL, CONNECTION = "HY000", "08000"
@@ -203,13 +208,17 @@ def driver_error(error: Exception) -> DriverError | None:
         state = _ask(cause, "getSQLState")
         if state is not None or DRIVERS.fullmatch(kind):
             meaning = state or (_of_sqlite(str(_ask(cause, "getMessage"))) if kind.startswith("org.sqlite") else "")
-            name = kind.rpartition(".")[2]
-            if name in BROKEN_OFF and meaning in ("", GENERAL):
-                meaning = CONNECTION
-            return DriverError(state, int(_ask(cause, "getErrorCode") or 0), name, meaning)
+            return _of_class(state, int(_ask(cause, "getErrorCode") or 0), kind, meaning)
     # What failed on an executor reaches the driver as text only.
     lost = DRIVERS.search(str(error))
-    return DriverError(None, 0, lost[0].rpartition(".")[2]) if lost else None
+    return _of_class(None, 0, lost[0], "") if lost else None
+
+
+def _of_class(state: str | None, code: int, kind: str, meaning: str) -> DriverError:
+    """Return an error of a driver of Java; its class decides where nothing else does."""
+    name = kind.rpartition(".")[2]
+    says_nothing = meaning in ("", GENERAL)
+    return DriverError(state, code, name, CONNECTION if says_nothing and name in BROKEN_OFF else meaning)
 
 
 def _of_python(error: Exception, package: str) -> DriverError:
@@ -238,7 +247,7 @@ def _translated(source: str, error: Exception) -> SourceError | None:
 
 
 def _of_driver(source: str, found: DriverError) -> SourceError:
-    if found.meaning.startswith(TRY_LATER) and found.meaning != CANCELED:
+    if found.is_outage:
         return SourceUnavailableError(source, found.shown)
     for start, reason in REASONS.items():
         if found.meaning.startswith(start):

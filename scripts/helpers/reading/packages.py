@@ -21,9 +21,14 @@ _XML = ("xml", "com.databricks.spark.xml")
 _NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
 
 
+def is_xml(format: str) -> bool:
+    """Tell whether a format is XML, by either of its names."""
+    return format.lower() in _XML
+
+
 def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
     """Tell whether a format is that of the package spark-xml; Spark 4 reads XML by itself, as it reads other files."""
-    return format.lower() in _XML and int(spark.version.partition(".")[0]) < 4
+    return is_xml(format) and int(spark.version.partition(".")[0]) < 4
 
 
 @contextmanager

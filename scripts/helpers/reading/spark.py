@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.paths import folder_columns
-from scripts.helpers.reading.packages import is_xml_of_spark_3, named_packages, read_xml
+from scripts.helpers.reading.packages import is_xml, is_xml_of_spark_3, named_packages, read_xml
 from scripts.helpers.spark.jvm import is_connect
 from scripts.helpers.spark.tasks import slots_of
 
@@ -151,7 +151,7 @@ def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]
     It does so for JSON and CSV with ``multiLine`` (JsonDataSource and CSVDataSource.createBaseRdd), and for the XML
     that it reads by itself.
     """
-    if format.lower() == "xml":
+    if is_xml(format):
         return not is_xml_of_spark_3(spark, format)
     asked = {name.lower(): str(value).lower() for name, value in options.items()}
     return format.lower() in ("json", "csv") and asked.get("multiline") == "true"

@@ -466,8 +466,6 @@ def _plain(value: Any) -> str:
 
 # --- errors -------------------------------------------------------------------------------------------
 
-BUSY = ("08", "40", "53", "57", "HYT")
-"""Classes of SQLSTATE that a later run may not meet, as in `databases.connection`."""
 REFUSED = ("28", "42501")
 """SQLSTATEs of a login or a right that is missing."""
 BUSY_CODES = (2002, 2003, 2006, 2013)
@@ -525,7 +523,7 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
         is_deadlock = found.state in DEADLOCKS or found.code == DEADLOCK_CODE
         if is_deadlock or found.meaning in LOCKED or found.code == LOCKED_CODE:
             raise TargetLockedError(target, doing, shown, is_deadlock=is_deadlock) from None
-        if found.code in BUSY_CODES or (found.meaning.startswith(BUSY) and found.meaning != CANCELED):
+        if found.code in BUSY_CODES or found.is_outage:
             raise TargetUnavailableError(target, doing, shown) from None
         why = next((text for start, text in MEANINGS.items() if found.meaning.startswith(start)), "")
         raise TargetError(

@@ -35,6 +35,7 @@ from scripts.helpers.sinks.delta_merge import (
     DeltaMerge,
     create_with_deltalake,
     create_with_spark,
+    recorded_with_deltalake,
     recorded_with_spark,
     table_of_deltalake,
 )
@@ -614,7 +615,7 @@ class _ArrowEngine:
 
     def recorded(self, of: Output | Retraction) -> int:
         table = self._table()
-        return (table.transaction_version(_app(of)) or 0) if table is not None else 0
+        return recorded_with_deltalake(table, _app(of)) if table is not None else 0
 
     def create(self, output: Output, staged: _Staged) -> None:
         rows = read_rows(staged.place, staged.folder, staged.names)
@@ -677,8 +678,7 @@ def _where(column: str, quote: str, retraction: Retraction) -> str:
 
 
 def _is_done(table: Any, output: Output) -> bool:
-    done = table.transaction_version(_app(output))
-    return done is not None and output.version <= done
+    return recorded_with_deltalake(table, _app(output)) >= output.version
 
 
 def _storage_options(target: Place) -> dict[str, str] | None:

@@ -256,14 +256,14 @@ class _ArrowTables:
         create_with_deltalake(self._options, uri, like, names)
 
     def recorded(self, uri: str, app: str) -> int:
-        return int(self._table(uri).transaction_version(app) or 0)
+        return recorded_with_deltalake(self._table(uri), app)
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         from deltalake import CommitProperties, Transaction
 
         table = self._table(uri)
         # Of the table that is merged into: whoever records the batch after this look conflicts with this transaction.
-        if record is not None and (table.transaction_version(record[0]) or 0) >= record[1]:
+        if record is not None and recorded_with_deltalake(table, record[0]) >= record[1]:
             return
         properties = CommitProperties(app_transactions=[Transaction(*record)]) if record else None
         merging = table.merge(source, step.on, source_alias="s", target_alias="t", commit_properties=properties)
@@ -283,6 +283,11 @@ def table_of_deltalake(options: Mapping[str, str] | None, uri: str) -> Any:
 
     given = dict(options) if options else None
     return DeltaTable(uri, storage_options=given) if DeltaTable.is_deltatable(uri, given) else None
+
+
+def recorded_with_deltalake(table: Any, app: str) -> int:
+    """Return the version that an open table has recorded of an application; 0 for none."""
+    return int(table.transaction_version(app) or 0)
 
 
 def create_with_deltalake(
