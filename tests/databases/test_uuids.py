@@ -61,7 +61,9 @@ def test_uuids_are_refused_when_they_are_random(
     jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
 ) -> None:
     server = request.getfixturevalue(database)
-    source = table_of(server, jdbc, kind, [made(0), UUID(int=uuid4().int | (0xF << 124))])
+    # The last one, whether a database sorts by the first bytes or, as MariaDB does with this version, by the node.
+    random = UUID(int=uuid4().int | (0xF << 124) | 0xFFFFFFFFFFFF)
+    source = table_of(server, jdbc, kind, [made(0), random])
 
     with pytest.raises(CursorError, match="a UUID of version 4 is random"):
         plan(source, "id", strings=True)
