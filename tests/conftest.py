@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.session
 import pytest
-from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
-from scripts.demo.local_s3 import find_jars, short_lived, spark_conf
+from scripts.demo.local_s3 import find_jars, in_place, short_lived, spark_conf
 from scripts.helpers.watermarks import Watermarks
 from tests.support import maven_jars, table_formats
 from tests.support.clock import Clock
@@ -129,10 +129,9 @@ def aws_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def service_models() -> Iterator[None]:
-    """Parse each of botocore's service models once; every new session would do so again, in a tenth of a second."""
-    load = functools.cache(JSONFileLoader().load_file)
+    """Let botocore find and parse its service models once; each session would do so anew, in a tenth of a second."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
+    patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
     yield
     patch.undo()
 
@@ -251,7 +250,7 @@ def spark(endpoint: str) -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = spark_conf(endpoint)
     more_jars = [*(jar for _, jar in find_jdbc_jars()), *maven_jars.jars().paths]
-    settings["spark.jars"] = ",".join([settings["spark.jars"], *map(str, more_jars)])
+    settings["spark.jars"] = in_place([*find_jars(), *more_jars])
     settings |= {
         "spark.executorEnv.AWS_ENDPOINT_URL": endpoint,
         "spark.ui.enabled": "false",

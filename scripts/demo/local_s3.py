@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     # Of each class that is not ready-made, such as those of connectors, the JVM proves that its code is sound.
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    # Nor does it look for compiled code that is used no more; it would be full of that only after hours.
+    "-XX:-MethodFlushing"
 )
 CLASSES = Path(sys.prefix, "spark.jsa")
 """What a JVM loads when Spark starts, ready-made by `python -m scripts.demo.spark_classes`."""
@@ -43,10 +46,15 @@ def find_jars() -> list[Path]:
     return found if all(jar.exists() for jar in found) else []
 
 
+def in_place(jars: Iterable[Path]) -> str:
+    """Return a value of `spark.jars`: of jars without `local:` each session begins with copies, of S3A's of 190 MB."""
+    return ",".join(f"local:{jar}" for jar in jars)
+
+
 def spark_conf(endpoint_url: str) -> dict[str, str]:
     """Return the settings for S3A against one endpoint: path-style, s3:// the same as s3a://."""
     return {
-        "spark.jars": ",".join(map(str, find_jars())),
+        "spark.jars": in_place(find_jars()),
         "spark.hadoop.fs.s3a.endpoint": endpoint_url,
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",

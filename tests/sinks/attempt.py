@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from scripts.demo.local_s3 import spark_conf
+from scripts.demo.local_s3 import find_jars, in_place, short_lived, spark_conf
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DeltaSink, IcebergSink
 from scripts.helpers.watermarks import Watermarks
@@ -77,11 +77,12 @@ if __name__ == "__main__":
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     # The tasks of a cluster import this module, and look for it where its driver does.
     on_cluster = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
-                  "spark.executorEnv.PYTHONPATH": os.getcwd()}  # fmt: skip
+                  "spark.executorEnv.PYTHONPATH": os.getcwd(),
+                  "spark.executor.extraJavaOptions": short_lived()}  # fmt: skip
     settings = spark_conf(endpoint) | on_cluster
     if warehouse:
         settings |= start_conf() | catalog_conf(warehouse)
-        settings["spark.jars"] = ",".join([settings["spark.jars"], *map(str, maven_jars.jars().paths)])
+        settings["spark.jars"] = in_place([*find_jars(), *maven_jars.jars().paths])
     for name, value in settings.items():
         builder = builder.config(name, value)
     outcome = attempt(builder.getOrCreate(), Watermarks(table, endpoint_url=endpoint), target, run_id, gate, kind)

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from scripts.demo.local_s3 import short_lived
 from tests.support.servers import free_port, served
 
 
@@ -19,7 +20,11 @@ def standalone_cluster(folder: Path, workers: int = 1) -> Iterator[str]:
     command = [str(Path(spec.origin).parent / "bin" / "spark-class")]
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
-    variables = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    variables = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": short_lived(),
+    }
 
     def daemon(name: str, port: int, *options: str) -> list[str]:
         where = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
