@@ -105,6 +105,8 @@ class Terraform:
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ENDPOINT_URL": self.endpoint,
             "CHECKPOINT_DISABLE": "1",
+            # Of the CPU time of a command a fifth is spent on collecting garbage, of which little is left at its end.
+            "GOGC": "400",
             "TF_CLI_CONFIG_FILE": os.devnull,
             "TF_IN_AUTOMATION": "1",
             "TF_INPUT": "0",
