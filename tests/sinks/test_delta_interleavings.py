@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import deltalake
@@ -23,7 +23,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DeltaSink, events_of
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.places import LocalPlace
-from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, played
+from tests.sinks.interleaving import JOB, Actor, Interleaving, let_number_decide, moving, played
 from tests.support.merge_reference import Event, expected, frame, rules
 from tests.support.patience import LONG
 from tests.support.servers import is_long
@@ -35,7 +35,7 @@ class Points:
     """Where actors stop, and what is looked at after each change of a table: nothing, until a story says."""
 
     def __init__(self) -> None:
-        self._of_thread = threading.local()
+        self._is_inside = False
         self.point: Callable[[str], None] = lambda _what: None
         self.watch: Callable[[], None] = lambda: None
 
@@ -44,17 +44,17 @@ class Points:
 
         def stopped(*given: Any, **named: Any) -> Any:
             # What one of them calls, and who looks on, does not stop.
-            if getattr(self._of_thread, "is_inside", False):
+            if self._is_inside:
                 return done(*given, **named)
             self.point(name)
-            self._of_thread.is_inside = True
+            self._is_inside = True
             try:
                 result = done(*given, **named)
                 if changes:
                     self.watch()
                 return result
             finally:
-                self._of_thread.is_inside = False
+                self._is_inside = False
 
         return stopped
 
@@ -170,14 +170,13 @@ class Merges:
         moments = [(key, sequence) for key in range(1, 4) for sequence in range(1, 6)]
         self._known = [Event(*moment, self.random.choice(["a", "b", None])) for moment in moments]
         self.merged: list[Event] = []
-        self._by_thread = threading.local()
         points.point, points.watch = self._stop, lambda: None
 
     def play(self) -> None:
         if self.random.random() < 0.7:
             self._publish(self._stage("earlier"))
         outputs = [self._stage(job) for job in ("repairs", "parking")]
-        actors = [self._actor(output) for output in outputs]
+        actors = [Actor(output.job, partial(self._publish, output)) for output in outputs]
         while left := [actor for actor in actors if not actor.is_over]:
             self.random.choice(left).step()
         for actor in actors:
@@ -202,16 +201,8 @@ class Merges:
     def _sink(self) -> DeltaSink:
         return DeltaSink(self.path).merging(rules(self.kind))
 
-    def _actor(self, output: Output) -> Actor:
-        def work() -> None:
-            self._by_thread.actor = actor
-            self._publish(output)
-
-        actor = Actor(output.job, work)
-        return actor
-
     def _stop(self, _what: str) -> None:
-        actor = getattr(self._by_thread, "actor", None)
+        actor = moving()
         if actor is not None:
             actor.pause()
 
