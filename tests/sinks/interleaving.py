@@ -128,7 +128,7 @@ class Actor:
         self.is_over = self.is_killed = self.is_asleep = False
         self.cut_off = 0
         self.error: BaseException | None = None
-        # Not a thread: to switch to one takes twenty times as long.
+        # Not a thread: to wake one after the other took a fifth of the time of all stories.
         self._steps = greenlet(self._run)
         self._steps.actor = self
 
