@@ -144,6 +144,6 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     if not same_values(found["watermarks"], watermarks):
         return False
     # After a rewind or a reset the same item is meant anew: it has to become a version again.
-    later = items.log_key(found["version"] + 1), items.log_key(head.version + 1)
+    later = items.log_key(found["version"] + 1), items.log_key(items.MAX_COUNT)
     entries = store.query(requests.query_between(store.table_name, head.job_id, *later))
     return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)

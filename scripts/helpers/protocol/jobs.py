@@ -170,9 +170,12 @@ class _Walk:
         self.found: list[ListedJob] = []
         self.triggers: list[str] = []
         self._store, self._tally = store, tally
-        self._request = {"ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
-        if segments > 1:
-            self._request |= {"Segment": segment, "TotalSegments": segments}
+        self._request = {
+            "ConsistentRead": True,
+            "ReturnConsumedCapacity": "TOTAL",
+            "Segment": segment,
+            "TotalSegments": segments,
+        }
         self._job: str | None = None
         self._head: items.Item | None = None
         self._seen: set[str] = set()
