@@ -79,8 +79,19 @@ def test_packed_names_are_refused_when_they_are_no_names(text: bytes) -> None:
 @given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner, max_size=4), max_leaves=20))
 def test_json_is_read_when_it_has_no_more_values_than_the_limit(value: Any) -> None:
     text = json.dumps(value).encode()
-    assert plain_json(text, text.count(b",") + text.count(b"[")) == value
+    marks = sum(map(text.count, (b",", b"[", b"{")))
+
+    assert plain_json(text, marks) == value
     assert unpack_json(pack_json(value), 10_000) == value
+
+
+def test_json_is_read_when_each_value_has_a_name_and_texts_have_commas() -> None:
+    assert plain_json(b'{"a,":"b","c":"d"}', 2) == {"a,": "b", "c": "d"}
+
+
+def test_json_is_refused_with_the_number_of_its_values_when_texts_have_commas_too() -> None:
+    with pytest.raises(ValueError, match=r"^3 values, and the limit is 2$"):
+        plain_json(b'["a,",1,2]', 2)
 
 
 # --- ledgers ------------------------------------------------------------------------------------
