@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import ContextsExistError, InvalidValueError
 from scripts.helpers.watermarks import Watermarks
-from tests.support.steps import add
+from tests.support.steps import add, large
 
 WHY: dict[str, Any] = {"why": "loaded by hand"}
 MARCH, MAY = (datetime(2026, month, 1, tzinfo=timezone.utc) for month in (3, 5))
@@ -117,9 +117,12 @@ def test_one_shot_is_refused_and_nothing_written_when_the_job_has_sources(
     assert stored() == found
 
 
-def test_one_shot_is_refused_when_a_run_left_maps_of_its_own(watermarks: Watermarks, job_id: str) -> None:
+@pytest.mark.parametrize("state", [{"n": 3}, large(1)], ids=["small", "in-chunks"])
+def test_one_shot_is_refused_when_a_run_left_maps_of_its_own(
+    watermarks: Watermarks, job_id: str, state: dict[str, Any]
+) -> None:
     run = watermarks.begin(job_id, "r1")
-    run.freeze({"repairs": {"to": 3}}, {"repairs": {"n": 3}})
+    run.freeze({"repairs": {"to": 3}}, {"repairs": state})
     run.commit()
 
     with pytest.raises(ContextsExistError, match="repairs"):

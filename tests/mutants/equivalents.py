@@ -209,4 +209,28 @@ EQUIVALENT = [
         "(0)",
         because="Spark takes a substring from 0 for one from 1",
     ),
+    Equivalent(
+        "scripts/helpers/protocol/chunks.py",
+        "packed = zlib.compress(raw, 6)",
+        "(5)",
+        because="any level is read the same, and levels differ in size and time only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/chunks.py",
+        "packed = zlib.compress(raw, 6)",
+        "(7)",
+        because="any level is read the same, and levels differ in size and time only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/chunks.py",
+        "if quotes <= 4 * most:",
+        "(5)",
+        because="what has so many quotes is refused in either way, by its values or as no JSON",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        'units = float(page.get("ConsumedCapacity", {}).get("CapacityUnits", 0))',
+        "(1)",
+        because="each page is asked for its capacity, and DynamoDB says it",
+    ),
 ]

@@ -68,7 +68,7 @@ def test_plan_is_replaced_once_when_its_write_goes_wrong(
 def test_amend_is_refused_when_no_plan_is_frozen(watermarks: Watermarks, job_id: str) -> None:
     run = watermarks.begin(job_id, "r1")
 
-    with pytest.raises(PlanConflictError, match="no frozen plan to amend"):
+    with pytest.raises(PlanConflictError, match=f"^Job '{job_id}': there is no frozen plan to amend"):
         run.amend(FEWER, AFTER)
 
 

@@ -15,7 +15,18 @@ import pytest
 
 from scripts.helpers.errors import TooLargeError
 from scripts.helpers.protocol import chunks as spill
-from scripts.helpers.protocol.chunks import CHUNK_BYTES, cut, join, lazy_blobs, references, spill_large
+from scripts.helpers.protocol.chunks import (
+    CHUNK_BYTES,
+    INLINE_BYTES,
+    Blob,
+    check_reference,
+    cut,
+    join,
+    lazy_blobs,
+    references,
+    spill_large,
+    take_blobs,
+)
 from scripts.helpers.protocol.values import MAX_BYTES, MAX_CHUNKS, MAX_RAW_BYTES, Spilled, encode, same_values
 
 VALUE = {
@@ -48,6 +59,22 @@ def test_blob_is_read_once_when_its_bytes_are_needed() -> None:
 
     assert (blob.data, blob.data) == (b"names", b"names")
     assert asked == [reference]
+
+
+def test_blob_is_stored_once_when_two_plans_have_it() -> None:
+    blob, first, second = Blob(noise(INLINE_BYTES + 1)), dict[str, list[bytes]](), dict[str, list[bytes]]()
+    taken = take_blobs({"names": blob}, "parking", "t1", first)
+
+    again = take_blobs({"names": blob}, "parking", "t2", second, kept=first)
+
+    assert (again, list(first), second) == (taken, [taken["names"].id], {})
+
+
+@pytest.mark.parametrize(("size", "kind"), [(INLINE_BYTES, bytes), (INLINE_BYTES + 1, Spilled)])
+def test_blob_is_stored_where_it_stands_when_it_is_small(size: int, kind: type) -> None:
+    taken = take_blobs({"names": Blob(noise(size))}, "parking", "t", {})
+
+    assert type(taken["names"]) is kind
 
 
 def test_value_comes_back_with_its_types_when_its_chunks_are_joined() -> None:
@@ -154,6 +181,18 @@ def test_value_is_refused_with_its_remedy_when_its_text_is_over_the_limit(monkey
 
     with pytest.raises(TooLargeError, match=r"plan 'a': .* is 100,000\. Part the source into several"):
         cut("\x01" * 50_000, "p#t-0", "plan 'a'")
+
+
+def test_value_comes_back_when_it_is_as_large_as_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference, parts = cut(VALUE, "p#t-0", "plan 'a'")
+    monkeypatch.setattr(spill, "MAX_SPILL_BYTES", sum(map(len, parts)))
+    monkeypatch.setattr(spill, "MAX_RAW_BYTES", reference.length)
+
+    assert same_values(join(*cut(VALUE, "p#t-0", "plan 'a'")), VALUE)
+
+
+def test_reference_is_taken_when_it_asks_for_as_much_as_may_be_written() -> None:
+    check_reference(Spilled("p#t-0", MAX_CHUNKS, MAX_RAW_BYTES, "0" * 64))
 
 
 @pytest.mark.parametrize("field", [{"chunks": MAX_CHUNKS + 1}, {"length": MAX_RAW_BYTES + 1}], ids=str)

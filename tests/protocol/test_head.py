@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RunInProgressError
-from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Plan
+from scripts.helpers.protocol.head import Change, Head, LogEntry, Order, Outputs, Plan, Release
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.recent import PastCommit
 
@@ -43,6 +43,12 @@ def aborted() -> Head:
     return planned().released()
 
 
+def freed(token: str) -> Head:
+    """Return the head after a person has released a run, as another one was released before."""
+    before = Release("jr_0", NOW, "kim", "why", "t0")
+    return replace(claimed(), releases=(before,)).freed(Order("sam", "why", NOW, token))
+
+
 def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dict[str, Any]:
     return {
         "sink": sink, "target": target, "staging": "", "job": "j", "epoch": "e1", "version": version,
@@ -50,8 +56,13 @@ def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> dic
     } | more  # fmt: skip
 
 
-def test_first_version_is_taken_back_when_a_job_is_reset_before_it_is_published() -> None:
-    after = replace(idle(), unpublished=(output(1, "shop.a", "files"),)).reset(Order("sam", "why", NOW, "token"))
+@pytest.mark.parametrize(
+    ("unpublished", "retract"),
+    [((output(1, "shop.a", "files"),), ()), ((), (output(3, "shop.a", "files"),))],
+    ids=["unseen", "seen"],
+)
+def test_first_version_is_taken_back_when_a_job_is_reset(unpublished: Outputs, retract: Outputs) -> None:
+    after = replace(idle(), unpublished=unpublished).reset(Order("sam", "why", NOW, "token"), retract=retract)
 
     assert [(one["target"], one["first"]) for one in after.retracting] == [("shop.a", 1)]
     assert after.unpublished == ()
@@ -235,6 +246,7 @@ def test_identity_differs_and_original_stays_when_a_transition_is_made(
         (claimed().planned(make_plan("p1")), claimed().planned(make_plan("p2"))),
         (planned().committed(token="c1", now=NOW), planned().committed(token="c2", now=NOW)),
         (replace(idle(), epoch="e1"), replace(idle(), epoch="e2")),
+        (freed("t1"), freed("t2")),
     ],
 )
 def test_identity_differs_when_two_writers_make_the_same_step_from_one_head(mine: Head, other: Head) -> None:

@@ -26,6 +26,8 @@ IDLE = Head("parking", "e1", 3, 7, MARKS, last=CHANGE)
 CLAIMED = replace(IDLE, claim=CLAIM)
 PLANNED = replace(CLAIMED, plan=PLAN)
 ABORTED = replace(IDLE, plan=PLAN)
+OUTPUTS = ({"sink": "files", "target": "s3://raw/", "version": 3, "rows": 5},)
+PUBLISHING = replace(IDLE, unpublished=OUTPUTS, retracting=OUTPUTS * 2, retracted=((1, 2), (3, 3)))
 FIRST = Head.first("parking")
 
 
@@ -38,7 +40,7 @@ def changed(item: items.Item, path: str, value: Any) -> items.Item:
     return kept if value is None else kept | {name: value}
 
 
-@pytest.mark.parametrize("head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED])
+@pytest.mark.parametrize("head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED, PUBLISHING])
 def test_head_comes_back_equal_when_stored(head: Head) -> None:
     back = items.head_from_item(items.head_to_item(head))
 
@@ -194,6 +196,7 @@ ALTERED_HEAD: list[tuple[str, Any]] = [
     ("version", None),
     ("version", {"N": "1.5"}),
     ("version", {"S": "3"}),
+    ("version", {"N": "-1"}),
     ("fence", None),
     ("fence", {"N": "x"}),
     ("owner", None),
@@ -211,6 +214,8 @@ ALTERED_HEAD: list[tuple[str, Any]] = [
     ("last.commitId", None),
     ("last.at", {"S": "yesterday"}),
     ("last.metrics", {"NULL": True}),
+    ("unpublished", {"S": "{}"}),
+    ("unpublished", {"S": "[1]"}),
 ]
 
 

@@ -183,6 +183,7 @@ def test_head_and_log_entry_come_back_equal_when_they_have_releases() -> None:
     for head in (released, claimed, committed):
         assert head_from_item(head_to_item(head)) == head
     assert log_from_item(log_to_item(committed.log_entry)) == committed.log_entry
+    assert "sie hängt 🎉" in head_to_item(released)["releases"]["S"]
 
 
 def test_run_counts_as_failed_once_when_it_was_released() -> None:

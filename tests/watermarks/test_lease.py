@@ -40,6 +40,16 @@ def test_begin_is_refused_when_another_runs_lease_lives(
     assert stored() == before
 
 
+@pytest.mark.parametrize(("lease", "seconds"), [(timedelta(0), "0"), (timedelta(seconds=-0.5), "-0.5")], ids=str)
+def test_begin_is_refused_before_anything_is_written_when_the_lease_is_not_above_0(
+    watermarks: Watermarks, job_id: str, stored: Stored, lease: timedelta, seconds: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"^The lease is {seconds} seconds; it must be above 0"):
+        watermarks.begin(job_id, "r1", lease=lease)
+
+    assert stored() == {}
+
+
 @pytest.mark.parametrize(
     ("lease", "seconds"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, StoreUnavailableError, UnknownRunError
+from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.faults import Faults, head_write, log_write
@@ -133,6 +134,25 @@ def test_item_is_adopted_once_when_the_import_write_fails(
     assert faults.hits == 1
     assert (run.version, run.fence) == (1, 1)
     assert [entry.change.op for entry in hooked.history(job_id)] == ["IMPORT"]
+
+
+def test_log_has_the_import_of_another_run_when_it_was_faster_and_died(
+    watermarks: Watermarks, job_id: str, put_legacy: PutLegacy, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_legacy("jr_a")
+    faster = watermarks.lookups.head_of_legacy(stored()["jr_a"])
+    pending, swap = [faster], Store.swap
+
+    def lose(self: Store, *args: Any) -> Any:
+        if pending:
+            swap(self, None, pending.pop())
+        return swap(self, *args)
+
+    monkeypatch.setattr(Store, "swap", lose)
+
+    add(watermarks, job_id, "jr_b", n=1)
+
+    assert watermarks.history(job_id)[-1].change == faster.last
 
 
 def test_import_entry_is_written_by_the_next_begin_when_the_first_one_died(
