@@ -141,6 +141,7 @@ def test_name_in_the_table_is_made_of_both_when_there_is_a_namespace(
         ("a@@b", "c", "cannot be joined by '@@' without doubt"),
         ("a", "b@@c", "cannot be joined by '@@' without doubt"),
         ("a@", "b", "cannot be joined by '@@' without doubt"),
+        ("a*", "b", "Job name 'a*'"),
         ("a", "@b", "Job name '@b'"),
         ("a", "b*", "Job name 'b*'"),
     ],

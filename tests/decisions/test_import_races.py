@@ -43,6 +43,11 @@ def exported(watermarks: Watermarks, job_id: str, folder: Path) -> Path:
     return path
 
 
+def delete_all(watermarks: Watermarks, job_id: str) -> None:
+    for item in watermarks.store.query(requests.query_job(watermarks.table_name, job_id)):
+        watermarks.store.delete(job_id, item["runId"]["S"])
+
+
 def when_called(patch: pytest.MonkeyPatch, method: str, action: Callable[[], object], *, first: bool) -> None:
     """Do something once, before or after the first call of a method of the store."""
     called, done = getattr(Store, method), list[bool]()
@@ -127,8 +132,7 @@ def test_chunks_of_the_job_there_never_expire_when_an_import_that_would_let_them
     keeping = Watermarks(watermarks.table_name, watermarks.store.client, clock=clock, retention=timedelta(days=1))
     commit(keeping, job_id, "r2", {"n": 2})
     later = exported(watermarks, job_id, tmp_path)
-    for item in watermarks.store.query(requests.query_job(watermarks.table_name, job_id)):
-        watermarks.store.delete(job_id, item["runId"]["S"])
+    delete_all(watermarks, job_id)
     for item in backup:
         watermarks.store.put(item, if_new=True)
     plan = plan_import(watermarks.store, later, replace=True)
@@ -147,14 +151,30 @@ def test_import_is_done_when_the_answer_to_its_last_write_was_lost(
     """Botocore sends a request again when no answer came. The second one finds the head of the first."""
     commit(hooked, job_id, "r1", {"n": 1})
     path = exported(hooked, job_id, tmp_path)
-    for item in hooked.store.query(requests.query_job(hooked.table_name, job_id)):
-        hooked.store.delete(job_id, item["runId"]["S"])
+    delete_all(hooked, job_id)
     plan = plan_import(hooked.store, path)
     faults.resend(head_write)
 
     import_jobs(hooked.store, plan)
 
     assert hooked.latest(job_id).watermarks == {"n": 1}
+
+
+def test_import_is_refused_when_a_run_begins_the_job_while_its_items_are_written(
+    watermarks: Watermarks, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(watermarks, job_id, "r1", {"n": 1})
+    path = exported(watermarks, job_id, tmp_path)
+    delete_all(watermarks, job_id)
+    plan = plan_import(watermarks.store, path)
+    when_called(monkeypatch, "put", lambda: watermarks.begin(job_id, "r2"), first=True)
+
+    with pytest.raises(StaleError, match="was begun while it was imported"):
+        import_jobs(watermarks.store, plan)
+
+    claim = watermarks.latest(job_id).claim
+    assert claim is not None
+    assert claim.run_id == "r2"
 
 
 @pytest.mark.parametrize("step", ["replace", "new", "epoch"])

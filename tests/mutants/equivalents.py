@@ -233,4 +233,52 @@ EQUIVALENT = [
         "(1)",
         because="each page is asked for its capacity, and DynamoDB says it",
     ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        "self._limit, self._pages_since_probe = FIRST_PAGE, 0",
+        "(1)",
+        because="the next look for short histories comes a page sooner, which costs reads only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/jobs.py",
+        'return "watermarks"',
+        "return None",
+        because="it is only compared with the two kinds of the Job Runs API",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/lookups.py",
+        "request = requests.query_log(self.store.table_name, job_id, below=max(below, 1), page=page)",
+        "(0)",
+        because="versions begin at 1, so nothing is below either",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/names.py",
+        "return before[1] == after[1] and int(before[2] or 0) <= int(after[2] or 0)",
+        "(-1)",
+        because="of the run that has the job: no attempt is below either. Of the other run a test notices it",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/pace.py",
+        "units = math.ceil((data_bytes + KEY_BYTES) / 1024)",
+        "(1023)",
+        because="a chunk counts for at most a unit more, which costs time only",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/races.py",
+        "limit = min(self.longest_pause, self.first_pause * 2.0 ** min(race - 1, 60))",
+        "(59)",
+        because="the longest pause is reached long before",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/races.py",
+        "limit = min(self.longest_pause, self.first_pause * 2.0 ** min(race - 1, 60))",
+        "(61)",
+        because="the longest pause is reached long before",
+    ),
+    Equivalent(
+        "scripts/helpers/protocol/retention.py",
+        "if not gone or entry.version == 1:",
+        "(0)",
+        because="before the first version the query finds none, which costs a request only",
+    ),
 ]

@@ -46,7 +46,22 @@ def test_check_returns_the_same_text_when_it_keeps_the_rule(check: Callable[[str
 @pytest.mark.parametrize("check", ALL)
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "!c#1", "~latest", "a\n", "\nfake=log", "a\tb", "a\x00", "a\x7f", "naïve", "\U0001f697", "a" * 256],
+    [
+        "",
+        " ",
+        "!c#1",
+        "~latest",
+        "a\n",
+        "\nfake=log",
+        "a\tb",
+        "a\x00",
+        "a\x7f",
+        "naïve",
+        "\U0001f697",
+        "!" * 80,
+        "!" * 81,
+        "a" * 256,
+    ],
 )
 def test_check_refuses_with_the_text_and_the_rule_when_it_is_not_allowed(
     check: Callable[[str], str], text: str
@@ -55,7 +70,7 @@ def test_check_refuses_with_the_text_and_the_rule_when_it_is_not_allowed(
         check(text)
 
     message = str(caught.value)
-    assert (repr(text) if len(text) < 80 else f"'{'a' * 77}...'") in message
+    assert (repr(text) if len(text) <= 80 else f"'{text[:77]}...'") in message
     assert f"({len(text)} characters)" in message
     assert "It must" in message
     assert "\n" not in message
@@ -118,6 +133,7 @@ def test_batch_id_differs_when_job_epoch_or_version_does() -> None:
         ("jr_0a", "jr_0a_attempt_0", True),
         ("jr_0a", "jr_0a_attempt_1", True),
         ("jr_0a_attempt_1", "jr_0a_attempt_2", True),
+        ("jr_0a_attempt_0", "jr_0a", True),
         ("jr_0a_attempt_1", "jr_0a", False),
         ("jr_0a_attempt_2", "jr_0a_attempt_1", False),
         ("jr_0a", "jr_0b_attempt_1", False),

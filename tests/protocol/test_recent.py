@@ -44,9 +44,11 @@ def test_newest_commits_stay_when_there_are_too_many() -> None:
 
 
 def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -> None:
-    commits = with_commit(with_commit((), NOW, {}), NOW - 5 * MINUTE, {})
+    before = with_commit(with_commit((), NOW - 9 * MINUTE, {}), NOW, {})
 
-    assert commits[0].at == commits[1].at
+    commits = with_commit(before, NOW - 5 * MINUTE, {})
+
+    assert commits[2].at == commits[1].at
 
 
 @pytest.mark.parametrize(

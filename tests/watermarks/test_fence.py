@@ -101,12 +101,13 @@ def test_old_commit_is_already_done_when_the_other_attempt_committed_the_same_pl
     assert stored() == before
 
 
+@pytest.mark.parametrize("more", [1, 2])
 def test_old_commit_is_already_done_when_more_runs_committed_since(
-    take_over: Any, watermarks: Watermarks, job_id: str, stored: Stored
+    take_over: Any, watermarks: Watermarks, job_id: str, stored: Stored, more: int
 ) -> None:
     old, new = take_over({"n": 1})
     new.commit()
-    for number in (2, 3):
+    for number in range(2, 2 + more):
         watermarks.add_watermark(watermarks.create_watermark_item(job_id=job_id, run_id=f"s{number}", n=number))
     before = stored()
 
@@ -150,6 +151,20 @@ def test_old_commit_is_fenced_when_its_plan_was_removed_by_hand_and_another_comm
         old.commit()
 
     assert stored() == before
+
+
+@pytest.mark.parametrize("act", [Run.check, Run.commit])
+def test_run_is_fenced_at_0_when_its_head_is_gone(
+    watermarks: Watermarks, job_id: str, delete: Callable[[str], None], act: Callable[[Run], Any]
+) -> None:
+    run = watermarks.begin(job_id, "r1")
+    run.freeze({}, {"n": 1})
+    delete("~latest")
+
+    with pytest.raises(FencedError) as caught:
+        act(run)
+
+    assert (caught.value.fence, caught.value.current_fence) == (1, 0)
 
 
 def test_fence_grows_at_every_begin_when_runs_follow_each_other(watermarks: Watermarks, job_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import getsourcelines
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_context_is_taken_with_a_warning_when_given_under_its_old_name(
     with pytest.warns(DeprecationWarning, match="context= is called transformation_ctx= now") as warned:
         CALLS[call](declared, job_id, context="rows")
 
-    assert [one.filename for one in warned] == [__file__]
+    assert [(one.filename, one.lineno) for one in warned] == [(__file__, getsourcelines(CALLS[call])[1])]
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import UnknownRunError, UnknownVersionError
 from scripts.helpers.protocol.items import log_key
-from scripts.helpers.protocol.retention import CHUNK_MARGIN
+from scripts.helpers.protocol.retention import CHUNK_MARGIN, expire_version
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
 from tests.support import steps
@@ -163,6 +163,42 @@ def test_superseded_entry_expires_when_a_decision_makes_the_next_version(
 
     assert expiries()[log_key(2)] == int((clock.now + KEPT).timestamp())
     assert {log_key(3), "~latest"} & set(expiries()) == set()
+
+
+def test_version_keeps_no_expiry_when_the_head_has_not_left_it_behind(
+    kept: Watermarks, commit: Any, clock: Clock, job_id: str, expiries: Callable[[], dict[str, int]]
+) -> None:
+    commit("r1", n=1)
+    head = kept.latest(job_id)
+    assert head.log_entry is not None
+
+    expire_version(kept.store, head.log_entry, head, clock.now)
+
+    assert expiries() == {}
+
+
+@pytest.mark.parametrize("unshared", [0, 1], ids=["all", "some"])
+def test_older_versions_expire_with_the_chunks_they_share_when_they_were_made_without_a_retention(
+    hooked: Watermarks,
+    commit: Any,
+    job_id: str,
+    expiries: Callable[[], dict[str, int]],
+    stored: Stored,
+    unshared: int,
+) -> None:
+    for number in range(unshared):
+        steps.commit(hooked, job_id, f"before{number}", {"a": large(2)})
+    others = set(stored())
+    for number in (1, 2):
+        steps.commit(hooked, job_id, f"r{number}", {"a": large(1)})
+    [chunk] = {key for key in stored() if key.startswith("!s#")} - others
+
+    at = commit("r3", a=large(3))
+
+    assert expiries() == {
+        **dict.fromkeys([log_key(unshared + 1), "r1", log_key(unshared + 2), "r2"], at),
+        chunk: at + int(CHUNK_MARGIN.total_seconds()),
+    }
 
 
 # --- after TTL has deleted ---------------------------------------------------------------------------------------
