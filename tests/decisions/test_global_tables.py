@@ -44,16 +44,19 @@ def made(table: dict[str, Any] | None) -> tuple[Described, Watermarks]:
 
 
 @pytest.mark.parametrize(
-    "table",
+    ("table", "replicas"),
     [
-        {"Replicas": REPLICAS},
-        {"Replicas": REPLICAS, "GlobalTableVersion": "2019.11.21", "MultiRegionConsistency": "EVENTUAL"},
-        {"GlobalTableVersion": "2017.11.29"},
+        ({"Replicas": REPLICAS}, "eu-west-2,eu-north-1"),
+        (
+            {"Replicas": REPLICAS, "GlobalTableVersion": "2019.11.21", "MultiRegionConsistency": "EVENTUAL"},
+            "eu-west-2,eu-north-1",
+        ),
+        ({"GlobalTableVersion": "2017.11.29"}, "unknown"),
     ],
     ids=["unsaid", "eventual", "2017"],
 )
 def test_table_is_found_and_warned_of_when_its_replicas_are_eventually_consistent(
-    table: dict[str, Any], caplog: pytest.LogCaptureFixture
+    table: dict[str, Any], replicas: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, watermarks = made(table)
 
@@ -62,7 +65,7 @@ def test_table_is_found_and_warned_of_when_its_replicas_are_eventually_consisten
 
     assert (finding.kind, finding.repaired, there) == ("global table", False, True)
     assert "one region only" in finding.remedy
-    assert "event=global_table table=table replicas=" in caplog.text
+    assert f"event=global_table table=table replicas={replicas}: " in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,14 @@ def test_one_request_bound_to_the_claim_is_sent_when_the_heart_beats(run: Run, w
 @pytest.mark.parametrize("planned", [False, True])
 @pytest.mark.parametrize("how", ["lease-over", "same-id", "take-over", "reset"])
 def test_fenced_heartbeat_is_false_and_changes_nothing_when_the_job_was_taken(
-    watermarks: Watermarks, clock: Clock, job_id: str, run: Run, stored: Stored, how: str, planned: bool
+    watermarks: Watermarks,
+    clock: Clock,
+    job_id: str,
+    run: Run,
+    stored: Stored,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    planned: bool,
 ) -> None:
     if planned:
         run.freeze({}, {"n": 1})
@@ -115,6 +122,7 @@ def test_fenced_heartbeat_is_false_and_changes_nothing_when_the_job_was_taken(
     alive = run.heartbeat()
 
     assert alive is False
+    assert f"event=fenced job={job_id} run=r1: another run took over" in caplog.text
     assert stored() == before
 
 

@@ -203,6 +203,8 @@ def test_subclass_of_datetime_comes_back_as_datetime_when_it_has_whole_microseco
         (datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))), ["years 1 to 9999", "nearer time"]),
         (nested(17), ["deeper than 16 levels", "Flatten it"]),
         ([0] * 2_000, ["past entry 2,000", "Store fewer"]),
+        (set(range(2_000)), ["past entry 2,000", "Store fewer"]),
+        (set(), ["is an empty set", "Store an empty list or None"]),
         ({1: "x"}, ["'cursor.1'", "non-empty str", "Rename it"]),
         ({"": "x"}, ["\"cursor.''\"", "non-empty str", "Rename it"]),
         ({"\udc00": "x"}, ["surrogate", "Fix the text"]),
@@ -297,13 +299,16 @@ def test_encode_accepts_up_to_the_limit_and_no_byte_more_when_map_is_large() -> 
 
 def test_size_counts_names_and_entries_when_values_are_nested() -> None:
     assert size_of({"M": {"ab": {"L": [{"S": "é"}, {"N": "12"}]}, "c": {"NULL": True}}}) == 19
+    assert size_of({"SS": ["é", "abc"]}) == 10
 
 
 def test_size_counts_utf8_bytes_when_text_is_not_ascii() -> None:
     assert "bytes" in refusal("é" * 40_000, TooLargeError)
 
 
-@pytest.mark.parametrize("value", [nested(16), [0] * 1_999, nested(16, "x")], ids=kind_of)
+@pytest.mark.parametrize(
+    "value", [nested(16), [0] * 1_999, nested(16, "x"), [[[[[[[[[[[[[[[1]]]]]]]]]]]]]]], set(range(1_999))], ids=kind_of
+)
 def test_encode_accepts_value_when_it_is_at_the_limit_of_shape(value: Any) -> None:
     assert decode(*encode({"cursor": value})) == {"cursor": value}
 

@@ -102,6 +102,7 @@ def test_add_watermark_makes_one_version_when_its_write_fails(
         ("RequestLimitExceeded", 400),
         ("InternalServerError", 500),
         ("ServiceUnavailable", 503),
+        ("SomethingNew", 500),
         ("SomethingNew", 502),
     ],
 )

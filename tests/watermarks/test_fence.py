@@ -92,12 +92,13 @@ def test_old_commit_is_already_done_when_the_other_attempt_committed_the_same_pl
     take_over: Any, job_id: str, stored: Stored
 ) -> None:
     old, new = take_over({"n": 1})
-    new.commit(rows=3)
+    new.commit(({"target": "of-new"},), rows=3)
     before = stored()
 
-    outcome = old.commit(rows=4)
+    outcome = old.commit(({"target": "of-old"},), rows=4)
 
     assert (outcome, old.version, old.closed, old.batch_id) == ("already", 1, True, new.batch_id)
+    assert old.outputs == ({"target": "of-new"},)
     assert stored() == before
 
 

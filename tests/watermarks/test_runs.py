@@ -124,6 +124,19 @@ def test_plan_and_commit_are_logged_without_values_when_a_run_is_done(
     assert "a-private-value" not in caplog.text
 
 
+@pytest.mark.parametrize("planned", [False, True])
+def test_abort_is_logged_with_what_is_kept_when_a_run_lets_go(
+    watermarks: Watermarks, job_id: str, caplog: pytest.LogCaptureFixture, planned: bool
+) -> None:
+    run = frozen(watermarks, job_id) if planned else watermarks.begin(job_id, "r1")
+    caplog.clear()
+
+    with caplog.at_level(logging.INFO):
+        run.abort()
+
+    assert caplog.messages == [f"event=aborted job={job_id} run=r1 plan_kept={planned}"]
+
+
 def test_repr_says_where_the_run_stands_when_it_moves_on(watermarks: Watermarks, job_id: str) -> None:
     run = watermarks.begin(job_id, "r1")
     shown = [repr(run)]

@@ -110,6 +110,20 @@ def test_created_table_can_be_used_when_there_was_none(dynamodb: Any, job_id: st
     dynamodb.delete_table(TableName=watermarks.table_name)
 
 
+def test_created_table_expires_items_and_has_backups_when_it_is_made(dynamodb: Any, client: Any, wire: Wire) -> None:
+    name = f"made-{secrets.token_hex(4)}"
+
+    Watermarks(name, client).create_table()
+
+    sent = [request.operation for request in wire.requests]
+    assert sent == ["CreateTable", "DescribeTable", "UpdateTimeToLive", "UpdateContinuousBackups"]
+    expiry = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+    backups = dynamodb.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+    assert expiry == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expiresAt"}
+    assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
+    dynamodb.delete_table(TableName=name)
+
+
 @pytest.mark.parametrize("operation", ["CreateTable", "UpdateTimeToLive"])
 def test_table_is_made_when_an_answer_is_lost_on_the_way(
     dynamodb: Any, client: Any, faults: Faults, job_id: str, operation: str
@@ -268,13 +282,14 @@ def test_write_names_its_action_when_only_reads_are_allowed(
     assert stored() == before
 
 
+@pytest.mark.parametrize("code", ["LimitExceededException", "ValidationException"])
 @pytest.mark.parametrize("call", CALLS)
 def test_error_names_the_code_when_dynamodb_refuses_for_another_reason(
-    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, call: str
+    hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, call: str, code: str
 ) -> None:
-    faults.refuse("LimitExceededException", times=100)
+    faults.refuse(code, times=100, status=499)
 
-    with pytest.raises(ConfigurationError, match=r"refused get_item on table '.*': LimitExceededException\.") as caught:
+    with pytest.raises(ConfigurationError, match=rf"refused get_item on table '.*': {code}\.") as caught:
         CALLS[call](hooked, job_id)
 
     assert PRIVATE not in str(caught.value)

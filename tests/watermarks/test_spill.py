@@ -16,7 +16,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.listing import Lister
 from scripts.helpers.protocol import chunks as spill
 from scripts.helpers.protocol import run as run_module
-from scripts.helpers.protocol.chunks import CHUNK_BYTES
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, Blob
 from scripts.helpers.protocol.values import Spilled, same_values
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from tests.support import steps
@@ -149,6 +149,23 @@ def test_retried_freeze_keeps_the_first_plan_when_its_answer_was_lost(
     assert same_values(run.planned("parking"), large(1))
     assert run.commit() == "done"
     assert same_values(hooked.get_watermark_values(job_id), {"parking": large(2)})
+
+
+def test_retried_freeze_stores_a_blob_once_when_its_answer_was_lost(
+    hooked: Watermarks, faults: Faults, job_id: str
+) -> None:
+    following = {"parking": {"ledger": Blob(large(1)["packed"])}}
+    run = hooked.begin(job_id, "r1")
+    faults.reply_lost(head_write)
+    faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
+    with pytest.raises(StoreUnavailableError):
+        run.freeze({}, following)
+    faults.heal()
+
+    run.freeze({}, following)
+
+    assert run.commit() == "done"
+    assert hooked.doctor(job_id) == []
 
 
 def test_heartbeat_goes_on_when_a_freeze_took_effect_without_an_answer(

@@ -6,7 +6,7 @@ from typing import Any
 
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, Wire, head_write
-from tests.support.steps import add
+from tests.support.steps import add, frozen
 
 
 def test_conditions_hold_the_state_before_when_a_run_goes_on(hooked: Watermarks, wire: Wire, job_id: str) -> None:
@@ -29,6 +29,21 @@ def test_nothing_is_sent_when_an_object_is_made(client: Any, wire: Wire) -> None
     Watermarks("some-table", client)
 
     assert wire.requests == []
+
+
+def test_nothing_is_sent_when_output_is_noted_as_published_before_the_commit(
+    hooked: Watermarks, wire: Wire, job_id: str
+) -> None:
+    output = {"target": "raw"}
+    frozen(hooked, job_id).commit((output,))
+    run = frozen(hooked, job_id, "r2")
+    wire.clear()
+
+    run.published((output,))
+
+    assert wire.requests == []
+    run.commit()
+    assert hooked.latest(job_id).unpublished == ()
 
 
 def test_head_write_is_sent_once_when_only_its_answer_was_lost(
