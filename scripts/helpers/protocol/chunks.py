@@ -224,7 +224,7 @@ def plain_json(text: bytes, most: int) -> Any:
 
 
 def check_reference(reference: Spilled) -> None:
-    """Refuse a reference to more than we ever write. ValueError, before anything is read for it."""
+    """Refuse a reference to more than we ever write. ValueError, before anything is decompressed for it."""
     if reference.chunks > MAX_CHUNKS or reference.length > MAX_RAW_BYTES:
         raise ValueError(f"{reference.chunks:,} chunks of {reference.length:,} bytes are more than is ever written")
 

@@ -167,8 +167,8 @@ class Run:
         with self._calls:
             before = self.plan
             plan = self._put_plan("amend", contexts, next_watermarks, Head.amended)
-            if before is not None and before.plan_id != plan.plan_id:
-                self._delete_unused(before, plan)
+            assert before is not None  # Or `Head.amended` would have refused.
+            self._delete_unused(before, plan)
             return plan
 
     def _put_plan(

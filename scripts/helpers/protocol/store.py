@@ -37,7 +37,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items, requests
-from scripts.helpers.protocol.chunks import CHUNK_BYTES, check_reference, join
+from scripts.helpers.protocol.chunks import CHUNK_BYTES, join
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.pace import Pace
@@ -266,9 +266,7 @@ class Store:
 
     def read_spilled(self, job_id: str, reference: Spilled) -> Any:
         """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
-        range_key = items.chunk_key(reference.id, 0)
         try:
-            check_reference(reference)
             parts = []
             for index in range(reference.chunks):
                 range_key = items.chunk_key(reference.id, index)
@@ -296,8 +294,9 @@ class Store:
         """Yield the range keys of a reference's chunks, each when the one before it is paid for."""
         pace = Pace(self.timer, self.sleep)
         for index in range(reference.chunks):
-            # To change or delete an item costs as much as to write it. All chunks but the last are full.
-            pace.wait_to_write(CHUNK_BYTES if index + 1 < reference.chunks else 0)
+            # To change or delete an item costs as much as to write it. All chunks but the last are full, and nothing
+            # waits for what the last one costs.
+            pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
 
     def _until_taken(self, write: Callable[[], object]) -> None:
