@@ -185,6 +185,7 @@ def test_subclass_of_datetime_comes_back_as_datetime_when_it_has_whole_microseco
         (int("1" * 39), ["39 digits", "limit is 38", "store it as a string"]),
         (Decimal("1." + "1" * 38), ["39 digits", "limit is 38", "store it as a string"]),
         (10**126, ["1E-130 to 9.9E+125", "store it as a string"]),
+        (10**160, ["is too large a number", "9.9E+125", "Store it as a string"]),
         (10**5000, ["9.9E+125", "Store it as a string"]),
         (Decimal("-1E+126"), ["1E-130 to 9.9E+125", "store it as a string"]),
         (1e126, ["1E-130 to 9.9E+125", "store it as a string"]),
