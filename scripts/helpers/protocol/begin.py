@@ -52,9 +52,9 @@ def begin_run(
     changes: Changes,
     job_id: str,
     run_id: str,
-    lease: timedelta = DEFAULT_LEASE,
-    take_over: bool = False,
-    max_lease: timedelta = MAX_LEASE,
+    lease: timedelta,
+    take_over: bool,
+    max_lease: timedelta,
 ) -> Run:
     """Take a job for a run, together with the plan that a dead run may have left; see `Watermarks.begin`."""
     check_run_id(run_id)
