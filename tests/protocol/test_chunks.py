@@ -167,13 +167,13 @@ def test_map_is_refused_with_its_remedy_when_small_entries_are_too_many() -> Non
 # --- limits ------------------------------------------------------------------------------------------------------
 
 
-def test_entry_is_refused_when_it_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "MAX_SPILL_BYTES", 100_000)
+def test_entry_is_refused_when_it_is_over_the_limit() -> None:
+    most = 64 * 1024 * 1024
 
-    with pytest.raises(TooLargeError, match=r"The plan map, most of it in 'a': .* the limit is 100,000") as caught:
-        spill_large({"a": noise(100_001)}, "p", "t", "plan")
+    with pytest.raises(TooLargeError, match=r"The plan map, most of it in 'a': .* the limit is 67,108,864\.") as caught:
+        spill_large({"a": bytes(most + 1)}, "p", "t", "plan")
 
-    assert caught.value.size > 100_000
+    assert caught.value.size > most
 
 
 def test_value_is_refused_with_its_remedy_when_its_text_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,9 +122,10 @@ def test_claimed_takes_the_job_with_a_higher_fence_when_nobody_holds_it(start: H
     assert head.claim.lease_until == NOW + LEASE
 
 
+@pytest.mark.parametrize("run_id", ["jr_1", "jr_1_attempt_1"], ids=["same", "retry"])
 @pytest.mark.parametrize("start", [claimed(), planned()])
-def test_claimed_reenters_with_next_attempt_when_run_id_is_the_same(start: Head) -> None:
-    head = claimed(start, token="t2")
+def test_claimed_reenters_with_next_attempt_when_the_run_is_the_same(start: Head, run_id: str) -> None:
+    head = claimed(start, run_id, token="t2")
 
     assert head.claim is not None
     assert (head.fence, head.claim.attempt, head.claim.token) == (start.fence + 1, 2, "t2")

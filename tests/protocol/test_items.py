@@ -29,6 +29,9 @@ ABORTED = replace(IDLE, plan=PLAN)
 OUTPUTS = ({"sink": "files", "target": "s3://raw/", "version": 3, "rows": 5},)
 PUBLISHING = replace(IDLE, unpublished=OUTPUTS, retracting=OUTPUTS * 2, retracted=((1, 2), (3, 3)))
 FIRST = Head.first("parking")
+FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=timezone.utc)
+LAST_MOMENT = datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc)
+TOO_EARLY, TOO_LATE = "1969-12-31T23:59:59.999999+00:00", "2200-01-01T00:00:00.000001+00:00"
 
 
 def changed(item: items.Item, path: str, value: Any) -> items.Item:
@@ -40,7 +43,7 @@ def changed(item: items.Item, path: str, value: Any) -> items.Item:
     return kept if value is None else kept | {name: value}
 
 
-@pytest.mark.parametrize("head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED, PUBLISHING])
+@pytest.mark.parametrize("head", [FIRST, IDLE, CLAIMED, PLANNED, ABORTED, PUBLISHING, replace(IDLE, version=10**15)])
 def test_head_comes_back_equal_when_stored(head: Head) -> None:
     back = items.head_from_item(items.head_to_item(head))
 
@@ -48,7 +51,7 @@ def test_head_comes_back_equal_when_stored(head: Head) -> None:
     assert [type(value) for value in back.watermarks.values()] == [type(value) for value in head.watermarks.values()]
 
 
-@pytest.mark.parametrize("change", [CHANGE, Change("RESET", "c2", NOW)])
+@pytest.mark.parametrize("change", [CHANGE, *(Change("RESET", "c2", at) for at in (NOW, FIRST_MOMENT, LAST_MOMENT))])
 def test_log_entry_comes_back_equal_when_stored(change: Change) -> None:
     entry = replace(ENTRY, change=change)
 
@@ -147,7 +150,10 @@ def test_metrics_are_refused_when_one_has_the_name_of_a_watermark() -> None:
 
 @pytest.mark.parametrize(
     ("metrics", "text"),
-    [({"rows": float("nan")}, "metric 'rows' is NaN"), ({"note": "x" * 9_000}, "metric map, most of it in 'note'")],
+    [
+        ({"rows": float("nan")}, "metric 'rows' is NaN"),
+        ({"note": "x" * 9_000}, "metric map, most of it in 'note': .* the limit is 8,192[.]"),
+    ],
 )
 def test_metrics_are_refused_when_they_cannot_be_stored(metrics: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidValueError, match=text):
@@ -197,6 +203,7 @@ ALTERED_HEAD: list[tuple[str, Any]] = [
     ("version", {"N": "1.5"}),
     ("version", {"S": "3"}),
     ("version", {"N": "-1"}),
+    ("version", {"N": str(10**15 + 1)}),
     ("fence", None),
     ("fence", {"N": "x"}),
     ("owner", None),
@@ -213,6 +220,8 @@ ALTERED_HEAD: list[tuple[str, Any]] = [
     ("last", {"S": "x"}),
     ("last.commitId", None),
     ("last.at", {"S": "yesterday"}),
+    ("last.at", {"S": TOO_EARLY}),
+    ("last.at", {"S": TOO_LATE}),
     ("last.metrics", {"NULL": True}),
     ("unpublished", {"S": "{}"}),
     ("unpublished", {"S": "[1]"}),
@@ -227,6 +236,23 @@ def test_head_is_refused_naming_job_and_key_when_an_attribute_was_altered(path: 
     assert "Item '~latest' of job 'parking' is not readable" in str(caught.value)
     assert "Restore it from a backup" in str(caught.value)
     assert (caught.value.job_id, caught.value.range_key) == ("parking", "~latest")
+
+
+@pytest.mark.parametrize(
+    ("lasts", "counts"),
+    [
+        (timedelta(days=732), timedelta(days=732)),
+        (timedelta(days=732, microseconds=1), timedelta(0)),
+    ],
+    ids=["longest", "longer"],
+)
+def test_lease_counts_as_ended_when_it_lasts_more_than_732_days(lasts: timedelta, counts: timedelta) -> None:
+    head = replace(CLAIMED, claim=replace(CLAIM, lease_until=NOW + lasts))
+
+    found = items.head_from_item(items.head_to_item(head))
+
+    assert found.claim is not None
+    assert found.claim.lease_until == NOW + counts
 
 
 @pytest.mark.parametrize("path", ["version", "watermarks", "types", "op", "commitId", "at", "metrics", "metricTypes"])

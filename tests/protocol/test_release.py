@@ -20,7 +20,7 @@ from scripts.helpers.errors import (
     UnknownJobError,
 )
 from scripts.helpers.metrics.freshness import failed_since, may_be_dead, silence
-from scripts.helpers.protocol.head import MOST_RELEASES, Head
+from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.items import head_from_item, head_to_item, log_from_item, log_to_item
 from scripts.helpers.protocol.run import Run
 from tests.protocol.fault_plan import FAULTS, FaultAt
@@ -164,13 +164,13 @@ def test_history_keeps_a_release_when_a_decision_makes_the_next_version() -> Non
     assert (change.op, change.who, [one.who for one in change.releases]) == ("DISCARD", "kim", ["sam"])
 
 
-def test_newest_releases_are_kept_when_there_are_many_before_one_version() -> None:
+def test_newest_five_releases_are_kept_when_there_are_many_before_one_version() -> None:
     job = HeldJob(planned=False)
-    for number in range(MOST_RELEASES + 1):
+    for number in range(6):
         job.release(why=f"number {number}")
         job.process().begin(JOB, f"jr_{number}")
 
-    assert [one.why for one in job.head.releases] == [f"number {number}" for number in range(1, MOST_RELEASES + 1)]
+    assert [one.why for one in job.head.releases] == [f"number {number}" for number in range(1, 6)]
 
 
 def test_head_and_log_entry_come_back_equal_when_they_have_releases() -> None:
