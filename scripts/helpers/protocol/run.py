@@ -391,7 +391,7 @@ class Run:
     def _committed_from(self, before: Head, current: Head | None) -> Change | None:
         """Return what made the version that this run was about to make, if it was made from the same plan."""
         # Of another epoch is the head of a restored table, whose version of this number is another one.
-        if current is None or before.plan is None or current.epoch != before.epoch or current.version <= before.version:
+        if current is None or before.plan is None or current.epoch != before.epoch:
             return None
         change = current.last
         # The head says what made its own version only. Others may have followed the one that is asked for.

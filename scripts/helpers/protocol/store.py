@@ -399,7 +399,7 @@ class Store:
         except ConfigurationError as error:
             told = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
             # botocore sends a request again whose answer was lost: it had arrived, and did what it should.
-            sent_again = told.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+            sent_again = bool(told.get("ResponseMetadata", {}).get("RetryAttempts"))
             if not (sent_again and told["Error"]["Code"] == refused_again):
                 raise
 
