@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import FencedError, PlanConflictError
+from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.watermarks import Watermarks
 from tests.support.faults import Faults, Wire, after, head_write
 from tests.support.steps import frozen, large
@@ -87,3 +88,16 @@ def test_chunks_of_the_replaced_plan_go_and_shared_ones_stay_when_plans_are_larg
     assert (run.planned("a"), run.planned("b"), run.following("a")) == (large(4), large(2), large(3))
     run.commit()
     assert watermarks.doctor(job_id) == []
+
+
+def test_blob_is_stored_again_when_a_later_plan_has_what_an_earlier_one_left_out(
+    watermarks: Watermarks, job_id: str
+) -> None:
+    names = Blob(large(1)["packed"])
+    run = watermarks.begin(job_id, "r1")
+    run.freeze({"a": {"names": names}}, AFTER)
+    run.amend(FEWER, AFTER)
+
+    run.amend({"a": {"names": names}}, AFTER)
+
+    assert run.planned("a")["names"].data == large(1)["packed"]

@@ -72,6 +72,7 @@ CASES = [
     (Decimal("0E+500"), {"N": "0"}, {"S": "decimal"}),
     (Decimal("9" * 38 + "E+88"), {"N": "9." + "9" * 37 + "E+125"}, {"S": "decimal"}),
     (Decimal("-1E-130"), {"N": "-1E-130"}, {"S": "decimal"}),
+    (Decimal("1." + "1" * 35 + "E-130"), {"N": "1." + "1" * 35 + "E-130"}, {"S": "decimal"}),
     (False, {"BOOL": False}, None),
     (True, {"BOOL": True}, None),
     (None, {"NULL": True}, None),
@@ -223,7 +224,7 @@ def test_encode_refuses_naming_key_limit_and_remedy_when_value_breaks_a_limit(va
     ("field", "value", "text"),
     [
         ("chunks", {"N": "1001"}, "more than is ever written"),
-        ("length", {"N": str(values.MAX_RAW_BYTES + 1)}, "more than is ever written"),
+        ("length", {"N": str(256 * 1024 * 1024 + 1)}, "more than is ever written"),
         ("chunks", {"N": "-1"}, "not a reference to chunks"),
         ("length", {"N": "1.5"}, "not a reference to chunks"),
         ("chunks", {"S": "1"}, "not a reference to chunks"),
@@ -234,7 +235,7 @@ def test_encode_refuses_naming_key_limit_and_remedy_when_value_breaks_a_limit(va
 def test_reference_to_chunks_is_refused_when_it_is_read_and_nothing_of_ours_writes_it(
     field: str, value: Any, text: str
 ) -> None:
-    reference = values.Spilled("s#1-0", 1_000, values.MAX_RAW_BYTES, "0")
+    reference = values.Spilled("s#1-0", 1_000, 256 * 1024 * 1024, "0")
     attribute, types = encode({"state": reference})
     assert decode(attribute, types) == {"state": reference}
 

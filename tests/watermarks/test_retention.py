@@ -10,7 +10,7 @@ import pytest
 
 from scripts.helpers.errors import UnknownRunError, UnknownVersionError
 from scripts.helpers.protocol.items import log_key
-from scripts.helpers.protocol.retention import CHUNK_MARGIN, expire_version
+from scripts.helpers.protocol.retention import expire_version
 from scripts.helpers.protocol.values import same_values
 from scripts.helpers.watermarks import Watermarks
 from tests.support import steps
@@ -19,6 +19,8 @@ from tests.support.faults import Faults, Wire
 from tests.support.table_items import Stored
 
 KEPT = timedelta(days=30)
+MARGIN = int(timedelta(days=3).total_seconds())
+"""What is longer than two clocks are apart that are both a day wrong."""
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
@@ -110,13 +112,13 @@ def test_chunks_expire_with_the_last_version_that_needs_them_when_states_are_lar
     gone_second = {key for key in expiries() if key.startswith("!s#")}
     third = commit("r3", a=large(4), b=large(3))
 
-    found, margin = expiries(), int(CHUNK_MARGIN.total_seconds())
+    found = expiries()
     assert len(first) == 2
     assert len(gone_second) == 1
     assert gone_second < first
     assert {key: at for key, at in found.items() if key in first} == {
-        **dict.fromkeys(gone_second, second + margin),
-        **dict.fromkeys(first - gone_second, third + margin),
+        **dict.fromkeys(gone_second, second + MARGIN),
+        **dict.fromkeys(first - gone_second, third + MARGIN),
     }
     assert found[log_key(1)] == second
     assert found[log_key(2)] == third
@@ -197,7 +199,7 @@ def test_older_versions_expire_with_the_chunks_they_share_when_they_were_made_wi
 
     assert expiries() == {
         **dict.fromkeys([log_key(unshared + 1), "r1", log_key(unshared + 2), "r2"], at),
-        chunk: at + int(CHUNK_MARGIN.total_seconds()),
+        chunk: at + MARGIN,
     }
 
 
