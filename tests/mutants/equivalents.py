@@ -491,4 +491,34 @@ EQUIVALENT = [
         "(41)",
         because="how often a change is tried is a choice; what follows when tries are used up is tested",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        "return recorded_with_deltalake(table, _app(of)) if table is not None else 0",
+        "(-1)",
+        because="it is compared with versions, which begin at 1",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/places.py",
+        "if size < MAX_COPY_BYTES:",
+        "(size <= MAX_COPY_BYTES)",
+        because="S3 copies an object of exactly so many bytes in either way",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/places.py",
+        "self._copy(PROBE, to, PROBE, 0)",
+        "(1)",
+        because="the size only decides whether to copy in parts, from 5 GiB on",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/staged_rows.py",
+        "return 0",
+        "return None",
+        because="the only caller raises for a number that is not 0, and None is as false",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/staged_rows.py",
+        'return pc.sum(pc.equal(column.cast(pa.string()), "")).as_py() or 0',
+        """(pc.equal('', column.cast(pa.string())))""",
+        because="equality has no order of its sides",
+    ),
 ]

@@ -499,6 +499,7 @@ def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pyt
             written.sink(table, connect).publish(output)
 
     assert not isinstance(caught.value, TargetUnavailableError)
+    assert caught.value.target == output.target
 
 
 @SERVERS
@@ -692,8 +693,10 @@ def test_times_are_refused_when_digits_of_the_second_would_be_cut(request: pytes
     fits = pd.DataFrame({"at": [datetime(2026, 11, 23, 4, 30, 0, 123_000)]})
 
     written.sink(table).stage(BATCH, 1, fits)
-    with pytest.raises(TargetTableError, match="cut off digits of the second in 1 rows"):
+    with pytest.raises(TargetTableError, match="cut off digits of the second in 1 rows") as caught:
         written.sink(table).stage(BATCH, 2, fits + timedelta(microseconds=1))
+
+    assert caught.value.target == written.sink(table).name
 
 
 def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.FixtureRequest) -> None:
@@ -747,8 +750,12 @@ def test_error_holds_no_secret_when_nobody_answers(request: pytest.FixtureReques
 
         return psycopg.connect(host="127.0.0.1", port=1, user="writer", password=PASSWORD)
 
+    sink = written.sink("t", nowhere)
+
     with pytest.raises(TargetUnavailableError, match="Run again later") as caught:
-        written.sink("t", nowhere).stage(BATCH, 1, ROWS)
+        sink.stage(BATCH, 1, ROWS)
+
+    assert (caught.value.target, caught.value.doing) == (sink.name, "the database cannot be reached")
     assert real and PASSWORD not in str(caught.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -120,6 +121,21 @@ def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written:
         sink.clear(output)
 
     assert sorted(written.rows(f"SELECT * FROM {table}")) == [(1, 2, "b"), (3, 1, "c")]
+
+
+def test_other_writers_are_kept_out_from_the_first_look_on_when_a_transaction_begins(
+    jdbc: Any, request: pytest.FixtureRequest
+) -> None:
+    """Else a transaction that reads first could not write afterwards, if another one has begun to write meanwhile."""
+    written = written_as(request, "sqlite")
+    access = JdbcAccess(jdbc, written.url, written.properties)
+
+    with access.session() as session, closing(sqlite3.connect(written.server.path, timeout=0)) as other:
+        session.begin()
+        with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+            other.execute("BEGIN IMMEDIATE")
+        session.commit()
+        other.execute("BEGIN IMMEDIATE")
 
 
 def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, watermarks: Watermarks) -> None:

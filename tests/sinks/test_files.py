@@ -135,8 +135,10 @@ def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make:
     output = sink.stage_files(BATCH, 7, fill)
     sink.staging.place.delete([f"{output.folder}/{MANIFEST}"])
 
-    with pytest.raises(StagedFilesLostError):
+    with pytest.raises(StagedFilesLostError, match=rf"version 3 are gone \({MANIFEST}\)") as caught:
         sink.publish(output)
+
+    assert caught.value.target == output.target
 
 
 def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_here_sees_them(

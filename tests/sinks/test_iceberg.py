@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.types import LongType
+from pyiceberg.utils.config import Config
+from sqlalchemy.exc import OperationalError
 
 from scripts.helpers.errors import (
     FencedError,
@@ -367,7 +370,7 @@ def test_catalog_is_named_when_it_is_another_or_unknown(
 ) -> None:
     with pytest.raises(InvalidValueError, match=r"Write lake\.raw\.repairs"):
         IcebergSink("lakes.raw.repairs", catalog=arrow.catalog)
-    with pytest.raises(InvalidValueError, match="pyiceberg has no catalog"):
+    with pytest.raises(InvalidValueError, match="begins with 'nowhere', and pyiceberg has no catalog"):
         IcebergSink("nowhere.raw.repairs").check(arrow.frame([1]))
     with pytest.raises(InvalidValueError, match=r"Set spark\.sql\.catalog\.nowhere"):
         IcebergSink("nowhere.raw.repairs", spark=spark).check(spark.range(1))
@@ -424,22 +427,71 @@ def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
         assert arrow.seen == list(range(1, version + 1))
 
 
-def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(table: Table) -> None:
+def test_publication_is_tried_once_when_the_catalog_refuses_it_for_good(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+    tries = []
+
+    def refuse(*_: Any) -> None:
+        tries.append("once")
+        raise ForbiddenError("no right to commit.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(arrow.catalog), "commit_table", refuse)
+        with pytest.raises(TargetError, match=r"no right to commit\. Publishing again is safe"):
+            arrow.sink().publish(output)
+    arrow.sink().publish(output)
+
+    assert (tries, arrow.seen) == (["once"], [1])
+
+
+def test_error_is_not_hidden_when_it_is_none_of_the_connector(arrow: Table, tmp_path: Path) -> None:
+    output = arrow.stage(1, [1])
+    arrow.catalog.close()
+    (tmp_path / "catalog.db").unlink()
+
+    with pytest.raises(OperationalError, match="no such table"):
+        arrow.sink().staged(output.job)
+
+
+def test_batch_is_published_without_its_script_when_pyiceberg_finds_the_catalog(
+    arrow: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+    unknown = IcebergSink.of(output)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+
+    found = IcebergSink.of(output)
+    assert found is not None
+    found.publish(output)
+
+    assert (unknown, IcebergSink.of(replace(output, options={"engine": "spark"})), arrow.seen) == (None, None, [1])
+
+
+def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.sink().publish(table.stage(1, [1]))
     output = table.stage(2, [2])
     read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
     taken = Retraction("iceberg", table.name, output.staging, output.job, "e1", 2, 2, "2026-11-23T00:00:00+00:00")
 
-    for _ in range(2):
-        table.sink().retract(taken)
+    table.sink().retract(taken)
+    # The decision itself was version 3.
+    later = table.stage(4, [4])
+    table.sink().retract(taken)
     # As if it had read the staged files before they were deleted.
     for place in table.places:
         for name, data in read.items():
             place.write(name, data or b"")
     table.sink().publish(output)
+    has_looked_before = table.sink()
+    monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 1)
+    has_looked_before.publish(output)
     retracted = table.seen
-    # The decision itself was version 3.
-    table.sink().publish(table.stage(4, [4]))
+    table.sink().publish(later)
 
     assert (retracted, table.seen) == ([1], [1, 4])
 

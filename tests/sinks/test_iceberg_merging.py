@@ -253,6 +253,16 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(kind: 
     assert table.sink.staged(job_hash("repairs")) == []
 
 
+def test_row_at_the_target_stays_when_one_of_the_same_moment_was_staged_before_it_came(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+    first, second = table.stage([Event(1, 1, "first")]), table.stage([Event(1, 1, "second")])
+
+    table.sink.publish(first)
+    table.sink.publish(second)
+
+    assert table.rows == [(1, 1, "first")]
+
+
 @pytest.mark.parametrize("column", ["id", "at"])
 def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(catalog: Any, column: str) -> None:
     table = Table(catalog, "newest")

@@ -226,6 +226,25 @@ def test_rows_compare_from_the_first_column_on_when_several_order_them(written: 
     assert written.rows(f"SELECT * FROM {name}") == [(1, 2, 3)]
 
 
+@KINDS
+def test_spellings_are_one_key_when_the_collation_of_the_target_says_so(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Staging tables on SQLite do not have that collation."""
+    written = written_as(request, "sqlite")
+    versions = kind == "history"
+    ends = ", valid_from integer, valid_to integer" if versions else ""
+    name = written.new_table(f"id text COLLATE NOCASE, at integer{ends}")
+    sink = written.sink(name, merge=rules(kind))
+
+    for version, key in enumerate(("a", "A"), 1):
+        rows = pd.DataFrame({"id": [key], "at": [version]})
+        sink.publish(sink.stage(BatchId(JOB, EPOCH, version), 1, rows))
+
+    found = written.rows(f"SELECT * FROM {name} ORDER BY at")
+    assert found == ([("a", 1, 1, 2), ("A", 2, 2, None)] if versions else [("A", 2)])
+
+
 def test_create_table_has_key_and_history_when_the_target_is_missing(written: Written) -> None:
     name = f"versions_{written.kind}"
     sink = written.sink(name, merge=rules("history"))
@@ -233,9 +252,9 @@ def test_create_table_has_key_and_history_when_the_target_is_missing(written: Wr
         sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")]))
 
     written.sql(str(caught.value).partition("Create it: ")[2])
-    sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")])))
+    sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a"), Event(1, 2, "b")])))
 
-    assert written.rows(f"SELECT valid_from, valid_to FROM {name}") == [(1, None)]
+    assert written.rows(f"SELECT valid_from, valid_to FROM {name} ORDER BY valid_from") == [(1, 2), (2, None)]
 
 
 @pytest.mark.parametrize("server", ["postgres", "maria"])
@@ -282,6 +301,7 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.Fix
         ({"sequence_by": []}, InvalidValueError, "sequence_by names no column"),
         ({"keys": ["id", "id"]}, KeyColumnError, "named twice"),
         ({"sequence_by": "id"}, KeyColumnError, "named twice"),
+        ({"keys": ["id", "at", "id"]}, KeyColumnError, "'id': it is named twice"),
         ({"sequence_by": ["at", "line"], "history": True}, InvalidValueError, "names 2. Name one"),
         ({"history": Versions("id", "until")}, InvalidValueError, "neither is a key"),
         ({"history": Versions("since", "at")}, InvalidValueError, "valid_to is not sequence_by"),

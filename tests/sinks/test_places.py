@@ -53,6 +53,15 @@ def test_file_is_another_when_written_again(make: Make) -> None:
     assert place.read("a.csv") == b"second"
 
 
+def test_file_is_whole_when_a_writer_died_before(make: Make) -> None:
+    place = make("raw")
+    place.write("a.csv.unfinished", b"of a writer that died")
+
+    place.write("a.csv", b"whole")
+
+    assert place.read("a.csv") == b"whole"
+
+
 def test_nothing_is_there_when_nothing_was_written(make: Make) -> None:
     place = make("raw")
 
@@ -182,6 +191,13 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
 
     with pytest.raises(TargetError, match=r"write file://.*/raw/a\.csv: "):
         LocalPlace(str(tmp_path / "raw")).write("a.csv", b"x")
+
+
+def test_path_is_named_when_hadoop_cannot_make_a_directory(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "raw").write_text("a file")
+
+    with pytest.raises(TargetError, match=r"write file://.*/raw/a\.csv: org\.apache\.hadoop\."):
+        HadoopPlace(f"file://{tmp_path}/raw", spark).write("a.csv", b"x")
 
 
 @pytest.mark.parametrize(
