@@ -521,4 +521,16 @@ EQUIVALENT = [
         """(pc.equal('', column.cast(pa.string())))""",
         because="equality has no order of its sides",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        'raise NotATableError(self.name, "Delta", found[0])',
+        "(-1)",
+        because="a listing has no order that is promised, and any of its files shows that this is no table",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "if int(table.properties.get(name) or 0) < retraction.closed:",
+        "(1)",
+        because="it is compared with the version after one that is taken back, which is 2 or more",
+    ),
 ]

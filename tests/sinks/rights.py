@@ -18,11 +18,11 @@ RIGHTS = [
 
 
 @contextmanager
-def refusing(s3: Any, action: str) -> Iterator[None]:
-    """Let a client answer an action as to a role that may not do it."""
+def refusing(s3: Any, action: str, code: str = "AccessDenied") -> Iterator[None]:
+    """Let a client answer an action as to a role that may not do it, or for another reason."""
 
     def refuse(model: Any, **_: Any) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, model.name)
+        raise ClientError({"Error": {"Code": code, "Message": "no"}}, model.name)
 
     s3.meta.events.register_first(f"before-call.s3.{action}", refuse)
     try:

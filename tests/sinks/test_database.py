@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -569,8 +570,9 @@ def with_other(monkeypatch: pytest.MonkeyPatch, before: str, other: Other) -> No
 
 @SERVERS
 def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
-    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     written = written_as(request, kind)
     table = written.new_table("id integer UNIQUE, word varchar(20)")
     sink = written.sink(table)
@@ -583,6 +585,7 @@ def test_batch_is_published_when_a_deadlock_has_ended_its_transaction(
     other.join(PATIENCE)
 
     assert seen(written, table) == ALL
+    assert f"event=deadlock_retried target={sink.name} " in caplog.text
 
 
 @SERVERS
@@ -631,13 +634,15 @@ def test_transaction_is_rolled_back_when_a_pool_keeps_the_connection(request: py
 
 
 def test_create_table_is_told_when_the_target_is_missing(written: Written) -> None:
+    table = f"new_{written.kind}"
+    written.sql(f"DROP TABLE IF EXISTS {table}")
     frame = ROWS.assign(seen=pd.to_datetime(["2026-11-23T04:30:00Z"] * 3))
 
-    with pytest.raises(TargetTableError, match=r"there is no such table\. Create it: CREATE TABLE") as caught:
-        written.sink(f"new_{written.kind}").stage(BATCH, 1, frame)
+    with pytest.raises(TargetTableError, match=r"Create it: CREATE TABLE \S+ \(.id. (bigint|integer), ") as caught:
+        written.sink(table).stage(BATCH, 1, frame)
 
-    written.sql(str(caught.value).partition("Create it: ")[2])
-    written.sink(f"new_{written.kind}").stage(BATCH, 1, frame)
+    written.sql(str(caught.value).partition("there is no such table. Create it: ")[2])
+    written.sink(table).stage(BATCH, 1, frame)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -723,7 +728,7 @@ def test_right_is_named_when_the_user_of_mariadb_may_not_make_tables(request: py
 
 
 def test_name_is_refused_when_the_server_would_cut_it(request: pytest.FixtureRequest) -> None:
-    with pytest.raises(TargetTableError, match="has 64 bytes, and PostgreSQL has names of up to 63"):
+    with pytest.raises(TargetTableError, match="': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"):
         written_as(request, "postgres").sink("é" * 32).stage(BATCH, 1, ROWS)
 
 
@@ -772,7 +777,7 @@ def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before
     output = sink.stage(BATCH, 0, ROWS, replaces=True)
     sink.publish(output)
 
-    with pytest.raises(TargetError, match="those rows cannot be distinguished"):
+    with pytest.raises(TargetError, match=f"{table}': this run, which saves nothing, .* rows cannot be distinguished"):
         sink.stage(BATCH, 0, ROWS, replaces=True)
 
 

@@ -106,6 +106,19 @@ def test_rows_are_taken_once_when_a_task_is_lost_after_its_commit_and_done_again
     assert (output.rows, written.rows(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}")) == (100, [(100, 100)])
 
 
+def test_one_task_writes_all_rows_when_the_database_lets_in_one_writer(
+    jdbc: Any, request: pytest.FixtureRequest
+) -> None:
+    written = written_as(request, "sqlite")
+    table = written.new_table("task text")
+    sink = sink_of(jdbc, written, table)
+    task = "java_method('org.apache.spark.TaskContext', 'getPartitionId') AS task"
+
+    sink.publish(sink.stage(BATCH, 1, jdbc.range(0, 8, 1, 4).selectExpr(task)))
+
+    assert written.rows(f"SELECT task, COUNT(*) FROM {table} GROUP BY task") == [("0", 8)]
+
+
 def test_merge_leaves_the_newest_rows_when_spark_brings_them(jdbc: Any, written: Written) -> None:
     table = written.new_table("id bigint PRIMARY KEY, at bigint, word varchar(9)")
     rules = Merge.of("id", "at")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -344,8 +345,9 @@ def test_types_are_those_of_the_table_when_pandas_has_others(arrow: Table) -> No
 
 
 def test_batch_is_there_once_when_another_publishes_between_look_and_append(
-    arrow: Table, monkeypatch: pytest.MonkeyPatch
+    arrow: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     for version in (1, 2):
         output = arrow.stage(version, [version])
         overtaken: list[str] = []
@@ -364,6 +366,18 @@ def test_batch_is_there_once_when_another_publishes_between_look_and_append(
 
         assert overtaken
         assert arrow.seen == list(range(1, version + 1))
+    assert f"event=delta_retried target={arrow.sink().name} version=2: " in caplog.text
+
+
+def test_reason_is_told_at_once_when_the_table_refuses_the_rows(arrow: Table) -> None:
+    arrow.sink().publish(arrow.stage(1, [1]))
+    output = arrow.stage(2, [2])
+    DeltaTable(arrow.path).alter.add_constraint({"first": "id < 2"})
+
+    with pytest.raises(TargetError, match=r"repairs': .* Publishing again is safe") as caught:
+        arrow.sink().publish(output)
+
+    assert ("others came between" in str(caught.value), arrow.seen) == (False, [1])
 
 
 def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(table: Table) -> None:
@@ -431,9 +445,9 @@ def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     taken = Retraction(
         "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, rows={"1": 1, "2": 1}
     )
-    counts = [arrow.sink().retract(taken) for _ in range(2)]
+    counts = [(arrow.sink().retract(taken), DeltaTable(arrow.path).version()) for _ in range(2)]
 
-    assert (counts, arrow.seen, arrow.staged) == ([0, 0], [1], [])
+    assert (counts, arrow.seen, arrow.staged) == ([(0, 2), (0, 2)], [1], [])
     assert caplog.text.count(f"event=retraction_left target={arrow.sink().name} versions=1-1 rows=1:") == 1
 
 

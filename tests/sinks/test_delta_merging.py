@@ -220,6 +220,21 @@ def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(tmp_pat
     assert table.rows == [(1, 2, "b")]
 
 
+def test_reason_is_told_at_once_when_the_table_refuses_what_is_merged_again(tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    outputs = [
+        table.sink.stage(BatchId("repairs", "jr_paused", 1), 1, frame([Event(1, at, word)]), replaces=True)
+        for word, at in (("a", 1), ("b", 2))
+    ]
+    table.sink.publish(outputs[0])
+    DeltaTable(table.name).alter.add_constraint({"first": "word = 'a'"})
+
+    with pytest.raises(TargetError, match="Publishing again is safe") as caught:
+        table.sink.publish(outputs[1])
+
+    assert ("others came between" in str(caught.value), table.rows) == (False, [(1, 1, "a")])
+
+
 @pytest.mark.parametrize("column", ["id", "at"])
 def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(tmp_path: Path, column: str) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,11 @@ def test_catalog_is_named_when_it_is_another_or_unknown(
         Table("lake.nowhere.repairs", catalog=arrow.catalog).stage(1, [1])
 
 
+def test_table_is_named_when_it_is_not_there(arrow: Table) -> None:
+    with pytest.raises(TargetError, match=r"^Target 'lake\.raw\.repairs': "):
+        arrow.sink().staged("5e8c9902")
+
+
 def test_package_is_named_when_it_is_not_installed() -> None:
     code = """
 import pandas as pd
@@ -496,6 +502,49 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     assert (retracted, table.seen) == ([1], [1, 4])
 
 
+def before_commit(number: int, do: Callable[[], None], catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let something happen before the n-th commit to a catalog, between look and commit."""
+    commit = type(catalog).commit_table
+    left = [number]
+
+    def late(*given: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            do()
+        return commit(*given)
+
+    monkeypatch.setattr(type(catalog), "commit_table", late)
+
+
+def test_rows_that_stay_are_told_when_they_are_published_between_look_and_decision(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = arrow.stage(1, [1])
+    taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE)
+    before_commit(1, lambda: arrow.sink().publish(output), arrow.catalog, monkeypatch)
+
+    with pytest.raises(TargetError):
+        arrow.sink().retract(taken)
+    arrow.sink().retract(taken)
+
+    assert (arrow.seen, f"event=retraction_left target={arrow.name} versions=1-1" in caplog.text) == ([1], True)
+
+
+def test_rows_of_others_are_not_counted_when_they_come_between_look_and_delete(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1], batch_column="batch")
+    arrow.sink().publish(output)
+    other = arrow.stage(1, [8, 9], epoch="e2", batch_column="batch")
+    taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE, batch_column="batch")
+    before_commit(2, lambda: arrow.sink().publish(other), arrow.catalog, monkeypatch)
+
+    with pytest.raises(TargetError):
+        arrow.sink().retract(taken)
+
+    assert (arrow.sink().retract(taken), arrow.seen) == (1, [8, 9])
+
+
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -540,8 +589,10 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
 
 
 @pytest.mark.parametrize("name", ["spark.wap.id", "spark.wap.branch"])
-def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(spark_with_tables: Any, name: str) -> None:
-    table = Table(f"lake.raw.t{abs(hash(name))}", spark_with_tables.newSession())
+def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(
+    spark_with_tables: Any, tmp_path: Path, name: str
+) -> None:
+    table = Table(f"lake.raw.a{abs(hash(tmp_path))}", spark_with_tables.newSession())
     for key, value in table_formats.catalog_conf(
         spark_with_tables.conf.get("spark.sql.catalog.lake.warehouse")
     ).items():

@@ -163,6 +163,16 @@ def test_tie_is_refused_before_anything_is_written_when_two_rows_differ(
     assert table.sink.staged("5e8c9902") == []
 
 
+def test_rows_are_compared_when_the_server_has_no_equality_for_a_column(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "postgres")
+    sink = written.sink(written.new_table("id integer PRIMARY KEY, at integer, doc json"), merge=rules("newest"))
+    rows = pd.DataFrame({"id": [1, 1], "at": [1, 1], "doc": ['{"a": 1}'] * 2})
+
+    sink.publish(sink.stage(BatchId(JOB, EPOCH, 1), 1, rows))
+    with pytest.raises(MergeTieError, match="as a different row in the target"):
+        sink.stage(BatchId(JOB, EPOCH, 2), 1, rows.assign(doc="[]"))
+
+
 def test_tie_with_a_delete_is_refused_when_the_row_comes_later(table: Table) -> None:
     table.merge([Event(1, 1, None)])
 
@@ -247,6 +257,7 @@ def test_spellings_are_one_key_when_the_collation_of_the_target_says_so(
 
 def test_create_table_has_key_and_history_when_the_target_is_missing(written: Written) -> None:
     name = f"versions_{written.kind}"
+    written.sql(f"DROP TABLE IF EXISTS {name}")
     sink = written.sink(name, merge=rules("history"))
     with pytest.raises(TargetTableError, match="PRIMARY KEY") as caught:
         sink.stage(BatchId(JOB, EPOCH, 1), 1, frame([Event(1, 1, "a")]))
@@ -335,7 +346,7 @@ def test_deletes_are_marked_when_they_are_told_in_any_way() -> None:
     assert list(events_of(rows, merge, lambda rows: rows.id > 1)[DELETED]) == [False, True, True]
     missing = pd.DataFrame({"id": [9], "at": [7], "more": ["x"]})
     found = events_of(rows, merge, missing=missing)
-    assert list(found[DELETED]) == [False, False, False, True]
+    assert (list(found[DELETED]), list(found.index)) == ([False, False, False, True], [0, 1, 2, 3])
     assert (list(found["id"]), str(found["id"].dtype), "more" in found) == ([1, 2, 3, 9], "Int64", False)
 
 

@@ -43,7 +43,10 @@ def read(place: LocalPlace, name: str) -> pa.Table:
     return pq.ParquetFile(BytesIO(data)).read()
 
 
-@pytest.mark.parametrize("rows", [ROWS, ROWS.to_pandas()], ids=["pyarrow", "pandas"])
+CATEGORIES = ROWS.to_pandas().astype({"kind": pd.CategoricalDtype(["", "a", "in no row"])})
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS.to_pandas(), CATEGORIES], ids=["pyarrow", "pandas", "categories"])
 @pytest.mark.parametrize(
     ("columns", "folders"),
     [

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, TargetError
+from scripts.helpers.errors import CredentialsError, InvalidValueError, TargetError
 from scripts.helpers.sinks import places
 from scripts.helpers.sinks.places import HadoopPlace, LocalPlace, Place, S3Place, is_within, place_of
+from tests.sinks.rights import refusing
 
 NAMES = ["a.csv", "import_date=2026-11-23/b [1].csv", "x/y/ü%20 .csv"]
 Make = Callable[[str], Place]
@@ -86,6 +87,16 @@ def test_files_are_at_the_new_names_when_moved_to_another_place(make: Make) -> N
 
     assert gone == []
     assert [new.read(name) for name in moves.values()] == [name.encode() for name in NAMES]
+
+
+def test_file_is_renamed_and_not_copied_when_hadoop_moves_it_to_a_new_folder(spark: Any, tmp_path: Path) -> None:
+    old, new = (HadoopPlace(f"file://{tmp_path}/{name}", spark) for name in ("staging", "raw"))
+    old.write("a.csv", b"x")
+    number = (tmp_path / "staging/a.csv").stat().st_ino
+
+    old.move({"a.csv": "day=1/a.csv"}, {"a.csv": 1}, new)
+
+    assert (tmp_path / "raw/day=1/a.csv").stat().st_ino == number
 
 
 def test_file_that_is_not_there_is_told_when_moved(make: Make) -> None:
@@ -173,6 +184,17 @@ def test_place_is_that_of_the_scheme_when_parsed(s3: Any, path: str, kind: type,
     assert (type(place), place.uri("")) == (kind, uri)
 
 
+def test_server_and_login_are_those_of_spark_when_no_client_is_given(spark: Any, endpoint: str) -> None:
+    session = spark.newSession()
+    for name in ("access", "secret"):
+        session.conf.set(f"fs.s3a.{name}.key", f"{name} of Spark")
+
+    place: Any = place_of("s3a://lake/raw", session, None)
+
+    login = place.login()
+    assert (login["AWS_ENDPOINT_URL"], login["AWS_ACCESS_KEY_ID"]) == (endpoint, "access of Spark")
+
+
 @pytest.mark.parametrize("path", ["", " raw", "hdfs://node/raw", "gs://bucket/raw"])
 def test_path_is_refused_when_nobody_can_write_there(path: str) -> None:
     with pytest.raises(InvalidValueError):
@@ -184,6 +206,23 @@ def test_action_and_file_are_named_when_s3_refuses(s3: Any, bucket: str) -> None
 
     with pytest.raises(TargetError, match=r"s3:ListBucket on s3://.*-gone/raw: NoSuchBucket"):
         place.files()
+
+
+def test_login_is_to_blame_when_s3_does_not_accept_it(s3: Any, bucket: str) -> None:
+    with refusing(s3, "ListObjectsV2", "ExpiredToken"), pytest.raises(CredentialsError, match="ExpiredToken"):
+        S3Place(f"s3://{bucket}/raw", s3).files()
+
+
+def test_action_and_file_are_named_and_nothing_is_lost_when_hadoop_refuses(spark: Any, tmp_path: Path) -> None:
+    place = HadoopPlace(f"file://{tmp_path}/raw", spark)
+    place.write("x/a.csv", b"x")
+
+    with pytest.raises(TargetError, match=r"delete file://.*/raw/x: java\.io\.IOException"):
+        place.delete(["x"])
+    with pytest.raises(TargetError, match=r"write file://.*/raw/x: java\.io\.IOException"):
+        place.write("x", b"y")
+
+    assert place.read("x/a.csv") == b"x"
 
 
 def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
