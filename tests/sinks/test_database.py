@@ -728,7 +728,7 @@ def test_right_is_named_when_the_user_of_mariadb_may_not_make_tables(request: py
 
 
 def test_name_is_refused_when_the_server_would_cut_it(request: pytest.FixtureRequest) -> None:
-    with pytest.raises(TargetTableError, match="': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"):
+    with pytest.raises(TargetTableError, match=r"': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"):
         written_as(request, "postgres").sink("é" * 32).stage(BATCH, 1, ROWS)
 
 

@@ -88,6 +88,21 @@ def test_spark_leaves_the_same_when_batches_come_in_any_order(
     assert table.rows == expected(kind, [event for batch in batches for event in batch])
 
 
+def test_versions_are_those_of_the_table_when_the_script_has_cached_it(tmp_path: Path, spark_with_tables: Any) -> None:
+    name = f"{tmp_path}/repairs"
+    elsewhere, table = Table(name, "history"), Table(name, "history", spark_with_tables)
+    events = [Event(1, 1, "a"), Event(1, 2, "b"), Event(1, 3, "c")]
+    elsewhere.merge(events[:1])
+    cached = spark_with_tables.read.format("delta").load(name).cache()
+    cached.count()
+    elsewhere.merge(events[1:2])
+
+    table.sink.publish(table.stage(events[2:], version=3))
+
+    cached.unpersist()
+    assert table.rows == expected("history", events)
+
+
 @KINDS
 def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: str, tmp_path: Path) -> None:
     table = Table(f"{tmp_path}/repairs", kind)

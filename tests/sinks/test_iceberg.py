@@ -588,6 +588,22 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     assert "retraction_left" not in caplog.text
 
 
+def test_published_rows_go_when_the_script_has_cached_the_table(spark_with_tables: Any, tmp_path: Path) -> None:
+    table = Table(f"lake.raw.c{abs(hash(tmp_path))}", spark_with_tables)
+    outputs = [table.stage(version, [version], batch_column="batch") for version in (1, 2)]
+    spark_with_tables.sql(f"CACHE TABLE {table.name}")
+    spark_with_tables.sql(f"REFRESH TABLE {table.name}")
+    taken = Retraction("iceberg", table.name, "", outputs[0].job, "e1", 2, 2, SINCE, batch_column="batch")
+    counts = [table.sink().retract(replace(taken, epoch="e0"))]
+    for output in outputs:
+        table.sink().publish(output)
+
+    counts += [table.sink().retract(taken) for _ in range(2)]
+
+    spark_with_tables.sql(f"UNCACHE TABLE {table.name}")
+    assert (counts, table.seen) == ([0, 1, 0], [1])
+
+
 @pytest.mark.parametrize("name", ["spark.wap.id", "spark.wap.branch"])
 def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(
     spark_with_tables: Any, tmp_path: Path, name: str

@@ -128,6 +128,23 @@ def test_spark_leaves_the_same_when_batches_come_in_any_order(kind: str, spark_w
     assert IcebergSink(table.name, spark=spark_with_tables, staging=output.staging).staged(output.job) == []
 
 
+def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_with_tables: Any) -> None:
+    table = Table(spark_with_tables, "history")
+    columns = "id bigint, at bigint, word string, valid_from bigint, valid_to bigint"
+    spark_with_tables.sql(f"CREATE TABLE {table.name} ({columns}) USING iceberg")
+    spark_with_tables.sql(f"CACHE TABLE {table.name}")
+    there = spark_with_tables.createDataFrame([(1, 1, "a", 1, None)], columns)
+    appending = IcebergSink(table.name, spark=spark_with_tables)
+    appending.publish(appending.stage(BatchId("other", "e1", 1), 1, there))
+
+    with pytest.raises(MergeTieError, match="in the target"):
+        table.stage([Event(1, 1, "b")])
+    table.merge([Event(1, 2, "b")])
+
+    spark_with_tables.sql(f"UNCACHE TABLE {table.name}")
+    assert table.rows == expected("history", [Event(1, 1, "a"), Event(1, 2, "b")])
+
+
 @KINDS
 def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(kind: str, catalog: Any) -> None:
     table = Table(catalog, kind)

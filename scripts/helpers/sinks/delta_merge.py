@@ -171,7 +171,9 @@ class _SparkTables:
         return list(self._spark.read.format("delta").load(uri).columns)
 
     def read(self, uri: str, events: DataFrame, merge: Merge) -> DataFrame:
-        return of_keys(self._spark.read.format("delta").load(uri), events, merge)
+        # By its version: where the script has cached the table, Spark would read what it had then.
+        rows = self._spark.read.format("delta").option("versionAsOf", self.version(uri)).load(uri)
+        return of_keys(rows, events, merge)
 
     def create(self, uri: str, like: DataFrame, names: Mapping[str, str]) -> None:
         create_with_spark(self._spark, uri, like, names)

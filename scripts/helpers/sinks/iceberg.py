@@ -675,9 +675,13 @@ class _SparkEngine:
     def delete(self, retraction: Retraction) -> int:
         from pyspark.sql import functions as F  # noqa: N812
 
-        self._check_not_put_aside(self._table())
-        self._spark.sql(f"REFRESH TABLE {self._quoted}")
-        rows = self._spark.table(self._quoted)
+        table = self._table()
+        self._check_not_put_aside(table)
+        snapshot = table.currentSnapshot()
+        if snapshot is None:
+            return 0
+        # By its snapshot: where the script has cached the table, Spark would count the rows that it had then.
+        rows = self._spark.read.option("snapshot-id", snapshot.snapshotId()).table(self._quoted)
         column = retraction.batch_column
         if column not in rows.columns:
             return -1

@@ -204,14 +204,12 @@ class _SparkTables:
         return list(self._spark.table(quoted_table(table)).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
-        self._load(table)
-        rows = self._spark.table(quoted_table(table))
-        if table in self.pins:
-            pin = self.pins[table]
-            if pin is None:
-                rows = rows.limit(0)
-            else:
-                rows = self._spark.sql(f"SELECT * FROM {quoted_table(table)} VERSION AS OF {pin}")
+        newest = self._load(table).currentSnapshot()
+        snapshot = self.pins.get(table, newest and newest.snapshotId())
+        if snapshot is None:
+            return of_keys(self._spark.table(quoted_table(table)).limit(0), events, merge)
+        # By an option: where the script has cached the table, Spark would read what it had then, also by VERSION AS OF.
+        rows = self._spark.read.option("snapshot-id", snapshot).table(quoted_table(table))
         return of_keys(rows, events, merge)
 
 
