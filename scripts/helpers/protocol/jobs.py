@@ -82,8 +82,8 @@ class JobList:
 
     jobs: ListedJobs
     cost: ListCost
-    is_whole: bool = True
-    triggers: tuple[str, ...] = ()
+    is_whole: bool
+    triggers: tuple[str, ...]
 
 
 def list_jobs(
