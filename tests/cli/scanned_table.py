@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +25,15 @@ class ScannedTable:
     ----------
     read
         Items that requests have read so far, also those that they only passed over.
+    units
+        Read units that these requests have cost.
     """
 
     def __init__(self, jobs: Mapping[str, Sequence[items.Item]]) -> None:
         self.meta = SimpleNamespace(region_name="eu-west-2", method_to_api_mapping={})
-        self.read, self.requests = 0, 0
+        self.read, self.requests, self.units = 0, 0, 0.0
         self._lock = threading.Lock()
+        self._starts: set[tuple[int, Any]] = set()
         self._jobs = {job: sorted(found, key=_range_key) for job, found in jobs.items()}
         self._items = sorted(
             ((_place(job, _range_key(item)), item) for job, found in jobs.items() for item in found),
@@ -42,12 +45,15 @@ class ScannedTable:
         assert given.pop("ConsistentRead") is True
         segment, total = given.get("Segment", 0), given.get("TotalSegments", 1)
         low, high = (_boundary(number, total) for number in (segment, segment + 1))
-        at = bisect_right(self._places, (low, b"", b""))
+        at, place = bisect_right(self._places, (low, b"", b"")), None
         if start := given.get("ExclusiveStartKey"):
             place = _place(start[items.HASH_KEY]["S"], start[items.RANGE_KEY]["S"])
             assert low <= place[0] < high, "the start key is of another segment"
             assert len(place[2]) <= LONGEST_KEY, "DynamoDB takes no such range key"
             at = bisect_right(self._places, place)
+        with self._lock:
+            assert (segment, place) not in self._starts, "a page that was read before is read again, for ever"
+            self._starts.add((segment, place))
         page: list[items.Item] = []
         size = 0
         while at < len(self._items) and self._places[at][0] < high:
@@ -56,10 +62,10 @@ class ScannedTable:
             page.append(self._items[at][1])
             size += len(page[-1]["data"]["B"]) if "data" in page[-1] else SMALL
             at += 1
-        with self._lock:
-            self.read, self.requests = self.read + len(page), self.requests + 1
+        units = float(max(1, ceil(size / UNIT)))
+        self._count(page, units)
         answer: dict[str, Any] = {"Items": page, "Count": len(page), "ScannedCount": len(page)}
-        answer["ConsumedCapacity"] = {"CapacityUnits": float(max(1, ceil(size / UNIT)))}
+        answer["ConsumedCapacity"] = {"CapacityUnits": units}
         if page and at < len(self._items) and self._places[at][0] < high:
             answer["LastEvaluatedKey"] = {name: page[-1][name] for name in (items.HASH_KEY, items.RANGE_KEY)}
         return answer
@@ -67,10 +73,22 @@ class ScannedTable:
     def query(self, **given: Any) -> dict[str, Any]:
         bound = given["ExpressionAttributeValues"]
         first, last = bound[":first"]["S"], bound[":last"]["S"]
+        after = given["ExclusiveStartKey"][items.RANGE_KEY]["S"] if "ExclusiveStartKey" in given else ""
         found = [item for item in self._jobs[bound[":job"]["S"]] if first <= _range_key(item) <= last]
+        left = [item for item in found if _range_key(item) > after]
+        page = left[: given["Limit"]]
+        self._count(page, units=1.0)
+        more = {"LastEvaluatedKey": {items.RANGE_KEY: page[-1][items.RANGE_KEY]}} if len(left) > len(page) else {}
+        return {"Items": page} | more
+
+    def _count(self, page: list[items.Item], units: float) -> None:
         with self._lock:
-            self.read, self.requests = self.read + len(found[: given["Limit"]]), self.requests + 1
-        return {"Items": found[: given["Limit"]]}
+            self.read, self.requests, self.units = self.read + len(page), self.requests + 1, self.units + units
+
+
+def in_order(jobs: Iterable[str]) -> list[str]:
+    """Return the names of jobs in the order in which a scan comes to them."""
+    return sorted(jobs, key=lambda job: _place(job, ""))
 
 
 def _range_key(item: items.Item) -> str:

@@ -13,10 +13,10 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.jobs import ListCost, list_jobs
+from scripts.helpers.protocol.jobs import FIRST_PAGE, ListCost, list_jobs
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.watermarks import Watermarks
-from tests.cli.scanned_table import ScannedTable
+from tests.cli.scanned_table import ScannedTable, in_order
 from tests.cli.stories import job_items, put_legacy, put_newer
 from tests.support.patience import PATIENCE
 
@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 
 @pytest.mark.parametrize(
     ("jobs", "versions", "most_items_per_job", "most_requests_per_job"),
-    [(100, 500, 6, 2.0), (33_334, 1, 3, 0.01), (2_000, 25, 6, 2.0)],
+    [(100, 500, 6, 1.0), (33_334, 1, 3, 0.01), (2_000, 25, 6, 1.0)],
     ids=["few-with-long-histories", "many-with-short-histories", "some-of-each"],
 )
 def test_histories_are_not_read_when_a_table_of_100_000_items_is_listed(
@@ -41,17 +41,30 @@ def test_histories_are_not_read_when_a_table_of_100_000_items_is_listed(
     assert all(job.head is not None and job.head.version == versions for job in found.jobs)
     assert (found.cost.items, found.cost.requests) == (client.read, client.requests)
     assert client.read <= most_items_per_job * jobs + 2_000
-    assert client.requests <= most_requests_per_job * jobs + 100
+    assert client.requests <= most_requests_per_job * jobs + 50
 
 
-def test_job_with_items_behind_its_head_is_passed_over_by_the_largest_key() -> None:
-    behind = [items.key("long", f"~~{number:04d}") for number in range(2_000)]
+@pytest.mark.parametrize("prefix", ["~~", "\U0010ffff" * 255], ids=["near", "far"])
+def test_job_with_items_behind_its_head_is_passed_over_by_the_largest_key(prefix: str) -> None:
+    behind = [items.key("long", f"{prefix}{number:04d}") for number in range(2_000)]
     client = ScannedTable({"long": [*job_items("long", 1), *behind], "short": job_items("short", 1)})
 
     found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
 
     assert {job.job_id for job in found.jobs} == {"long", "short"}
     assert client.read < 1_000
+
+
+def test_cost_counts_what_is_asked_of_names_without_a_head_when_there_are_some() -> None:
+    """Each of these names has a query of its own, which finds none, one, or two of several items."""
+    legacy = {name: [items.key(name, f"jr_{number}") for number in range(count)]
+              for name, count in (("old", 1), ("older", 3))}  # fmt: skip
+    client = ScannedTable({"defined": [items.key("defined", "!j")], "whole": job_items("whole", 1)} | legacy)
+
+    found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
+
+    assert [job.job_id for job in found.jobs] == ["defined", "old", "older", "whole"]
+    assert found.cost == ListCost(client.requests, client.read, client.units) == ListCost(4, 11, 5.0)
 
 
 def test_chunks_of_large_states_are_not_read_when_jobs_have_many() -> None:
@@ -64,13 +77,12 @@ def test_chunks_of_large_states_are_not_read_when_jobs_have_many() -> None:
 
 
 def test_pages_grow_again_when_short_histories_follow_long_ones() -> None:
-    jobs = {f"long-{number}": job_items(f"long-{number}", 300) for number in range(5)}
-    jobs |= {f"short-{number}": job_items(f"short-{number}", 1) for number in range(3_000)}
-    client = ScannedTable(jobs)
+    names = in_order(f"job-{number:04d}" for number in range(3_000))
+    client = ScannedTable({name: job_items(name, 300 if index < 5 else 1) for index, name in enumerate(names)})
 
     list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
 
-    assert client.requests < 150
+    assert client.requests < 100
 
 
 def test_list_asks_no_more_than_a_scan_when_histories_are_short() -> None:
@@ -148,7 +160,9 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
         put_legacy(dynamodb, watermarks.table_name, "older", run_id)
     put_newer(dynamodb, watermarks.table_name, "newer")
     put_legacy(dynamodb, watermarks.table_name, "parking", "~zzz")
-    for job, range_key in (("only-log", items.log_key(1)), ("defined", "!j"), ("trigger", "!t")):
+    for job, range_key in (
+        ("only-log", items.log_key(1)), ("defined", "!j"), ("trigger", "!t"), ("started", "!j"), ("started", "!t")
+    ):  # fmt: skip
         dynamodb.put_item(TableName=watermarks.table_name, Item=items.key(job, range_key))
     dynamodb.put_item(
         TableName=watermarks.table_name, Item=items.key("damaged", items.HEAD_KEY) | {"version": {"S": "no"}}
@@ -169,6 +183,7 @@ def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixe
         "only-log": "its head is gone; see doctor",
         "parking": None,
         "repairs": None,
+        "started": "nothing committed yet",
     }
     assert [job.job_id for job in found.jobs] == sorted(job.job_id for job in found.jobs)
 
@@ -189,6 +204,15 @@ def test_list_ends_and_says_so_when_its_requests_are_limited() -> None:
     assert found.cost.requests == 10
     assert 1 <= len(found.jobs) <= 12
     assert all(job.head is not None for job in found.jobs)
+
+
+def test_job_is_listed_when_the_limit_ends_the_list_at_its_head() -> None:
+    history = [items.log_key(number) for number in range(1, FIRST_PAGE)]
+    jobs = {name: [items.key(name, log_key) for log_key in history] + job_items(name, 0) for name in ("a", "b")}
+
+    found = list_jobs(Store("table", ScannedTable(jobs)), segments=1, max_requests=1)  # type: ignore[arg-type]
+
+    assert (len(found.jobs), found.cost.items, found.is_whole) == (1, FIRST_PAGE, False)
 
 
 def test_progress_grows_to_the_whole_when_pages_are_told_of(mixed: Watermarks) -> None:

@@ -90,6 +90,20 @@ def test_chunks_of_the_replaced_plan_go_and_shared_ones_stay_when_plans_are_larg
     assert watermarks.doctor(job_id) == []
 
 
+def test_plan_is_replaced_and_a_warning_says_so_when_its_chunks_cannot_be_deleted(
+    hooked: Watermarks, faults: Faults, job_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = frozen(hooked, job_id, plan={"a": large(1)})
+    before = run.plan
+    faults.drop(lambda request: request.operation == "DeleteItem", times=100)
+
+    run.amend(FEWER, AFTER)
+
+    assert before is not None
+    assert f"event=chunks_left job={job_id} plan={before.plan_id} error=" in caplog.text
+    assert run.planned("a") == {"files": []}
+
+
 def test_blob_is_stored_again_when_a_later_plan_has_what_an_earlier_one_left_out(
     watermarks: Watermarks, job_id: str
 ) -> None:

@@ -38,6 +38,7 @@ VALUE = {
     "day": date(2026, 3, 16),
     "nothing": None,
     "flags": [True, False, 0, "", b""],
+    "marks": {b"\x00", b"\xff"},
 }
 
 
@@ -189,6 +190,15 @@ def test_value_comes_back_when_it_is_as_large_as_the_limits(monkeypatch: pytest.
     monkeypatch.setattr(spill, "MAX_RAW_BYTES", reference.length)
 
     assert same_values(join(*cut(VALUE, "p#t-0", "plan 'a'")), VALUE)
+
+
+def test_chunks_are_refused_when_they_are_more_than_is_ever_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference, parts = cut([1, 2, 3], "p#t-0", "plan 'a'")
+    size = len(parts[0])
+    monkeypatch.setattr(spill, "MAX_SPILL_BYTES", size - 1)
+
+    with pytest.raises(ValueError, match=f"^{size} bytes, and the limit is {size - 1}$"):
+        join(reference, parts)
 
 
 def test_reference_is_taken_when_it_asks_for_as_much_as_may_be_written() -> None:

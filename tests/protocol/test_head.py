@@ -211,6 +211,12 @@ def test_committed_refuses_with_the_remedy_when_there_is_no_plan_of_a_run(start:
         start.committed(token="c2", now=NOW)
 
 
+@pytest.mark.parametrize("start", [Head.first("parking"), aborted(), committed()])
+def test_head_stays_as_it_is_when_no_run_has_a_lease_to_renew_or_end(start: Head) -> None:
+    assert start.renewed(NOW + LEASE) == start
+    assert start.freed(Order("sam", "why", NOW, "t2")) == start
+
+
 def test_released_keeps_plan_and_fence_when_a_plan_is_frozen() -> None:
     assert planned().released() == replace(planned(), claim=None)
 

@@ -177,7 +177,11 @@ def test_head_write_is_refused_when_the_plan_cannot_be_stored(plan: Plan, text: 
 
 @pytest.mark.parametrize(
     ("read", "item"),
-    [(items.head_from_item, items.head_to_item(IDLE)), (items.log_from_item, items.log_to_item(ENTRY))],
+    [
+        (items.head_from_item, items.head_to_item(IDLE)),
+        (items.log_from_item, items.log_to_item(ENTRY)),
+        (items.start_of_run, items.key("parking", "!r#jr_1") | {"startedOn": {"S": "2026-03-16T15:45:00+00:00"}}),
+    ],
 )
 def test_reading_refuses_naming_both_formats_when_the_item_is_newer(
     read: Callable[[items.Item], Any], item: items.Item
@@ -255,10 +259,17 @@ def test_lease_counts_as_ended_when_it_lasts_more_than_732_days(lasts: timedelta
     assert found.claim.lease_until == NOW + counts
 
 
-@pytest.mark.parametrize("path", ["version", "watermarks", "types", "op", "commitId", "at", "metrics", "metricTypes"])
-def test_log_entry_is_refused_naming_job_and_key_when_an_attribute_is_gone(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *((path, None) for path in
+          ("version", "watermarks", "types", "op", "commitId", "at", "metrics", "metricTypes")),
+        ("version", {"N": "4"}),
+    ],
+)  # fmt: skip
+def test_log_entry_is_refused_naming_job_and_key_when_an_attribute_was_altered(path: str, value: Any) -> None:
     with pytest.raises(CorruptItemError) as caught:
-        items.log_from_item(changed(items.log_to_item(ENTRY), path, None))
+        items.log_from_item(changed(items.log_to_item(ENTRY), path, value))
 
     assert (caught.value.job_id, caught.value.range_key) == ("parking", items.log_key(3))
 
@@ -269,6 +280,13 @@ def test_run_item_is_refused_naming_job_and_run_when_an_attribute_is_gone(path: 
         items.run_from_item(changed(items.run_to_item(ENTRY), path, None))
 
     assert (caught.value.job_id, caught.value.range_key) == ("parking", "jr_1")
+
+
+def test_item_of_the_original_class_is_refused_when_a_name_stands_in_it_twice() -> None:
+    item = items.key("parking", "jr_1") | {"watermarks": {"M": {"rows": {"N": "808"}}}, "rows": {"N": "809"}}
+
+    with pytest.raises(CorruptItemError, match="ValueError while reading it"):
+        items.run_from_item(item)
 
 
 # --- requests ------------------------------------------------------------------------------------

@@ -57,6 +57,17 @@ def test_history_is_a_table_without_values_when_it_is_printed(history: History) 
     ]
 
 
+def test_history_shows_the_attempt_when_a_retry_made_the_version(watermarks: Watermarks) -> None:
+    watermarks.begin("repairs", "jr_1")
+
+    commit(watermarks, "repairs", "jr_1", {"mark": {}})
+
+    assert repr(watermarks.history("repairs")).splitlines()[1:] == [
+        "version  op      at (UTC)             run   attempt  took",
+        "      1  COMMIT  2026-03-16 15:45:00  jr_1        2   0 s",
+    ]
+
+
 def test_history_is_a_list_still_when_it_is_used_as_one(history: History) -> None:
     assert isinstance(history, list)
     assert history == list(history)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,25 @@ def test_loss_stops_the_next_run_when_something_else_emptied_the_staging_place(
     world.run("jr_4")
 
     assert world.seen == [1, 2, 3, 4]
+
+
+def test_run_ends_well_and_warns_when_a_person_takes_its_output_back_meanwhile(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = FileSink.publish
+
+    def publish_too_late(sink: FileSink, output: Output) -> None:
+        if world.staged:
+            world.watermarks.reset(JOB, why="the rows were wrong")
+            shutil.rmtree(world.staging)
+        publish(sink, output)
+
+    monkeypatch.setattr(FileSink, "publish", publish_too_late)
+
+    world.run()
+
+    assert world.seen == []
+    assert "event=output_gone job=repairs version=1: somebody took it back" in caplog.text
 
 
 def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(

@@ -80,6 +80,20 @@ def test_abort_lets_go_and_keeps_the_plan_when_its_write_fails(
     assert (head.claim, head.plan, head.version) == (None, run.plan, 0)
 
 
+def test_output_stays_listed_and_a_warning_says_so_when_its_note_fails(
+    hooked: Watermarks, faults: Faults, job_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = {"sink": "files", "target": "s3://raw/", "version": 1}
+    run = frozen(hooked, job_id)
+    run.commit((output,))
+    faults.drop(head_write, ALWAYS)
+
+    run.published((output,))
+
+    assert f"event=publish_note_deferred job={job_id} run=r1 error=" in caplog.text
+    assert hooked.latest(job_id).unpublished == (output,)
+
+
 @fault_cases
 def test_add_watermark_makes_one_version_when_its_write_fails(
     hooked: Watermarks, faults: Faults, job_id: str, stored: Stored, fault: str, times: int

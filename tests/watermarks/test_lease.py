@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from scripts.helpers.errors import FencedError, InvalidValueError, PlanConflictError, RunInProgressError
+from scripts.helpers.protocol import begin
+from scripts.helpers.protocol.races import TO_COMMIT_AT_ONCE
 from scripts.helpers.watermarks import DEFAULT_LEASE, Watermarks
 from scripts.jobs import session
 from tests.support.clock import Clock
@@ -161,6 +164,25 @@ def test_add_watermark_is_refused_when_another_runs_lease_lives(
 
     assert (caught.value.owner, caught.value.job_id) == ("r1", job_id)
     assert stored() == before
+
+
+def test_add_watermark_is_refused_when_others_commit_first_at_every_try(
+    hooked: Watermarks, watermarks: Watermarks, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swap = hooked.store.swap
+
+    def swap_late(*given: Any) -> Any:
+        add(watermarks, job_id, "r2", n=watermarks.store.read_head(job_id) is not None)
+        return swap(*given)
+
+    monkeypatch.setattr(begin, "TO_COMMIT_AT_ONCE", replace(TO_COMMIT_AT_ONCE, tries=2))
+    monkeypatch.setattr(hooked.store, "swap", swap_late)
+
+    with pytest.raises(RunInProgressError) as caught:
+        add(hooked, job_id, "r1", n=1)
+
+    assert (caught.value.owner, caught.value.job_id) == ("(several)", job_id)
+    assert [entry.change.run_id for entry in watermarks.history(job_id)] == ["r2", "r2"]
 
 
 def test_add_watermark_is_refused_when_a_plan_waits(watermarks: Watermarks, job_id: str, stored: Stored) -> None:

@@ -82,7 +82,7 @@ def test_begin_adopts_the_item_as_version_1_when_there_is_one(
     assert (run.watermarks, run.version, run.fence, run.replay) == (VALUES, 1, 1, False)
     [entry] = watermarks.history(job_id)
     assert (entry.version, entry.watermarks, entry.change.op, entry.change.run_id) == (1, VALUES, "IMPORT", "jr_a")
-    assert entry.change.at == clock.now
+    assert (entry.change.at, entry.change.metrics) == (clock.now, {"legacy_items": 1})
     assert set(stored()) == {"jr_a", "!c#0000000000000000001", "~latest"}
     assert "first_run" not in caplog.text
 

@@ -170,6 +170,11 @@ def _another_plan(watermarks: Watermarks, job_id: str) -> Callable[[], Any]:
     return lambda: run.freeze(PLAN, {"repairs": {"value": 11}})
 
 
+def _plan_with_one_more(watermarks: Watermarks, job_id: str) -> Callable[[], Any]:
+    run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
+    return lambda: run.freeze(PLAN | {"more": {}}, NEXT)
+
+
 def _plan_of_another_type(watermarks: Watermarks, job_id: str) -> Callable[[], Any]:
     run = frozen(watermarks, job_id, plan=PLAN, following=NEXT)
     return lambda: run.freeze(PLAN, {"repairs": {"value": 10.0}})
@@ -194,6 +199,7 @@ MISUSES: list[Any] = [
     pytest.param(
         _another_plan, PlanConflictError, "is frozen and another one was given. Work through", id="other-plan"
     ),
+    pytest.param(_plan_with_one_more, PlanConflictError, "is frozen and another one was given", id="one-more"),
     pytest.param(_plan_of_another_type, PlanConflictError, "is frozen and another one was given", id="other-type"),
     *(
         pytest.param(_after(end, verb), RunClosedError, f"is {how} already, so it cannot {verb}. Call begin", id=name)
