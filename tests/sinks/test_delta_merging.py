@@ -16,8 +16,9 @@ from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, T
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DeltaSink, Merge, events_of
+from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.outputs import Output, job_hash
-from scripts.helpers.sinks.table_merge import TableMerge
+from scripts.helpers.sinks.table_merge import SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.support.merge_reference import SCHEMA, Event, MergedTable, expected, frame, histories, rules
 from tests.support.servers import is_long
@@ -101,6 +102,16 @@ def test_versions_are_those_of_the_table_when_the_script_has_cached_it(tmp_path:
 
     cached.unpersist()
     assert table.rows == expected("history", events)
+
+
+def test_versions_that_the_table_has_are_marked_when_spark_works_out_where_they_end(spark: Any) -> None:
+    events = spark.createDataFrame([(1, 3, "c", False)], f"{SCHEMA}, {DELETED} boolean")
+    there = spark.createDataFrame([(1, 1, "a", 1, None)], f"{SCHEMA}, valid_from long, valid_to long")
+    gone = spark.createDataFrame([(1, 2)], "id long, at long")
+
+    found = SPARK_FRAMES.versions(events, there, gone, rules("history")).collect()
+
+    assert sorted((row.valid_from, row.valid_to, row[DELETED]) for row in found) == [(1, 2, True), (3, None, False)]
 
 
 @KINDS

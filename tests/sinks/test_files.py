@@ -141,14 +141,24 @@ def test_loss_is_told_when_the_manifest_is_gone_and_the_target_lacks_files(make:
     assert caught.value.target == output.target
 
 
+def test_nothing_is_staged_when_partition_by_names_no_column_of_the_rows(make: Callable[..., FileSink]) -> None:
+    sink = make(partition_by=["day"])
+
+    with pytest.raises(InvalidValueError, match="partition_by names 'day'"):
+        sink.stage(BATCH, 7, pd.DataFrame({"id": [1]}))
+
+    assert sink.staging.place.files() == {}
+
+
+@pytest.mark.parametrize(("rows", "told"), [(1, "1 row has"), (2, "2 rows have")])
 def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_here_sees_them(
-    make: Callable[..., FileSink],
+    make: Callable[..., FileSink], rows: int, told: str
 ) -> None:
     """As by a server of Spark Connect on its own disk: the batch would be committed without them."""
     sink = make()
 
-    with pytest.raises(TargetError, match=r"2 rows have been written to .*raw.*, and this process finds no file there"):
-        sink.stage_files(BATCH, 7, lambda place, folder: 2)
+    with pytest.raises(TargetError, match=rf"{told} been written to .*raw.*, and this process finds no file there"):
+        sink.stage_files(BATCH, 7, lambda place, folder: rows)
 
     assert sink.staging.place.files() == {}
 

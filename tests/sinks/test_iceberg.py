@@ -250,6 +250,18 @@ def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) 
     assert (table.seen, len(table.staged)) == ([1, 2, 3, 4], staged)
 
 
+@pytest.mark.parametrize(
+    ("columns", "why"), [(["day"], "names 'day', which the rows do not have"), (["kind", "kind"], "names 'kind' twice")]
+)
+def test_no_table_is_made_when_partition_by_does_not_go_with_the_rows(
+    arrow: Table, columns: list[str], why: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        arrow.stage(1, [1], partition_by=columns)
+
+    assert arrow.catalog.list_tables("raw") == []
+
+
 def test_loss_is_told_when_what_was_staged_is_gone(table: Table) -> None:
     table.sink().publish(table.stage(1, [1]))
     output = table.stage(2, [2])
@@ -495,7 +507,8 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     table.sink().publish(output)
     has_looked_before = table.sink()
     monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 1)
-    has_looked_before.publish(output)
+    for is_kept in (False, True):
+        has_looked_before.publish(replace(output, replaces=is_kept))
     retracted = table.seen
     table.sink().publish(later)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,11 +18,18 @@ from hypothesis import given, settings
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, TargetSchemaError, TargetTableError
+from scripts.helpers.errors import (
+    MergeNullError,
+    MergeTieError,
+    StagedFilesLostError,
+    TargetError,
+    TargetSchemaError,
+    TargetTableError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
-from scripts.helpers.sinks.iceberg_merge import SparkMerge
+from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
@@ -206,6 +214,40 @@ def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_t
     assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
 
 
+@KINDS
+def test_later_delete_is_remembered_when_it_comes_while_an_earlier_one_is_written_down(
+    kind: str, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(catalog, kind)
+    other = Table(catalog, kind, table.name)
+    table.merge([Event(1, 1, None)])
+    output, between = table.stage([Event(1, 3, None)]), other.stage([Event(1, 5, None)], version=77)
+    commit, pending = type(catalog).commit_table, [between]
+
+    def late(catalog: Any, into: Any, *given: Any) -> Any:
+        if pending and MEMORY in into.name()[-1]:
+            other.sink.publish(Output.from_record(pending.pop().record() | {"job": "other"}))
+        return commit(catalog, into, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(catalog), "commit_table", late)
+        table.sink.publish(output)
+    table.merge([Event(1, 4, "late")])
+
+    assert pending == []
+    assert table.rows == expected(kind, [Event(1, 3, None), Event(1, 4, "late"), Event(1, 5, None)])
+
+
+@engines("newest")
+def test_loss_is_told_when_what_was_staged_is_gone(kind: str, engine: Any) -> None:
+    table = Table(engine, kind)
+    output = table.stage([Event(1, 1, "a")])
+    table.sink.drop(output)
+
+    with pytest.raises(StagedFilesLostError, match="of version 1 are gone"):
+        table.sink.publish(output)
+
+
 @engines("history", long=["newest"])
 def test_delete_is_carried_out_when_it_comes_between_look_and_write(
     kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch
@@ -278,6 +320,18 @@ def test_row_at_the_target_stays_when_one_of_the_same_moment_was_staged_before_i
     table.sink.publish(second)
 
     assert table.rows == [(1, 1, "first")]
+    assert len(table.loaded.snapshots()) == 2
+
+
+def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_with_tables: Any, tmp_path: Path) -> None:
+    table = Table(spark_with_tables, "newest")
+    sink = IcebergSink(table.name, spark=table.spark, staging=str(tmp_path)).merging(rules("newest"))
+    rows = table.spark.createDataFrame([(1, 1, "a"), (1, 1, "b")], SCHEMA)
+
+    with pytest.raises(MergeTieError, match="as a different row of the batch"):
+        sink.stage(BatchId("repairs", "e1", 1), 1, rows)
+
+    assert sink.staged(job_hash("repairs")) == []
 
 
 @pytest.mark.parametrize("column", ["id", "at"])
@@ -410,11 +464,26 @@ def test_batch_is_merged_later_when_spark_puts_its_rows_aside(spark_with_tables:
             table.sink.publish(output)
     finally:
         table.spark.conf.unset("spark.wap.id")
-    before = table.rows
+    before, branches = table.rows, table.sink.staged(output.job)
 
     table.sink.publish(output)
 
-    assert (before, table.rows) == ([], [(1, 1, "a")])
+    assert (before, branches, table.rows) == ([], [], [(1, 1, "a")])
+
+
+def test_batch_is_not_merged_by_spark_when_a_later_one_was_recorded_after_the_look(
+    spark_with_tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(spark_with_tables, "newest")
+    table.spark.sql(f"CREATE TABLE {table.name} USING iceberg AS SELECT 1L AS id, 1L AS at, 'a' AS word")
+    early, late = table.stage([Event(2, 1, "early")]), table.stage([Event(1, 2, "b")])
+    has_looked_before = table.sink
+    monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 0)
+
+    table.sink.publish(late)
+    has_looked_before.publish(early)
+
+    assert table.rows == [(1, 2, "b")]
 
 
 def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:

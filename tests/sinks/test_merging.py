@@ -360,7 +360,7 @@ def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
         events_of(rows, Merge.of("id", "line"))
     with pytest.raises(InvalidValueError, match="Give a DataFrame of Spark or pandas to a merge"):
         events_of(pa.Table.from_pandas(rows), merge)
-    with pytest.raises(ReservedNameError):
+    with pytest.raises(ReservedNameError, match=f"'{DELETED}' is a reserved name"):
         events_of(rows.assign(**{DELETED: 1}), merge)
 
 

@@ -195,6 +195,14 @@ def test_server_and_login_are_those_of_spark_when_no_client_is_given(spark: Any,
     assert (login["AWS_ENDPOINT_URL"], login["AWS_ACCESS_KEY_ID"]) == (endpoint, "access of Spark")
 
 
+def test_relative_path_is_below_the_directory_of_the_script_when_spark_was_started_elsewhere(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert place_of("raw", spark, None).uri("") == f"file://{tmp_path}/raw"
+
+
 @pytest.mark.parametrize("path", ["", " raw", "hdfs://node/raw", "gs://bucket/raw"])
 def test_path_is_refused_when_nobody_can_write_there(path: str) -> None:
     with pytest.raises(InvalidValueError):
@@ -230,6 +238,41 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
 
     with pytest.raises(TargetError, match=r"write file://.*/raw/a\.csv: "):
         LocalPlace(str(tmp_path / "raw")).write("a.csv", b"x")
+
+
+@pytest.mark.parametrize(
+    ("said", "act"),
+    [
+        (r"list file://.*/raw/a\.csv: ", lambda place: place.files("a.csv")),
+        (r"read file://.*/raw/folder: ", lambda place: place.read("folder")),
+        (r"make the folder .*/raw/a\.csv: ", lambda place: place.move({"b.csv": "a.csv/b.csv"}, {}, place)),
+    ],
+)
+def test_action_and_path_are_named_when_a_file_is_none_or_in_the_way(
+    tmp_path: Path, said: str, act: Callable[[Place], object]
+) -> None:
+    place = LocalPlace(str(tmp_path / "raw"))
+    place.write("a.csv", b"x")
+    place.write("folder/b.csv", b"x")
+
+    with pytest.raises(TargetError, match=f": {said}"):
+        act(place)
+
+
+def test_action_and_path_are_named_when_hadoop_cannot_read_a_file(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+
+    with pytest.raises(TargetError, match=r": read file://.*/raw: java\.io\.FileNotFoundException"):
+        HadoopPlace(f"file://{tmp_path}", spark).read("raw")
+
+
+def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp_path: Path) -> None:
+    """Of folders that only lead to others."""
+    session = spark.newSession()
+    session.conf.set("fs.viewfs.mounttable.lake.link./raw/staging/repairs", f"file://{tmp_path}")
+
+    with pytest.raises(TargetError, match=r": delete viewfs://lake/raw/staging: .*AccessControlException"):
+        HadoopPlace("viewfs://lake/raw", session).delete_folder("staging", "staging/_manifest")
 
 
 def test_path_is_named_when_hadoop_cannot_make_a_directory(spark: Any, tmp_path: Path) -> None:

@@ -139,11 +139,8 @@ class LocalPlace:
     def delete(self, names: Collection[str]) -> None:
         """Delete files; they may be gone."""
         for name in names:
-            with _typed("delete", self.uri(name)):
-                try:
-                    os.remove(self._path(name))
-                except FileNotFoundError:
-                    continue
+            with _typed("delete", self.uri(name)), suppress(FileNotFoundError):
+                os.remove(self._path(name))
 
     def delete_folder(self, folder: str, last: str) -> None:
         """Delete a folder, the file `last` after all others."""
