@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.helpers.databases.dialects import Database, MariaDB, PostgreSQL
+from scripts.helpers.databases.dialects import Database, MariaDB, PostgreSQL, SQLite
 from scripts.helpers.sinks.database_sql import Arriving, writing_of
 
 # A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
@@ -34,10 +34,27 @@ MARIADB = {
     "boolean": ["tinyint(4)", "bit(1)"],
     "binary": ["blob", "longblob", "varbinary(9)"],
 }
+# By affinity: a column without a type, or of bytes, changes no value.
+ANY = ["", "blob"]
+TEXTS = ["varchar(9)", "text", *ANY]
+SQLITE = {
+    "int": ["integer", "numeric", "timestamp", *ANY],
+    "decimal(9,2)": TEXTS,
+    "string": TEXTS,
+    "timestamp": ["numeric", "timestamp", *TEXTS],
+    "timestamp_ntz": ["numeric", "timestamp", *TEXTS],
+    "date": ["numeric", "timestamp", *TEXTS],
+    "float": ["real", "double", "numeric", "timestamp", *ANY],
+    "double": ["real", "double", "numeric", "timestamp", *ANY],
+    "boolean": ["integer", "numeric", "timestamp", *ANY],
+    "binary": ANY,
+}
 
 
 @pytest.mark.parametrize(
-    ("database", "taken"), [(PostgreSQL(), POSTGRES), (MariaDB(), MARIADB)], ids=["postgres", "mariadb"]
+    ("database", "taken"),
+    [(PostgreSQL(), POSTGRES), (MariaDB(), MARIADB), (SQLite(), SQLITE)],
+    ids=["postgres", "mariadb", "sqlite"],
 )
 def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
     database: Database, taken: dict[str, list[str]]
@@ -50,3 +67,37 @@ def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
         assert {one for one in declared if sql.takes(column, one)} == set(fit), kind
     # All its values are NULL, and NULL is of any type.
     assert all(sql.takes(Arriving("a", "unknown", "c0"), one) for one in declared)
+
+
+@pytest.mark.parametrize(
+    ("database", "declared", "digits"),
+    [
+        (PostgreSQL(), "timestamp without time zone", 6),
+        (PostgreSQL(), "timestamp(3) without time zone", 3),
+        (MariaDB(), "datetime", 0),
+        (MariaDB(), "datetime(3)", 3),
+    ],
+)
+def test_digits_of_a_second_are_those_of_the_database_when_a_column_names_none(
+    database: Database, declared: str, digits: int
+) -> None:
+    assert writing_of(database).fraction_digits(Arriving("at", "timestamp_ntz", "c0"), declared) == digits
+
+
+@pytest.mark.parametrize(
+    ("declared", "by_bytes"),
+    [
+        ("varchar(9)", True),
+        ("longtext", True),
+        ("enum('a')", True),
+        ("set('a')", True),
+        ("json", True),
+        ("int(11)", False),
+        ("float", False),
+        ("datetime(6)", False),
+    ],
+)
+def test_texts_alone_are_compared_by_their_bytes_when_mysql_has_a_collation_for_them(
+    declared: str, by_bytes: bool
+) -> None:
+    assert ("AS BINARY" in writing_of(MariaDB()).differ("s.a", "t.a", declared)) == by_bytes

@@ -72,7 +72,10 @@ def test_nothing_is_seen_when_an_attempt_has_staged(written: Written, table: str
     assert written.staged(table) == [output.folder]
 
 
-def test_rows_are_there_once_when_published_as_often_as_one_likes(written: Written, table: str) -> None:
+def test_rows_are_there_once_when_published_as_often_as_one_likes(
+    written: Written, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     sink = written.sink(table)
     output = sink.stage(BATCH, 7, ROWS)
 
@@ -83,6 +86,7 @@ def test_rows_are_there_once_when_published_as_often_as_one_likes(written: Writt
 
     assert seen(written, table) == ALL
     assert written.staged(table) == []
+    assert caplog.text.count(f"event=rows_published target={sink.name} version=3 rows=3") == 1
 
 
 def test_attempts_share_nothing_when_both_stage_one_batch(written: Written, table: str) -> None:
@@ -106,7 +110,10 @@ def test_batch_is_not_doubled_when_a_loser_is_published_by_mistake(written: Writ
     assert seen(written, table) == ALL
 
 
-def test_losers_go_and_later_versions_stay_when_a_batch_is_swept(written: Written, table: str) -> None:
+def test_losers_go_and_later_versions_stay_when_a_batch_is_swept(
+    written: Written, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     sink = written.sink(table)
     losers = [sink.stage(batch(version), 1, ROWS) for version in (2, 3)]
     winner, waiting, later = (sink.stage(batch(version), 9, ROWS) for version in (3, 1, 10))
@@ -119,6 +126,8 @@ def test_losers_go_and_later_versions_stay_when_a_batch_is_swept(written: Writte
 
     assert set(written.staged(table)) == {waiting.folder, later.folder, other_epoch.folder}
     assert sink.staged(other_job.job) == [other_job.folder]
+    swept = [record.getMessage() for record in caplog.records if "staging_swept" in record.getMessage()]
+    assert sorted(swept) == sorted(f"event=staging_swept target={sink.name} table={lost.folder}" for lost in losers)
 
 
 def test_landing_table_of_a_dead_attempt_goes_when_a_batch_is_swept(written: Written, table: str) -> None:
@@ -708,14 +717,16 @@ def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.Fixtur
     written = written_as(request, "postgres")
     table = written.new_table("id integer, word text")
     written.sql("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN", f"GRANT ALL ON {table} TO reader")
+    written.output(table, 1)  # Else the table of batches would be what cannot be made.
 
     def connect() -> Any:
         import psycopg
 
         return psycopg.connect(host="127.0.0.1", port=written.server.port, user="reader", dbname="postgres")
 
-    with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"'):
+    with pytest.raises(TargetRefusedError, match='GRANT CREATE ON SCHEMA "public"') as caught:
         written.sink(table, connect).stage(BATCH, 1, ROWS)
+    assert caught.value.doing == "its staging table cannot be made"
     assert written.staged(table) == []
 
 
@@ -871,15 +882,17 @@ def test_database_fills_its_own_columns_when_the_rows_do_not_have_them(written: 
 
 def test_table_is_found_in_its_schema_when_the_name_has_one(request: pytest.FixtureRequest) -> None:
     written = written_as(request, "postgres")
-    written.sql('DROP SCHEMA IF EXISTS "Raw.x" CASCADE', 'CREATE SCHEMA "Raw.x"', 'CREATE TABLE "Raw.x"."T 1" (id int)')
-    sink = DatabaseSink(["Raw.x", "T 1"], connect=written.connect, name="shop")
+    written.sql('DROP SCHEMA IF EXISTS "Raw.%s" CASCADE', 'CREATE SCHEMA "Raw.%s"')
+    written.sql('CREATE TABLE "Raw.%s"."T 1" (id int)')
+    sink = DatabaseSink(["Raw.%s", "T 1"], connect=written.connect, name="shop")
 
     output = sink.stage(BATCH, 1, pd.DataFrame({"id": [1]}))
+    staged = sink.staged(output.job)
     sink.publish(output)
     sink.clear(output)
 
-    assert written.rows('SELECT * FROM "Raw.x"."T 1"') == [(1,)]
-    assert written.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'Raw.x' ORDER BY 1") == [
+    assert (staged, written.rows('SELECT * FROM "Raw.%s"."T 1"')) == ([output.folder], [(1,)])
+    assert written.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'Raw.%s' ORDER BY 1") == [
         ("T 1",),
         (BATCHES,),
     ]

@@ -17,6 +17,7 @@ from scripts.helpers.errors import (
     StagedRowsLostError,
     TargetLockedError,
     TargetRefusedError,
+    TargetTableError,
     TargetUnavailableError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -152,7 +153,7 @@ def test_other_writers_are_kept_out_from_the_first_look_on_when_a_transaction_be
 
 
 def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, watermarks: Watermarks) -> None:
-    table = written.new_table("id bigint")
+    table = written.new_table("id bigint, word varchar(9) NOT NULL DEFAULT 'x'")
     sink = sink_of(jdbc, written, table)
 
     with IncrementalJob(watermarks, JOB, "jr_1", spark=jdbc) as job:
@@ -160,7 +161,7 @@ def test_batch_is_there_once_when_a_job_writes_it(jdbc: Any, written: Written, w
         before = written.rows(f"SELECT COUNT(*) FROM {table}")
 
     assert (count, before) == (10, [(0,)])
-    assert written.rows(f"SELECT COUNT(*) FROM {table}") == [(10,)]
+    assert written.rows(f"SELECT COUNT(*) FROM {table} WHERE word = 'x'") == [(10,)]
     assert watermarks.latest(JOB).unpublished == ()
 
 
@@ -193,10 +194,11 @@ def test_rows_are_there_once_when_a_job_goes_back_and_takes_them_along(
 def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written) -> None:
     sink = sink_of(jdbc, written, written.new_table("id bigint"))
     output = sink.stage(BATCH, 1, jdbc.range(1))
-    sink.drop(output)
+    written.sql(f"DROP TABLE {output.folder}")
 
     with pytest.raises(StagedRowsLostError):
         sink.publish(output)
+    assert sink.staged(output.job) == []
 
 
 def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(jdbc: Any, written: Written) -> None:
@@ -231,6 +233,15 @@ def test_frame_of_the_other_kind_is_refused_when_written(jdbc: Any, written: Wri
         sink_of(jdbc, written, "t").check(jdbc.sql("SELECT array(1) AS a"))
 
 
+def test_table_is_refused_when_its_engine_has_no_transactions(jdbc: Any, request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "maria")
+    table = written.new_table("id bigint")
+    written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
+
+    with pytest.raises(TargetTableError, match="ENGINE=InnoDB"):
+        sink_of(jdbc, written, table).stage(BATCH, 1, jdbc.range(1))
+
+
 def test_right_is_named_and_no_secret_when_the_user_may_only_read(jdbc: Any, maria: Any) -> None:
     table = maria.new_table("id bigint")
     sink = DatabaseSink(table, spark=jdbc, url=maria.url, properties=maria.properties)
@@ -246,7 +257,8 @@ def test_secret_is_not_shown_when_the_server_is_down(jdbc: Any) -> None:
 
     with pytest.raises(TargetUnavailableError) as caught:
         sink.stage(BATCH, 1, jdbc.range(1))
-    assert PASSWORD not in f"{caught.value!r}{sink!r}{sink.name}"
+    assert sink.name == "postgresql://127.0.0.1:1/shop/t"
+    assert PASSWORD not in f"{caught.value!r}{sink!r}"
 
 
 @pytest.mark.parametrize(

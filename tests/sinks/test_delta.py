@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,6 +107,7 @@ def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -
     sink.clear(second)
     sink.clear(output)
     sink.publish(output)
+    sink.publish(second)
 
     assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
     assert (output.rows, output.sink, second.rows) == (3, "delta", 1)
@@ -116,12 +117,12 @@ def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -
 def test_rows_are_seen_once_when_many_publish_at_once(table: Table) -> None:
     for version in (1, 2):  # The first makes the table.
         output = table.stage(version, [version])
-        threads = [threading.Thread(target=table.sink().publish, args=(output,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        sinks = [table.sink() for _ in range(3)]
+        with ThreadPoolExecutor(len(sinks)) as pool:
+            published = [pool.submit(sink.publish, output) for sink in sinks]
 
+        # One that others kept coming before may be called again.
+        assert all(isinstance(one.exception(), TargetError | None) for one in published)
         assert table.seen == list(range(1, version + 1))
 
 
@@ -216,8 +217,10 @@ def test_column_is_null_when_the_table_got_it_after_the_rows_were_staged(arrow: 
 def test_nothing_is_written_when_the_rows_are_none(arrow: Table) -> None:
     output = arrow.stage(1, [])
     arrow.sink().publish(output)
+    merged = arrow.sink(merge=Merge.of("id", "at")).stage(BatchId(JOB, "e1", 2), 7, pd.DataFrame())
 
     assert (output.rows, arrow.seen, DeltaTable.is_deltatable(arrow.path)) == (0, [], False)
+    assert (merged.rows, merged.files) == (0, 0)
 
 
 def test_loss_is_told_when_the_staged_files_are_gone_before_they_are_published(table: Table) -> None:
@@ -225,7 +228,7 @@ def test_loss_is_told_when_the_staged_files_are_gone_before_they_are_published(t
     output = table.stage(2, [2])
     table.sink().drop(output)
 
-    with pytest.raises(StagedFilesLostError):
+    with pytest.raises(StagedFilesLostError, match="1 staged files of version 2 are gone"):
         table.sink().publish(output)
 
     assert table.seen == [1]
@@ -273,7 +276,7 @@ def test_write_is_refused_when_the_target_is_no_table(table: Table) -> None:
         ("raw.repairs", {}, "is not a path"),
         ("s3://lake", {}, "whole bucket"),
         ("/lake/repairs", {"partition_by": "day"}, "list of columns"),
-        ("/lake/repairs", {"staging": "/lake/repairs/staging"}, "overlap"),
+        ("/lake/repairs", {"staging": "/lake/repairs/staging"}, "^staging '/lake/repairs/staging' .* overlap"),
     ],
 )
 def test_sink_is_refused_when_its_paths_make_no_sense(target: str, options: Any, why: str) -> None:
@@ -436,6 +439,23 @@ def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_r
     assert (len(reads) >= read_before, woken, table.seen) == (True, [], [3])
 
 
+def test_nothing_is_deleted_when_a_batch_is_taken_back_before_there_is_a_table(arrow: Table) -> None:
+    output = arrow.stage(1, [1])
+    taken = Retraction("delta", arrow.sink().name, output.staging, output.job, "e1", 1, 1, SINCE)
+
+    assert (arrow.sink().retract(taken), arrow.staged, Path(arrow.path).exists()) == (0, [], False)
+
+
+def test_batch_is_published_by_what_staged_it_when_there_is_a_session_as_well(arrow: Table) -> None:
+    session: Any = SimpleNamespace(conf={})
+    output = Table(f"file://{arrow.path}").stage(1, [1])
+
+    found = DeltaSink.of(output, spark=session)
+
+    assert found is not None
+    found.check(arrow.frame([1]))
+
+
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     arrow: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -478,6 +498,7 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     table.sink().publish(table.stage(5, [5], batch_column="batch"))
 
     assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
+    assert [output.options["batch_column"] for output in outputs] == ["batch"] * len(outputs)
     assert "retraction_left" not in caplog.text
 
 

@@ -271,14 +271,17 @@ def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(tmp_path: Path, col
         table.sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, rules("newest")))
 
 
-def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path: Path, engine: Any) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
     table.merge([Event(1, 1, "a")])
-    other = Merge.of(["id", "word"], "at")
-    rows = events_of(frame([Event(1, 1, "a")]), other)
+    rows: Any = frame([Event(1, 1, "a")])
+    if engine is not None:
+        rows = engine.createDataFrame(rows.to_dict("records"), SCHEMA)
+    other = DeltaSink(table.name, spark=engine).merging(Merge.of(["id", "word"], "at"))
 
     with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
-        DeltaSink(table.name).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
+        other.stage(BatchId("repairs", "e1", 9), 1, rows)
 
 
 def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import OperationalError
 from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
+    MissingConnectorError,
     StagedFilesLostError,
     TargetError,
     TargetLayoutError,
@@ -410,15 +411,17 @@ IcebergSink("lake.raw.repairs").check(pd.DataFrame({"id": [1]}))
 
 
 def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:
-    session = spark.newSession()
+    session, java = spark.newSession(), spark._jvm.java.lang
     session.conf.set("spark.sql.catalog.other", "org.example.Catalog")
-    if "iceberg" in session.sparkContext.getConf().get("spark.jars", ""):
-        IcebergSink("other.raw.repairs", spark=session).check(session.range(1))  # With the jar there is nothing to say.
-        return
-    from scripts.helpers.errors import MissingConnectorError
-
-    with pytest.raises(MissingConnectorError, match="iceberg-spark-runtime"):
-        IcebergSink("other.raw.repairs", spark=session).check(session.range(1))
+    sink, rows = IcebergSink("other.raw.repairs", spark=session), session.range(1)
+    thread = java.Thread.currentThread()
+    loader = thread.getContextClassLoader()
+    thread.setContextClassLoader(java.ClassLoader.getSystemClassLoader())
+    try:
+        with pytest.raises(MissingConnectorError, match="iceberg-spark-runtime"):
+            sink.check(rows)
+    finally:
+        thread.setContextClassLoader(loader)
 
 
 def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
