@@ -12,8 +12,8 @@ SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     # Of each class that is not ready-made, such as those of connectors, the JVM proves that its code is sound.
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    # Nor does it look for compiled code that is used no more; it would be full of that only after hours.
-    "-XX:-MethodFlushing"
+    # By default so little of it is kept that the JVM always looks for what it can drop, and compiles that again.
+    "-XX:ReservedCodeCacheSize=240m"
 )
 CLASSES = Path(sys.prefix, "spark.jsa")
 """What a JVM loads when Spark starts, ready-made by `python -m scripts.demo.spark_classes`."""
