@@ -9,10 +9,7 @@ import pytest
 
 from scripts.helpers.databases.connection import ask
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.display import redaction
-from scripts.helpers.errors import TargetUnavailableError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
 
@@ -44,20 +41,3 @@ def test_password_is_in_no_line_when_a_job_reads_and_writes_a_database_and_every
     ask(jdbc, {"driver": "org.postgresql.Driver", "url": url, **login}, "SELECT 1 AS one", ["one"])
 
     assert PASSWORD in caplog.text  # So it does travel, and is shown to whoever does not ask for the filter.
-
-
-def test_password_is_in_no_line_when_a_sink_is_the_first_to_have_it(
-    jdbc: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(redaction, "_filtered", set())
-    for name in ("py4j.clientserver", "py4j.java_gateway"):
-        monkeypatch.setattr(logging.getLogger(name), "filters", [])
-    caplog.set_level(logging.DEBUG)
-    url = f"jdbc:postgresql://127.0.0.1:1/shop?password={PASSWORD}"
-    sink = DatabaseSink("repairs", spark=jdbc, url=url, properties={"password": PASSWORD})
-
-    with pytest.raises(TargetUnavailableError):
-        sink.stage(BatchId("repairs", "e1", 1), 1, jdbc.range(1))
-
-    assert "password\ns***" in caplog.text
-    assert PASSWORD not in caplog.text

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 import boto3
 import pytest
 
 from scripts.helpers.display import redaction
 from scripts.helpers.display.redaction import HIDDEN, PACKAGES, redact_logs, redacted
+from scripts.helpers.errors import TargetUnavailableError
+from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.database import DatabaseSink
 
 SECRET = "hunter2/+=%"
 URL_SECRET = "hunter2%2F,"
@@ -131,3 +135,20 @@ def test_logger_of_a_module_is_redacted_when_it_is_imported_later(monkeypatch: p
 
     assert name in logging.root.manager.loggerDict
     assert "redaction" in type(logging.getLogger(name).filters[0]).__module__
+
+
+def test_password_is_in_no_line_when_a_sink_is_the_first_to_have_it(
+    jdbc: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "_filtered", set())
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
+    caplog.set_level(logging.DEBUG)
+    url = f"jdbc:postgresql://127.0.0.1:1/shop?password={URL_SECRET}"
+    sink = DatabaseSink("repairs", spark=jdbc, url=url, properties={"password": SECRET})
+
+    with pytest.raises(TargetUnavailableError):
+        sink.stage(BatchId("repairs", "e1", 1), 1, jdbc.range(1))
+
+    assert "password\ns***" in caplog.text
+    assert "hunter2" not in caplog.text
