@@ -12,7 +12,7 @@ SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     # Of each class that is not ready-made, such as those of connectors, the JVM proves that its code is sound.
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    # By default so little of it is kept that the JVM always looks for what it can drop, and compiles that again.
+    # With one compiler the JVM has room for 48 MB of compiled code, and always looks for what it can drop.
     "-XX:ReservedCodeCacheSize=240m"
 )
 CLASSES = Path(sys.prefix, "spark.jsa")
@@ -47,7 +47,7 @@ def find_jars() -> list[Path]:
 
 
 def in_place(jars: Iterable[Path]) -> str:
-    """Return a value of `spark.jars`: of jars without `local:` each session begins with copies, of S3A's of 190 MB."""
+    """Return jars as a value of `spark.jars`. Those without `local:` are copied for each session; S3A's have 190 MB."""
     return ",".join(f"local:{jar}" for jar in jars)
 
 

@@ -631,7 +631,7 @@ EQUIVALENT = [
     ),
     Equivalent(
         "scripts/helpers/sinks/iceberg_merge.py",
-        "self._tables.pins = {self._target: self._head(branch), memory: remembered and remembered.snapshotId()}",
+        "self._tables.pins = {self._target: self._head(branch), memory: remembered}",
         "pass",
         because="what only the second read finds is remembered for good, or main has moved and the commit is refused",
     ),

@@ -42,7 +42,15 @@ from scripts.helpers.sinks.connectors import (
     quoted_table,
     spark_table,
 )
-from scripts.helpers.sinks.iceberg_merge import ArrowMerge, MovedError, SparkMerge, is_missing, made_if_missing
+from scripts.helpers.sinks.iceberg_merge import (
+    ArrowMerge,
+    MovedError,
+    SparkMerge,
+    is_missing,
+    made_if_missing,
+    rows_at,
+    snapshot_id,
+)
 from scripts.helpers.sinks.java_errors import is_of_java, reason_of
 from scripts.helpers.sinks.merge_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, Merge
@@ -677,11 +685,7 @@ class _SparkEngine:
 
         table = self._table()
         self._check_not_put_aside(table)
-        snapshot = table.currentSnapshot()
-        if snapshot is None:
-            return 0
-        # By its snapshot: where the script has cached the table, Spark would count the rows that it had then.
-        rows = self._spark.read.option("snapshot-id", snapshot.snapshotId()).table(self._quoted)
+        rows = rows_at(self._spark, self._target, snapshot_id(table.currentSnapshot()))
         column = retraction.batch_column
         if column not in rows.columns:
             return -1

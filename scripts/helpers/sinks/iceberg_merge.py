@@ -130,9 +130,9 @@ class SparkMerge:
         self._tables.make(memory, distinct.select(*map(quote, common.named)))
         if SPARK_FRAMES.has_deletes(distinct):
             self._merge(memory, "main", distinct, common.remembering())
-        remembered = self._load(memory).currentSnapshot()
+        remembered = snapshot_id(self._load(memory).currentSnapshot())
         # Both by their snapshots: Spark reads a source twice, to find files and to merge.
-        self._tables.pins = {self._target: self._head(branch), memory: remembered and remembered.snapshotId()}
+        self._tables.pins = {self._target: self._head(branch), memory: remembered}
         columns = [name for name in events.columns if name != DELETED]
         self._merge(self._target, branch, common.source(distinct), common.step(columns))
 
@@ -141,8 +141,7 @@ class SparkMerge:
         table, head = self._load(self._target), self._head(branch)
         operations = table.operations()
         base = operations.refresh()
-        now = base.currentSnapshot()
-        if (now and now.snapshotId()) != (looked and looked.snapshotId()) or is_done(table) or head is None:
+        if snapshot_id(base.currentSnapshot()) != snapshot_id(looked) or is_done(table) or head is None:
             raise MovedError(f"{self._target} is not what it was.")
         java = java_of(self._spark)
         references = java.org.apache.iceberg.SnapshotRef
@@ -175,8 +174,7 @@ class SparkMerge:
             )
 
     def _head(self, branch: str, table: str = "") -> int | None:
-        reference = self._load(table or self._target).refs().get(branch)
-        return None if reference is None else int(reference.snapshotId())
+        return snapshot_id(self._load(table or self._target).refs().get(branch))
 
 
 class _SparkTables:
@@ -204,13 +202,23 @@ class _SparkTables:
         return list(self._spark.table(quoted_table(table)).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
-        newest = self._load(table).currentSnapshot()
-        snapshot = self.pins.get(table, newest and newest.snapshotId())
-        if snapshot is None:
-            return of_keys(self._spark.table(quoted_table(table)).limit(0), events, merge)
-        # By an option: where the script has cached the table, Spark would read what it had then, also by VERSION AS OF.
-        rows = self._spark.read.option("snapshot-id", snapshot).table(quoted_table(table))
-        return of_keys(rows, events, merge)
+        newest = snapshot_id(self._load(table).currentSnapshot())
+        return of_keys(rows_at(self._spark, table, self.pins.get(table, newest)), events, merge)
+
+
+def snapshot_id(of: Any) -> int | None:
+    """Return the id of a snapshot, or of the one that a branch is at; None where there is none."""
+    return None if of is None else int(of.snapshotId())
+
+
+def rows_at(spark: SparkSession, table: str, snapshot: int | None) -> DataFrame:
+    """Return the rows that a table has at a snapshot; none without one, as of a table that is new.
+
+    By an option: where the script has cached the table, Spark would read what it had then, also by VERSION AS OF.
+    """
+    if snapshot is None:
+        return spark.table(quoted_table(table)).limit(0)
+    return spark.read.option("snapshot-id", snapshot).table(quoted_table(table))
 
 
 def is_missing(error: Exception) -> bool:
