@@ -242,6 +242,32 @@ def test_target_in_s3_and_of_delta_is_read_without_spark(
     assert (equal, [one.missing for one in lost.differing]) == ([True, True], [1])
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_target_is_read_as_it_is_now_when_the_script_has_cached_it(
+    watermarks: Watermarks, spark_with_tables: Any, tmp_path: Path, kind: str
+) -> None:
+    spark, target = spark_with_tables, str(tmp_path / "raw")
+    if kind == "iceberg":
+        target = f"lake.raw.v{abs(hash(tmp_path))}"
+    cached = []
+    for hours in (range(1), range(40)):
+        table = rows(*hours).select(["at", "id"])
+        source = spark.createDataFrame(table.to_pandas())
+        # What Spark writes to Delta renews its cache.
+        given, session = (table, None) if kind == "delta" else (source, spark)
+        with IncrementalJob(watermarks, JOB, spark=session, clock=lambda: NOW) as job:
+            job.write(job.rows_since(given, "at"), target, format=kind)
+        seen = spark.table(target) if kind == "iceberg" else spark.read.format(kind).load(target)
+        cached.append(seen.cache())
+        seen.count()
+
+    found = IncrementalJob(watermarks, JOB, spark=spark, clock=lambda: NOW).verify(source, target, format=kind)
+
+    for frame in cached:
+        frame.unpersist()
+    assert (found.is_equal, sum(one.target_rows for one in found)) == (True, 40)
+
+
 def test_database_is_compared_with_parquet_and_with_delta_when_spark_reads_both(
     watermarks: Watermarks, spark_with_tables: Any, jdbc: Any, postgres: Any, tmp_path: Path
 ) -> None:

@@ -149,7 +149,11 @@ class Publication:
         # Of the attempt that won, where this one did not. Earlier output was published before, or waits for a script
         # that writes to its target.
         given = {place_of_name(sink.name): sink for sink, _ in self.staged}
+        own = [output.record() for _, output in self.staged]
         for record in self.run.unpublished:
+            if record in own:
+                # A person took it back while it was published, and that was said.
+                continue
             output = Output.from_record(record)
             winner = opened(output, self._spark, self._s3_client) or given.get(place_of_name(output.target))
             if winner is not None:

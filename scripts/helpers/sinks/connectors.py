@@ -36,8 +36,13 @@ def check_classic(spark: SparkSession | None, what: str) -> None:
 
 def check_delta_on_spark(spark: SparkSession) -> None:
     """Raise MissingConnectorError if a session has no connector of Delta; else its rule is missing late in a query."""
-    if DELTA_EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
+    if not is_delta_on_spark(spark):
         raise MissingConnectorError("delta", DELTA_ON_SPARK)
+
+
+def is_delta_on_spark(spark: SparkSession) -> bool:
+    """Tell whether a session has Delta's connector."""
+    return DELTA_EXTENSION in str(spark.conf.get("spark.sql.extensions", ""))
 
 
 def check_delta_on_arrow() -> None:
@@ -65,10 +70,15 @@ def quoted_table(name: str) -> str:
     return ".".join(map(quote, name.split(".")))
 
 
+def is_catalog(name: str, spark: SparkSession) -> bool:
+    """Tell whether a session has a catalog of a name."""
+    return spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
+
+
 def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
     """Raise MissingConnectorError, or InvalidValueError for a catalog that Spark does not have."""
     catalog = name.partition(".")[0]
-    if spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+    if not is_catalog(catalog, spark):
         raise InvalidValueError(
             f"{name!r} begins with {catalog!r}, and Spark has no catalog of that name. Set "
             f"spark.sql.catalog.{catalog}=org.apache.iceberg.spark.SparkCatalog with its type and warehouse."

@@ -151,6 +151,25 @@ class DeltaMerge:
 # --- Spark ------------------------------------------------------------------------------------------
 
 
+def delta_rows(spark: SparkSession, uri: str) -> DataFrame:
+    """Return the rows that a table has now.
+
+    By its version: where the script has cached the table, Spark would read what it had then.
+    """
+    reader = spark.read.format("delta")
+    # Where there is no table, Spark says so.
+    version = _version(spark, uri)
+    return (reader if version is None else reader.option("versionAsOf", version)).load(uri)
+
+
+def _version(spark: SparkSession, uri: str) -> int | None:
+    session, java = java_session(spark), java_of(spark)
+    if not java.io.delta.tables.DeltaTable.isDeltaTable(session, uri):
+        return None
+    log = java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
+    return int(log._2().version())
+
+
 class _SparkTables:
     """Delta's connector for Spark."""
 
@@ -158,11 +177,7 @@ class _SparkTables:
         self._spark = spark
 
     def version(self, uri: str) -> int | None:
-        session, java = java_session(self._spark), java_of(self._spark)
-        if not java.io.delta.tables.DeltaTable.isDeltaTable(session, uri):
-            return None
-        log = java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
-        return int(log._2().version())
+        return _version(self._spark, uri)
 
     def has(self, table: str) -> bool:
         return self.version(table) is not None
@@ -171,9 +186,7 @@ class _SparkTables:
         return list(self._spark.read.format("delta").load(uri).columns)
 
     def read(self, uri: str, events: DataFrame, merge: Merge) -> DataFrame:
-        # By its version: where the script has cached the table, Spark would read what it had then.
-        rows = self._spark.read.format("delta").option("versionAsOf", self.version(uri)).load(uri)
-        return of_keys(rows, events, merge)
+        return of_keys(delta_rows(self._spark, uri), events, merge)
 
     def create(self, uri: str, like: DataFrame, names: Mapping[str, str]) -> None:
         create_with_spark(self._spark, uri, like, names)

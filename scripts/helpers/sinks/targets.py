@@ -6,18 +6,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from scripts.helpers.errors import InvalidValueError, MissingConnectorError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.rows.arrow_tables import ArrowRows
 from scripts.helpers.rows.sources import RowSource
 from scripts.helpers.rows.spark_frames import DataFrameRows
+from scripts.helpers.sinks.connectors import is_catalog, is_delta_on_spark, spark_table
+from scripts.helpers.sinks.delta_merge import delta_rows
+from scripts.helpers.sinks.iceberg_merge import rows_at, snapshot_id
 from scripts.helpers.sinks.places import S3Place, place_of
+from scripts.helpers.spark.jvm import has_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from mypy_boto3_s3 import S3Client
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
+"""Formats of files, whose readers in Spark pass over options that they do not know."""
+OWN_OPTION = "glueWatermarksRead"
 
 
 def target_rows(target: str, format: str, spark: SparkSession | None, s3_client: S3Client | None) -> RowSource:
@@ -40,8 +49,7 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
     name = format.lower()
     if spark is not None:
         with _typed(target):
-            found = spark.table(target) if name == "iceberg" else spark.read.format(name).load(target)
-            return DataFrameRows(found, name=target)
+            return DataFrameRows(_on_spark(spark, target, name), name=target)
     readers: dict[str, Callable[[], Any]] = {
         "parquet": lambda: _parquet(target, s3_client),
         "delta": lambda: _delta(target, s3_client),
@@ -51,6 +59,24 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
         raise InvalidValueError(f"format={format!r} is read by Spark only. Give the job spark=.")
     with _typed(target):
         return ArrowRows(readers[name](), name=target)
+
+
+def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
+    """Return the rows of a target as they are now.
+
+    Where the script has cached what it read there, Spark would answer from that. It takes two reads for the same if
+    their options are the same, and these have an option of their own.
+    """
+    if name in FILES:
+        return spark.read.format(name).option(OWN_OPTION, uuid4().hex).load(target)
+    if name == "iceberg":
+        if has_jvm(spark) and is_catalog(target.partition(".")[0], spark):
+            return rows_at(spark, target, snapshot_id(spark_table(target, spark).currentSnapshot()))
+        return spark.table(target)
+    if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
+        return delta_rows(spark, target)
+    # Other connectors may refuse an option that they do not know, and Spark Connect cannot ask for a version.
+    return spark.read.format(name).load(target)
 
 
 def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
