@@ -281,6 +281,8 @@ def spark_with_tables(spark_with_packages: Any) -> Any:
     session = spark_with_packages.newSession()
     for name, value in table_formats.catalog_conf(tempfile.mkdtemp(prefix="lake-")).items():
         session.conf.set(name, value)
+    # Where a reader finds its table, Delta's connector asks the session that is active for its catalog.
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
     return session
 
 
