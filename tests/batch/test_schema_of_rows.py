@@ -57,14 +57,24 @@ def runs(watermarks: Watermarks, clock: Clock) -> Runs:
     ],
 )
 def test_rows_have_the_columns_of_the_policy_when_the_source_changed(
-    runs: Runs, columns: Any, policy: str, row: dict[str, Any], kept: dict[str, str]
+    runs: Runs,
+    columns: Any,
+    policy: str,
+    row: dict[str, Any],
+    kept: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     runs.take(pa.table(FIRST), policy)
+    caplog.set_level("INFO")
 
     found = runs.take(pa.table(columns), policy)
 
     assert found.to_pylist() == [row]
     assert runs.kept == {"arrow": kept}
+    (told,) = [record for record in caplog.records if "event=schema_changed job=loans" in record.getMessage()]
+    # What the policy adds is expected; what is lost or of another type is not.
+    is_kept_whole = columns != GONE and set(row) == set(columns) and columns != OTHER
+    assert told.levelname == ("INFO" if is_kept_whole else "WARNING")
 
 
 def test_values_get_the_kept_type_when_the_source_has_a_narrower_one(runs: Runs) -> None:

@@ -194,7 +194,7 @@ def test_loser_publishes_what_the_winner_had_no_time_for_when_it_finds_out(
 
 
 def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(
-    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch
+    world: SqliteCopy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.run("jr_1")
     world.source = pd.DataFrame({"id": [1, 2, 3, 4]})
@@ -208,6 +208,7 @@ def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_publ
     world.run("jr_3")
 
     assert (world.seen, world.staged) == ([1, 2, 3, 5], [])
+    assert "event=retraction_waits job=repairs versions=2-2 target=" in caplog.text
 
 
 def test_batch_waits_and_the_error_says_so_when_the_target_does_not_take_it(world: SqliteCopy) -> None:

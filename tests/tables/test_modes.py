@@ -48,7 +48,7 @@ def test_run_saves_nothing_and_reads_what_its_mode_says_when_it_is_paused_or_dis
 
 
 def test_range_of_runs_is_read_again_as_they_took_it_when_the_table_has_moved_on(
-    table: Any, watermarks: Watermarks
+    table: Any, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in (1, 2, 3, 4):
         table.append(number)
@@ -75,7 +75,7 @@ def test_range_from_the_beginning_is_the_table_as_it_was_when_the_first_run_took
 
 
 def test_context_that_the_open_plan_does_not_know_is_left_for_the_next_run_when_a_run_died(
-    table: Any, watermarks: Watermarks
+    table: Any, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
 ) -> None:
     table.append(1)
     with pytest.raises(KilledError), IncrementalJob(watermarks, "sales") as job:
@@ -89,4 +89,5 @@ def test_context_that_the_open_plan_does_not_know_is_left_for_the_next_run_when_
 
     assert len(late) == 0
     assert list(late.columns) == ["id", "kind"]
+    assert "event=not_in_plan job=sales context=late: left for the next run" in caplog.messages
     assert take(watermarks, table, "jr_2", context="late") == [1]

@@ -152,7 +152,7 @@ def test_expired_start_is_an_error_or_everything_again_when_its_history_is_gone(
 
 
 def test_files_that_were_vacuumed_are_an_error_or_everything_again_when_they_were_appended(
-    tmp_path: Path, watermarks: Watermarks
+    tmp_path: Path, watermarks: Watermarks, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = DeltaByHand(tmp_path)
     with IncrementalJob(watermarks, "sales") as job:
@@ -168,6 +168,7 @@ def test_files_that_were_vacuumed_are_an_error_or_everything_again_when_they_wer
         rows = job.rows_since(table.source(), on_expired="reread", sink="merge")
 
     assert sorted(rows["id"]) == [1, 2]
+    assert "event=table_reread" in caplog.text
 
 
 def test_table_that_was_set_back_is_an_error_or_everything_again_when_the_watermark_is_past_it(
