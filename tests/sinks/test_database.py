@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -68,7 +69,7 @@ def test_nothing_is_seen_when_an_attempt_has_staged(written: Written, table: str
     output = written.sink(table).stage(BATCH, 7, ROWS)
 
     assert seen(written, table) == []
-    assert (output.rows, output.version, output.fence, output.sink) == (3, 3, 7, "database")
+    assert (output.rows, output.files, output.version, output.fence, output.sink) == (3, 1, 3, 7, "database")
     assert written.staged(table) == [output.folder]
 
 
@@ -141,7 +142,7 @@ def test_landing_table_of_a_dead_attempt_goes_when_a_batch_is_swept(written: Wri
 
 @SERVERS
 def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_open(
-    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shorter = {"postgres": "SET LOCAL lock_timeout = '100ms'", "maria": "SET SESSION lock_wait_timeout = 1"}
     written = written_as(request, kind)
@@ -163,6 +164,7 @@ def test_staging_table_stays_for_the_next_sweep_when_a_stopped_attempt_holds_it_
     holder.close()
 
     assert (held, seen(written, table)) == ([stopped.folder], ALL)
+    assert f"event=staging_left target={sink.name} error=Target " in caplog.text
     assert sink.sweep(winner, []) == 1
     assert written.staged(table) == []
 
@@ -423,13 +425,23 @@ def test_rows_are_there_once_when_two_publish_at_once(request: pytest.FixtureReq
         assert written.rows(f"SELECT COUNT(*) FROM {table}") == [(500 * version,)]
 
 
+def repeatable(written: Written) -> Any:
+    """Return a connection of a user whose transactions see what there was when they began."""
+    connection = written.connect()
+    characteristics = {"postgres": "CHARACTERISTICS AS ", "maria": ""}[written.kind]
+    connection.cursor().execute(f"SET SESSION {characteristics}TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    connection.commit()
+    return connection
+
+
 @SERVERS
 def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle(
-    request: pytest.FixtureRequest, kind: str
+    request: pytest.FixtureRequest, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     written = written_as(request, kind)
     table = written.new_table("id integer, word varchar(20)")
-    sink = written.sink(table)
+    sink = written.sink(table, lambda: repeatable(written))
     output = sink.stage(BATCH, 1, ROWS)
     inside, go_on = threading.Event(), threading.Event()
 
@@ -455,6 +467,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
 
     assert waited == (True, [])
     assert seen(written, table) == ALL
+    assert "event=deadlock_retried" not in caplog.text
 
 
 def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
@@ -481,13 +494,14 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     taken = taken_back(output, 3, 3)
     with closing(written.connect()) as holder:
         holder.cursor().execute(sink._statements(output).record(output.job, EPOCH, 3, output.folder))
-        with pytest.raises(TargetLockedError, match="the batch cannot be published"):
+        with pytest.raises(TargetLockedError) as caught:
             sink.publish(output)
         with pytest.raises(TargetLockedError, match="a batch cannot be taken back"):
             sink.retract(taken)
         before = seen(written, table)
     sink.publish(output)
 
+    assert (caught.value.target, caught.value.doing) == (sink.name, "the batch cannot be published")
     assert (before, seen(written, table)) == ([], ALL)
 
 
@@ -634,9 +648,26 @@ def test_transaction_is_rolled_back_when_a_pool_keeps_the_connection(request: py
         sink.publish(output)
     written.sql(f"DELETE FROM {table}")
     sink.publish(output)
+    sink.publish(output)
+    left = pooled.info.transaction_status.name
     pooled.close()
 
-    assert seen(written, table) == ALL
+    assert (seen(written, table), left) == (ALL, "IDLE")
+
+
+def test_connections_are_closed_when_their_statements_are_done(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "postgres")
+    made = []
+
+    def connect() -> Any:
+        made.append(written.connect())
+        return made[-1]
+
+    sink = written.sink(written.new_table("id integer, word text"), connect)
+
+    sink.clear(sink.stage(BATCH, 1, ROWS))
+
+    assert [connection.closed for connection in made] == [True] * len(made)
 
 
 # --- what does not fit is refused before the commit ---------------------------------------------------
@@ -738,9 +769,43 @@ def test_right_is_named_when_the_user_of_mariadb_may_not_make_tables(request: py
         written.sink(table, lambda: written.connect("reader")).stage(BATCH, 1, ROWS)
 
 
+OURS = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON `shop`.*"
+
+
+@pytest.mark.parametrize(
+    ("nth", "doing", "rights"),
+    [
+        (1, "the database cannot be reached", ""),
+        (2, "the table cannot be looked at", "GRANT SELECT, INSERT ON `{table}`"),
+        (3, f"table {BATCHES!r} cannot be made beside it", OURS),
+        (4, "its staging table cannot be made", OURS),
+        (5, "rows cannot be written to its staging table, or not be read for it", ""),
+        (6, "rows do not fit the table", ""),
+    ],
+)
+def test_error_names_what_failed_and_the_rights_for_it_when_a_login_is_refused(
+    request: pytest.FixtureRequest, nth: int, doing: str, rights: str
+) -> None:
+    written: Any = written_as(request, "maria")
+    table = written.new_table("id integer, word text")
+    numbers = itertools.count(1)
+    sink = written.sink(table, lambda: written.connect("nobody" if next(numbers) == nth else "writer"))
+
+    with pytest.raises(TargetRefusedError) as caught:
+        sink.stage(BATCH, 1, ROWS)
+
+    told = caught.value.target, caught.value.doing, caught.value.rights
+    assert told == (sink.name, doing, rights.format(table=table))
+    assert written.staged(table) == []
+
+
 def test_name_is_refused_when_the_server_would_cut_it(request: pytest.FixtureRequest) -> None:
+    written = written_as(request, "postgres")
+
     with pytest.raises(TargetTableError, match=r"': 'é+' has 64 bytes, and PostgreSQL has names of up to 63"):
-        written_as(request, "postgres").sink("é" * 32).stage(BATCH, 1, ROWS)
+        written.sink("é" * 32).stage(BATCH, 1, ROWS)
+    with pytest.raises(TargetTableError, match="there is no such table"):
+        written.sink("n" * 63).stage(BATCH, 1, ROWS)
 
 
 def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.FixtureRequest) -> None:
@@ -750,6 +815,21 @@ def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.Fi
 
     with pytest.raises(TargetTableError, match="ENGINE=InnoDB"):
         written.sink(table).stage(BATCH, 1, ROWS)
+
+
+def test_rows_are_there_once_when_the_name_of_an_epoch_is_longer_than_its_column(
+    request: pytest.FixtureRequest,
+) -> None:
+    """That of a run that saves nothing holds the run id."""
+    written = written_as(request, "postgres")
+    table = written.new_table("id integer, word varchar(20)")
+    sink = written.sink(table)
+    output = sink.stage(BatchId(JOB, "e" * 65, 1), 1, ROWS)
+
+    sink.publish(output)
+    sink.publish(output)
+
+    assert seen(written, table) == ALL
 
 
 @SERVERS
@@ -779,7 +859,7 @@ def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
     for options in ({}, {"url": "jdbc:sqlite:x"}, {"connect": dict}, {"connect": dict, "name": "x", "url": "y"}):
         with pytest.raises(InvalidValueError, match=r"[gG]ive"):
             DatabaseSink("t", **options)
-    with pytest.raises(TargetTableError, match="empty part"):
+    with pytest.raises(TargetTableError, match=r"'database://x/public\.': its name has an empty part"):
         DatabaseSink("public.", connect=dict, name="x")
 
 
@@ -896,3 +976,17 @@ def test_table_is_found_in_its_schema_when_the_name_has_one(request: pytest.Fixt
         ("T 1",),
         (BATCHES,),
     ]
+
+
+def test_table_is_found_in_its_schema_when_the_connection_is_to_another_one(request: pytest.FixtureRequest) -> None:
+    written: Any = written_as(request, "maria")
+    written.sql(
+        "DROP DATABASE IF EXISTS raw", "CREATE DATABASE raw", "CREATE TABLE raw.t (id int)",
+        "GRANT ALL ON raw.* TO writer@'%'",
+    )  # fmt: skip
+    sink = written.sink("raw.t")
+
+    sink.publish(sink.stage(BATCH, 1, pd.DataFrame({"id": [1]})))
+
+    assert written.rows("SELECT id FROM raw.t") == [(1,)]
+    assert written.rows(f"SELECT COUNT(*) FROM raw.{BATCHES}") == [(1,)]

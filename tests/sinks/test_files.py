@@ -150,6 +150,12 @@ def test_nothing_is_staged_when_partition_by_names_no_column_of_the_rows(make: C
     assert sink.staging.place.files() == {}
 
 
+def test_rows_without_columns_are_staged_when_the_target_is_partitioned(make: Callable[..., FileSink]) -> None:
+    output = make(partition_by=["day"]).stage(BATCH, 7, pd.DataFrame())
+
+    assert (output.rows, output.files) == (0, 0)
+
+
 @pytest.mark.parametrize(("rows", "told"), [(1, "1 row has"), (2, "2 rows have")])
 def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_here_sees_them(
     make: Callable[..., FileSink], rows: int, told: str

@@ -279,6 +279,18 @@ def test_loss_is_told_when_what_was_staged_is_gone(table: Table) -> None:
     assert table.seen == [1]
 
 
+def test_loss_is_told_with_the_file_when_one_of_those_staged_is_gone(arrow: Table) -> None:
+    output = arrow.stage(1, [1])
+    (place,) = arrow.places
+    (name,) = [name for name in place.files() if "part-" in name]
+    place.delete([name])
+
+    with pytest.raises(StagedFilesLostError, match=rf"of version 1 are gone \(.*/{name}\)"):
+        arrow.sink().publish(output)
+
+    assert arrow.seen == []
+
+
 def test_rows_are_seen_once_when_snapshots_expire_between_publication_and_clearing(
     spark_with_tables: Any, tmp_path: Path
 ) -> None:

@@ -180,6 +180,20 @@ def test_tie_with_a_delete_is_refused_when_the_row_comes_later(table: Table) -> 
         table.merge([Event(1, 1, "a")])
 
 
+def test_tie_is_refused_when_the_other_row_was_published_after_the_batch_was_staged(table: Table) -> None:
+    first, second = (
+        table.sink.stage(BatchId(JOB, EPOCH, version), 1, events_of(frame([Event(1, 1, word)]), rules(table.kind)))
+        for version, word in enumerate("ab", 1)
+    )
+    table.sink.publish(first)
+    before = table.rows
+
+    with pytest.raises(MergeTieError, match="as a different row in the target"):
+        table.sink.publish(second)
+
+    assert (len(before), table.rows) == (1, before)
+
+
 @pytest.mark.parametrize("column", ["id", "at"])
 def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(table: Table, column: str) -> None:
     rows = frame([Event(1, 1, "a"), Event(2, 2, "b")]).astype({column: "Int64"})
@@ -308,7 +322,7 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.Fix
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"keys": []}, KeyColumnError, "no key is given"),
+        ({"keys": []}, KeyColumnError, "^Key column '': no key is given"),
         ({"sequence_by": []}, InvalidValueError, "sequence_by names no column"),
         ({"keys": ["id", "id"]}, KeyColumnError, "named twice"),
         ({"sequence_by": "id"}, KeyColumnError, "named twice"),
