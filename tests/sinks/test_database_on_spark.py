@@ -15,6 +15,7 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     StagedRowsLostError,
+    TargetError,
     TargetLockedError,
     TargetRefusedError,
     TargetTableError,
@@ -149,6 +150,7 @@ def test_other_writers_are_kept_out_from_the_first_look_on_when_a_transaction_be
         with pytest.raises(sqlite3.OperationalError, match="database is locked"):
             other.execute("BEGIN IMMEDIATE")
         session.commit()
+        session.rows("SELECT 1", 1)
         other.execute("BEGIN IMMEDIATE")
 
 
@@ -189,6 +191,17 @@ def test_rows_are_there_once_when_a_job_goes_back_and_takes_them_along(
     assert begun == [(0,), (1,)]
     assert written.rows(f"SELECT id FROM {table} ORDER BY id") == [(row,) for row in range(6)]
     assert written.staged(table) == []
+
+
+def test_rows_of_a_run_that_saves_nothing_are_refused_when_it_has_written_before(
+    jdbc: Any, request: pytest.FixtureRequest
+) -> None:
+    written = written_as(request, "sqlite")
+    sink = sink_of(jdbc, written, written.new_table("id bigint"))
+    sink.publish(sink.stage(BATCH, 0, jdbc.range(1), replaces=True))
+
+    with pytest.raises(TargetError, match="Use another run id"):
+        sink.stage(BATCH, 0, jdbc.range(1), replaces=True)
 
 
 def test_loss_is_told_when_the_staging_table_is_gone(jdbc: Any, written: Written) -> None:
