@@ -79,7 +79,7 @@ class Arriving:
     @property
     def scale(self) -> int:
         """Digits after the point of a decimal."""
-        return Declared.parse(self.kind).numbers[1] if self.kind.startswith("decimal(") else 0
+        return Declared.parse(self.kind).numbers[1]
 
 
 def owner_of(target: str, job: str) -> str:
