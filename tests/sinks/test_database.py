@@ -544,6 +544,19 @@ def test_merge_is_staged_without_a_wait_when_another_one_is_being_published(
     assert seen(written, table) == [(1, "a")]
 
 
+def test_no_statement_fails_when_the_tables_of_a_merge_are_there(request: pytest.FixtureRequest) -> None:
+    """Whoever looks after the server would find an error in its log for every batch."""
+    written = written_as(request, "postgres")
+    sink = written.sink(written.new_table("id integer PRIMARY KEY, word text"), merge=Merge(("id",), ("word",)))
+    rows = pd.DataFrame({"id": [1], "word": ["a"]})
+    sink.stage(batch(1), 1, rows)
+    before = written.server.log()
+
+    sink.publish(sink.stage(batch(2), 1, rows))
+
+    assert "ERROR:" not in written.server.log_since(before)
+
+
 class Other(threading.Thread):
     """Somebody else's transaction, which has changed something and comes to wait for a lock of ours."""
 
