@@ -12,7 +12,7 @@ from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.sink import Sink
-from scripts.helpers.sinks.staged_rows import check_list, spark_of
+from scripts.helpers.sinks.staged_rows import spark_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -30,9 +30,6 @@ class Layout:
     beside_others: bool = False
     batch_column: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_list(self.partition_by)
 
     def check_table(self) -> None:
         """Raise InvalidValueError for an option that files have and tables have not."""

@@ -373,7 +373,7 @@ class FileSink:
 
 def check_apart(target: Place, staging: Place) -> None:
     """Raise InvalidValueError for a staging place that readers see, or that files cannot be moved from."""
-    if isinstance(target, S3Place) != isinstance(staging, S3Place) or type(target) is not type(staging):
+    if type(target) is not type(staging):
         raise InvalidValueError(
             f"staging {staging.root!r} is another kind of storage than {target.root!r}: files could not be moved. "
             "Stage in the same."

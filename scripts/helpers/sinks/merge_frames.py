@@ -101,11 +101,8 @@ def _marked_in_pandas(
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # Column by column: concat would make floats of whole numbers that the missing rows do not have.
     wide = gone.reindex(columns=events.columns)
-    for name in events.columns:
-        if name not in gone.columns:
-            wide[name] = pd.Series([None] * len(gone), index=gone.index, dtype="object")
+    # As objects: concat would make floats of whole numbers that the missing rows do not have.
     return pd.concat([events.astype("object"), wide.astype("object")], ignore_index=True).pipe(_typed, events)
 
 

@@ -110,14 +110,11 @@ class Staging:
         """Return the folders that attempts of a job have left, as `job_hash` writes it."""
         return sorted({"/".join(name.split("/")[:2]) for name in self.place.files(job) if name.count("/") >= 2})
 
-    def retract(self, retraction: Retraction) -> int:
-        """Delete what attempts staged for the versions of a retraction; return how many they were."""
-        folders = [
-            folder for folder in self.left(retraction.job) if retraction.covers(version_of(folder, retraction.epoch))
-        ]
-        for folder in folders:
-            self.drop(folder)
-        return len(folders)
+    def retract(self, retraction: Retraction) -> None:
+        """Delete what attempts staged for the versions of a retraction."""
+        for folder in self.left(retraction.job):
+            if retraction.covers(version_of(folder, retraction.epoch)):
+                self.drop(folder)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losers staged for batches up to this one; return how many they were."""
