@@ -197,6 +197,37 @@ def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(tmp_pa
     assert table.sink.staged(job_hash("repairs")) == []
 
 
+def test_rows_may_tie_when_a_newer_one_of_their_key_comes_with_them(tmp_path: Path) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+
+    table.merge([Event(1, 1, "a"), Event(1, 1, "b"), Event(1, 2, "c")])
+
+    assert table.rows == [(1, 2, "c")]
+
+
+@pytest.mark.parametrize(("kind", "kept", "ties"), [("newest", "cd", 0), ("history", "abcd", 1)])
+def test_older_rows_of_a_key_count_in_a_history_alone_when_spark_looks_for_ties(
+    spark: Any, kind: str, kept: str, ties: int
+) -> None:
+    rows = [(1, 1, "a", False), (1, 1, "b", False), (1, 2, "c", False), (2, 1, "d", False), (2, 1, "d", False)]
+    events = spark.createDataFrame(rows, f"{SCHEMA}, {DELETED} boolean")
+
+    distinct = SPARK_FRAMES.distinct(events, rules(kind))
+
+    assert sorted(row.word for row in distinct.collect()) == list(kept)
+    assert SPARK_FRAMES.ties(distinct, rules(kind)) == ties
+
+
+def test_events_are_deletes_where_they_are_marked_when_spark_joins_them(spark: Any) -> None:
+    events = spark.createDataFrame([(1, 1, "a", False)], f"{SCHEMA}, {DELETED} boolean")
+    gone = spark.createDataFrame([(2, 3)], "id long, at long")
+
+    found = SPARK_FRAMES.together(events, gone, deleted=True)
+
+    assert sorted(map(tuple, found.collect())) == [(1, 1, "a", False), (2, 3, None, True)]
+    assert [SPARK_FRAMES.has_deletes(frame) for frame in (events, found)] == [False, True]
+
+
 @pytest.mark.parametrize("engine", ["deltalake", "spark"] if is_long() else ["deltalake"], indirect=True)
 def test_missing_rows_are_deleted_when_nothing_else_is_new(tmp_path: Path, engine: Any) -> None:
     table = Table(f"{tmp_path}/repairs", "newest", engine)
@@ -227,6 +258,17 @@ def test_row_without_a_place_is_older_than_all_when_it_was_there_before_the_firs
 
     words = DeltaTable(table.name).to_pyarrow_table()["word"].to_pylist()
     assert sorted(words) == (["a"] if kind == "newest" else ["a", "old"])
+
+
+def test_row_finds_its_own_when_the_key_has_a_backtick_in_its_name(tmp_path: Path) -> None:
+    merge = Merge.of("i`d", "at")
+    sink = DeltaSink(f"{tmp_path}/repairs").merging(merge)
+
+    for version, word in enumerate("ab", 1):
+        rows = events_of(pd.DataFrame({"i`d": [1], "at": [version], "word": [word]}), merge)
+        sink.publish(sink.stage(BatchId("repairs", "e1", version), 1, rows))
+
+    assert DeltaTable(sink.name).to_pyarrow_table().to_pylist() == [{"i`d": 1, "at": 2, "word": "b"}]
 
 
 def test_rows_are_no_deletes_when_none_are_marked(tmp_path: Path) -> None:
@@ -280,8 +322,10 @@ def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(tmp_path:
         rows = engine.createDataFrame(rows.to_dict("records"), SCHEMA)
     other = DeltaSink(table.name, spark=engine).merging(Merge.of(["id", "word"], "at"))
 
-    with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
+    with pytest.raises(TargetTableError, match="deletes are remembered by at, id") as caught:
         other.stage(BatchId("repairs", "e1", 9), 1, rows)
+
+    assert caught.value.target == other.name
 
 
 def test_whole_row_is_asked_for_when_a_column_is_missing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -163,13 +164,17 @@ def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_h
     """As by a server of Spark Connect on its own disk: the batch would be committed without them."""
     sink = make()
 
-    with pytest.raises(TargetError, match=rf"{told} been written to .*raw.*, and this process finds no file there"):
+    told = rf"{told} been written to .*raw.*, and this process finds no file there"
+    with pytest.raises(TargetError, match=told) as caught:
         sink.stage_files(BATCH, 7, lambda place, folder: rows)
 
-    assert sink.staging.place.files() == {}
+    assert (caught.value.target, sink.staging.place.files()) == (sink.staging.place.uri(""), {})
 
 
-def test_losers_up_to_the_batch_are_swept_when_it_is_published(make: Callable[..., FileSink]) -> None:
+def test_losers_up_to_the_batch_are_swept_when_it_is_published(
+    make: Callable[..., FileSink], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     sink = make()
     versions = {version: sink.stage_files(BatchId("repairs", "e1", version), 1, fill) for version in (1, 2, 3, 4)}
     others = [
@@ -182,6 +187,19 @@ def test_losers_up_to_the_batch_are_swept_when_it_is_published(make: Callable[..
     left = {name.rsplit("/", 1)[0] for name in sink.staging.place.files() if name.endswith(MANIFEST)}
     assert swept == 2
     assert left == {output.folder for output in (versions[2], versions[4], *others)}
+    for loser in (versions[1], versions[3]):
+        assert f"event=staging_swept target={sink.name} folder={loser.folder}\n" in caplog.text
+
+
+def test_manifest_is_gone_when_a_folder_can_only_be_dropped_in_part(s3: Any, bucket: str) -> None:
+    """Else what is missing then would be taken for lost."""
+    sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
+    output = sink.stage_files(BATCH, 7, fill)
+
+    with refusing(s3, "ListObjectsV2"), pytest.raises(TargetError, match="s3:ListBucket"):
+        sink.drop(output)
+
+    assert sink.staging.manifest(output.folder) is None
 
 
 def test_retraction_leaves_other_batches_when_one_goes(make: Callable[..., FileSink]) -> None:
@@ -222,7 +240,7 @@ def test_write_is_refused_when_the_target_is_laid_out_in_the_other_way(
     sink = make(batch_folders=first)
     sink.publish(sink.stage_files(BATCH, 7, fill))
 
-    with pytest.raises(TargetLayoutError, match=f"batch_folders={not first}"):
+    with pytest.raises(TargetLayoutError, match=f"/raw': batch_folders={not first}"):
         make(batch_folders=not first).stage_files(BatchId("repairs", "e1", 4), 8, fill)
 
     assert sink.staging.place.files(sink.stage_files(BATCH, 9, fill).job) != {}
@@ -337,7 +355,7 @@ def test_rows_are_refused_when_a_column_has_another_type_than_at_the_target(
     with pytest.raises(TargetSchemaError) as raised:
         sink.stage(later, 8, pd.DataFrame(there | change))
 
-    assert raised.value.changed == {column: types}
+    assert (raised.value.target, raised.value.changed) == (sink.name, {column: types})
     assert [name for name in sink.staging.place.files() if "0000000004" in name] == []
 
 
@@ -347,8 +365,10 @@ def test_rows_are_taken_when_columns_come_go_or_have_no_value(make: Callable[...
 
     output = sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": [2], "note": [None], "more": [0.5]}))
     again = sink.stage(BatchId("repairs", "e1", 5), 9, pd.DataFrame({"id": [2], "kind": ["b"]}))
+    indexed = pd.DataFrame({"id": [3]}, index=pd.Index([7], name="note"))
+    without_index = sink.stage(BatchId("repairs", "e1", 6), 9, indexed)
 
-    assert (output.files, again.files) == (1, 1)
+    assert (output.files, again.files, without_index.files) == (1, 1, 1)
 
 
 def test_rows_of_spark_are_refused_when_a_field_has_another_type(spark: Any, tmp_path: Path) -> None:
@@ -395,6 +415,15 @@ def test_csv_is_refused_when_its_values_would_move_to_other_columns(
     assert sink.staging.place.files() == left
     moved = spark.sql("SELECT date'2026-11-23' AS day, id, string(id) AS note FROM range(2)")
     assert sink.stage(BatchId("repairs", "e1", 5), 9, moved).files > 0
+
+
+def test_rows_are_counted_as_they_are_written_when_no_reader_of_csv_would_find_them(spark: Any, tmp_path: Path) -> None:
+    """A row without any value is an empty line, and Spark reads none from it."""
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv")
+
+    output = sink.stage(BATCH, 7, spark.sql("SELECT string(NULL) AS note FROM range(2)"))
+
+    assert output.rows == 2
 
 
 @pytest.mark.parametrize("format", ["json", "orc"])
@@ -533,6 +562,16 @@ def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_pat
         FileSink(str(tmp_path / "raw"), spark=spark, format="csv").stage(BATCH, 8, spark.range(1))
 
 
+def test_nothing_is_compared_when_the_rows_have_no_columns(make: Callable[..., FileSink]) -> None:
+    """As those of a source where nothing is new."""
+    sink = make()
+    sink.publish(sink.stage_files(BATCH, 7, fill))
+
+    output = sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame())
+
+    assert (output.rows, output.files) == (0, 0)
+
+
 def test_types_are_not_compared_when_the_file_is_gone(
     make: Callable[..., FileSink], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -542,7 +581,7 @@ def test_types_are_not_compared_when_the_file_is_gone(
 
     sink.stage(BatchId("repairs", "e1", 4), 8, pd.DataFrame({"id": ["1"]}))
 
-    assert "event=types_not_compared" in caplog.text
+    assert re.search(r"event=types_not_compared target=\S+ file=(\S+) error=\1\n", caplog.text)
 
 
 @pytest.mark.parametrize(("action", "named"), RIGHTS)

@@ -29,6 +29,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.places import Place, place_of
@@ -391,6 +392,11 @@ def test_sink_is_refused_when_its_name_makes_no_sense(target: str, options: Any,
         IcebergSink(target, **options)
 
 
+def test_option_is_refused_when_it_is_one_of_files(arrow: Table) -> None:
+    with pytest.raises(InvalidValueError, match="format='iceberg' takes no option 'beside_others'"):
+        sink_for("lake.raw.repairs", arrow.frame([1]), Layout("iceberg", beside_others=True), None)
+
+
 def test_catalog_is_named_when_it_is_another_or_unknown(
     arrow: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -496,7 +502,7 @@ def test_batch_is_published_without_its_script_when_pyiceberg_finds_the_catalog(
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
-    found = IcebergSink.of(output)
+    found = opened(output, None, None)
     assert found is not None
     found.publish(output)
 

@@ -364,6 +364,16 @@ def test_deletes_are_marked_when_they_are_told_in_any_way() -> None:
     assert (list(found["id"]), str(found["id"].dtype), "more" in found) == ([1, 2, 3, 9], "Int64", False)
 
 
+def test_deletes_of_spark_are_marked_when_they_are_told_in_any_way(spark: Any) -> None:
+    rows = spark.createDataFrame([(1, 1, True), (2, 1, None), (3, 1, False)], "id long, at long, gone boolean")
+    merge = Merge.of("id", "at")
+
+    found = [events_of(rows, merge, deletes).orderBy("id") for deletes in (None, "gone", "id > 1")]
+
+    marked = [[row[DELETED] for row in events.collect()] for events in found]
+    assert marked == [[False] * 3, [True, False, False], [False, True, True]]
+
+
 def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
     rows, merge = pd.DataFrame({"id": [1], "at": [1]}), Merge.of("id", "at")
     with pytest.raises(InvalidValueError, match="deletes='gone' is not a column"):

@@ -275,6 +275,14 @@ def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp
         HadoopPlace("viewfs://lake/raw", session).delete_folder("staging", "staging/_manifest")
 
 
+def test_action_and_path_are_named_when_hadoop_lists_a_folder_that_leads_nowhere(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    session.conf.set("fs.viewfs.mounttable.lake.link./raw/staging/repairs", f"file://{tmp_path}/gone")
+
+    with pytest.raises(TargetError, match=r": list viewfs://lake/raw/staging: java\.io\.FileNotFoundException"):
+        HadoopPlace("viewfs://lake/raw", session).files("staging")
+
+
 def test_path_is_named_when_hadoop_cannot_make_a_directory(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "raw").write_text("a file")
 

@@ -23,6 +23,7 @@ from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.sinks.places import place_of
 from scripts.helpers.spark.jvm import is_connect
 from scripts.helpers.spark.tasks import slots_of, spread
 from scripts.helpers.tables.delta import DeltaTable
@@ -267,6 +268,16 @@ def test_empty_texts_are_counted_when_rows_are_parted_by_them(connect: Any, tmp_
         sink.stage(BatchId(JOB, "e1", 1), 1, rows)
 
     assert sink.staging.place.files() == {}
+
+
+def test_server_of_a_bucket_is_that_of_the_environment_when_spark_does_not_tell_its_own(
+    connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9000")
+
+    place: Any = place_of("s3a://lake/raw", connect, None)
+
+    assert place.login()["AWS_ENDPOINT_URL"] == "http://localhost:9000"
 
 
 # --- what needs a JVM ----------------------------------------------------------------------------------
