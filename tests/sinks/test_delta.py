@@ -152,7 +152,7 @@ def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) 
 
     assert DeltaTable(table.path).metadata().partition_columns == ["kind"]
     assert table.seen == [1, 2, 3, 4]
-    with pytest.raises(TargetLayoutError, match=r"partitioned by \['kind'\]"):
+    with pytest.raises(TargetLayoutError, match=r"repairs': it is partitioned by \['kind'\]"):
         table.stage(3, [5], partition_by=["id"])
     assert len(table.sink().staging.left(table.stage(3, [5]).job)) == 3
 
@@ -372,6 +372,28 @@ def test_batch_is_there_once_when_another_publishes_between_look_and_append(
     assert f"event=delta_retried target={arrow.sink().name} version=2: " in caplog.text
 
 
+def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_files_are_read(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = table.stage(1, [1])
+    pending = [output]
+
+    def late(read: Callable[..., Any]) -> Callable[..., Any]:
+        def overtaken(*given: Any) -> Any:
+            if pending:
+                table.sink().publish(pending.pop())
+                table.sink().clear(output)
+            return read(*given)
+
+        return overtaken
+
+    for name in ("read_rows", "read_spark"):
+        monkeypatch.setattr(delta, name, late(getattr(delta, name)))
+    table.sink().publish(output)
+
+    assert (pending, table.seen) == ([], [1])
+
+
 def test_reason_is_told_at_once_when_the_table_refuses_the_rows(arrow: Table) -> None:
     arrow.sink().publish(arrow.stage(1, [1]))
     output = arrow.stage(2, [2])
@@ -456,14 +478,15 @@ def test_batch_is_published_by_what_staged_it_when_there_is_a_session_as_well(ar
     found.check(arrow.frame([1]))
 
 
+@pytest.mark.parametrize("column", ["", "dropped"])
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
-    arrow: Table, caplog: pytest.LogCaptureFixture
+    arrow: Table, caplog: pytest.LogCaptureFixture, column: str
 ) -> None:
     arrow.sink().publish(arrow.stage(1, [1]))
     waiting = arrow.stage(2, [2])
 
     taken = Retraction(
-        "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, rows={"1": 1, "2": 1}
+        "delta", arrow.sink().name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, rows={"1": 1, "2": 1}
     )
     counts = [(arrow.sink().retract(taken), DeltaTable(arrow.path).version()) for _ in range(2)]
 

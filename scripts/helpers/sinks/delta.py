@@ -664,8 +664,8 @@ class _ArrowEngine:
     def may_pass(self, error: Exception) -> bool:
         from deltalake.exceptions import CommitFailedError
 
-        # The reader of staged files is called from Rust, whose error has theirs as text.
-        return isinstance(error, CommitFailedError) or "FileNotFoundError" in str(error)
+        # The reader of staged files is called from Rust as well, whose error has theirs as text.
+        return isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error)
 
     def _table(self) -> Any:
         return table_of_deltalake(self._options, self._uri)
