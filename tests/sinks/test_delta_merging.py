@@ -12,7 +12,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 
-from scripts.helpers.errors import MergeNullError, MergeTieError, TargetError, TargetSchemaError, TargetTableError
+from scripts.helpers.errors import (
+    InvalidValueError,
+    MergeNullError,
+    MergeTieError,
+    TargetError,
+    TargetSchemaError,
+    TargetTableError,
+)
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DeltaSink, Merge, events_of
@@ -84,6 +91,8 @@ def test_spark_leaves_the_same_when_batches_come_in_any_order(
     for batch in batches:
         output = table.stage(batch)
         table.sink.publish(output)
+        table.sink.publish(output)
+        table.sink.clear(output)
         table.sink.publish(output)
 
     assert table.rows == expected(kind, [event for batch in batches for event in batch])
@@ -311,6 +320,19 @@ def test_null_is_refused_when_it_is_in_a_key_or_in_the_order(tmp_path: Path, col
 
     with pytest.raises(MergeNullError, match=f"{column!r}: 1 row has NULL"):
         table.sink.stage(BatchId("repairs", "e1", 1), 1, events_of(rows, rules("newest")))
+
+
+@pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)
+def test_rows_are_refused_when_a_needed_value_is_missing(tmp_path: Path, engine: Any) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest", engine)
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), pa.field("word", pa.string(), nullable=False)])
+    write_deltalake(table.name, schema.empty_table())
+    rows: Any = pd.DataFrame({"id": [1], "at": [1], "word": pd.Series([None], dtype="string")})
+    if engine is not None:
+        rows = engine.createDataFrame([(1, 1, None)], SCHEMA)
+
+    with pytest.raises(InvalidValueError, match="'word' is NULL in some rows"):
+        table.sink.stage(BatchId("repairs", "e1", 1), 1, rows)
 
 
 @pytest.mark.parametrize("engine", ["spark", "deltalake"], indirect=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -29,10 +31,13 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks import iceberg
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
 from scripts.helpers.sinks.places import Place, place_of
+from scripts.helpers.sinks.staged_rows import read_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.support import table_formats
 from tests.support.blocked_packages import run_without
@@ -196,7 +201,7 @@ def test_empty_text_and_null_stay_two_values_when_the_table_is_partitioned_by_th
     assert found == dict(zip([1, 2, 3], kinds, strict=True))
 
 
-RENAMED = "version 2 was staged in is no longer here: it was renamed"
+RENAMED = "': the table that version 2 was staged in is no longer here: it was renamed"
 
 
 def renamed(table: Table, back: bool = False) -> None:
@@ -247,9 +252,26 @@ def test_partitions_are_kept_when_only_the_first_batch_names_them(table: Table) 
     table.sink().publish(table.stage(2, [3, 4]))
     staged = len(table.staged)
 
-    with pytest.raises(TargetLayoutError, match=r"partitioned by \['kind'\]"):
+    with pytest.raises(TargetLayoutError, match=rf"^Target '{table.name}': it is partitioned by \['kind'\]"):
         table.stage(3, [5], partition_by=["id"])
     assert (table.seen, len(table.staged)) == ([1, 2, 3, 4], staged)
+
+
+def test_branches_are_found_when_another_session_has_made_them_meanwhile(
+    spark_with_tables: Any, tmp_path: Path
+) -> None:
+    session, name = spark_with_tables.newSession(), f"raw.b{abs(hash(tmp_path))}"
+    warehouse = spark_with_tables.conf.get("spark.sql.catalog.lake.warehouse")
+    for key, value in table_formats.catalog_conf(warehouse).items():
+        session.conf.set(key.replace("catalog.lake", "catalog.own"), value)
+    table, elsewhere = Table(f"lake.{name}", spark_with_tables), Table(f"own.{name}", session)
+
+    first = table.stage(1, [1])
+    found = [elsewhere.sink().staged(first.job)]
+    second = table.stage(2, [2])
+    found += [elsewhere.sink().staged(first.job), table.sink().staged(first.job)]
+
+    assert found == [[first.folder], [first.folder, second.folder], [first.folder, second.folder]]
 
 
 @pytest.mark.parametrize(
@@ -292,18 +314,28 @@ def test_loss_is_told_with_the_file_when_one_of_those_staged_is_gone(arrow: Tabl
     assert arrow.seen == []
 
 
-def test_rows_are_seen_once_when_snapshots_expire_between_publication_and_clearing(
-    spark_with_tables: Any, tmp_path: Path
+def having_looked_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> IcebergSink:
+    """Return a sink whose first look at what is published has been before everything else."""
+    sink, found = table.sink(), [0]
+    published = sink._engine.published
+    monkeypatch.setattr(sink._engine, "published", lambda of: found.pop() if found else published(of))
+    return sink
+
+
+def test_rows_are_seen_once_when_snapshots_expire_before_or_after_clearing(
+    spark_with_tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(f"lake.raw.x{abs(hash(tmp_path))}", spark_with_tables)
     output = table.stage(1, [1])
     table.sink().publish(output)
     spark_with_tables.sql(f"INSERT INTO {table.name} VALUES (2, 'k')")
-    spark_with_tables.sql(
-        f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
-    ).collect()
+    expire = f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
+    spark_with_tables.sql(expire).collect()
 
     table.sink().publish(output)
+    table.sink().clear(output)
+    spark_with_tables.sql(expire).collect()
+    having_looked_before(table, monkeypatch).publish(output)
 
     assert table.seen == [1, 2]
 
@@ -436,15 +468,30 @@ def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:
     loader = thread.getContextClassLoader()
     thread.setContextClassLoader(java.ClassLoader.getSystemClassLoader())
     try:
-        with pytest.raises(MissingConnectorError, match="iceberg-spark-runtime"):
+        with pytest.raises(MissingConnectorError, match=r"format='iceberg' is not .*iceberg-spark-runtime"):
             sink.check(rows)
     finally:
         thread.setContextClassLoader(loader)
 
 
+def test_setting_is_named_when_spark_was_started_without_what_merges() -> None:
+    # Extensions of a session in use cannot be taken away.
+    session: Any = SimpleNamespace(conf={"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"})
+    sink = IcebergSink("lake.raw.repairs", spark=session, merge=Merge.of("id", "at"))
+
+    with pytest.raises(MissingConnectorError, match=r"To merge rows, set spark\.sql\.extensions=org\."):
+        sink.check(SimpleNamespace(sparkSession=session, columns=["id", "at"]))
+
+
+def test_rows_are_refused_when_they_are_no_frame(arrow: Table) -> None:
+    with pytest.raises(InvalidValueError, match=r"'lake\.raw\.repairs' are a list"):
+        arrow.sink().check([1, 2])
+
+
 def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
-    arrow: Table, monkeypatch: pytest.MonkeyPatch
+    arrow: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     for version in (1, 2):
         output = arrow.stage(version, [version])
         overtaken: list[str] = []
@@ -464,6 +511,36 @@ def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
 
         assert overtaken
         assert arrow.seen == list(range(1, version + 1))
+    assert f"event=iceberg_retried target={arrow.name} version=2: " in caplog.text
+
+
+def test_batch_is_there_once_when_another_publishes_between_two_looks(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+    arrow.sink().publish(output)
+
+    having_looked_before(arrow, monkeypatch).publish(output)
+
+    assert arrow.seen == [1]
+
+
+def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_files_are_read(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+    pending = [output]
+
+    def late(*given: Any) -> Any:
+        if pending:
+            arrow.sink().publish(pending.pop())
+            arrow.sink().clear(output)
+        return read_rows(*given)
+
+    monkeypatch.setattr(iceberg, "read_rows", late)
+    arrow.sink().publish(output)
+
+    assert (pending, arrow.seen) == ([], [1])
 
 
 def test_publication_is_tried_once_when_the_catalog_refuses_it_for_good(
@@ -507,6 +584,17 @@ def test_batch_is_published_without_its_script_when_pyiceberg_finds_the_catalog(
     found.publish(output)
 
     assert (unknown, IcebergSink.of(replace(output, options={"engine": "spark"})), arrow.seen) == (None, None, [1])
+
+
+def test_batch_is_published_without_its_script_when_spark_has_staged_it(spark_with_tables: Any, tmp_path: Path) -> None:
+    table = Table(f"lake.raw.s{abs(hash(tmp_path))}", spark_with_tables)
+    output = table.stage(1, [1])
+
+    found = IcebergSink.of(output, spark=spark_with_tables)
+    assert found is not None
+    found.publish(output)
+
+    assert table.seen == [1]
 
 
 def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
@@ -620,6 +708,17 @@ def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
 
     assert (counts, decided, table.seen) == ([1, 0], [1, 9], [1, 5, 9])
     assert "retraction_left" not in caplog.text
+
+
+def test_nothing_is_said_to_stay_when_the_rows_were_deleted_before(
+    arrow: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = arrow.stage(1, [1], batch_column="batch")
+    arrow.sink().publish(output)
+    arrow.catalog.load_table("raw.repairs").delete("id = 1")
+    taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE, batch_column="batch")
+
+    assert (arrow.sink().retract(taken), "retraction_left" in caplog.text) == (0, False)
 
 
 def test_published_rows_go_when_the_script_has_cached_the_table(spark_with_tables: Any, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import IcebergSink, Merge, events_of
-from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge
+from scripts.helpers.sinks.iceberg_merge import MEMORY, SparkMerge, memory_of
 from scripts.helpers.sinks.outputs import Output, Retraction, job_hash
 from scripts.helpers.sinks.table_merge import TableMerge
 from scripts.helpers.watermarks import Watermarks
@@ -103,6 +103,11 @@ def engines(*of_spark: str, long: Sequence[str] = ()) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("kind", "engine"), cases, indirect=["engine"])
 
 
+def staged(output: Output, spark: Any) -> list[str]:
+    """Return what attempts at an output's job have left, with Spark."""
+    return IcebergSink(output.target, spark=spark, staging=output.staging).staged(output.job)
+
+
 @KINDS
 @settings(max_examples=10, deadline=None)
 @given(batches=histories())
@@ -133,7 +138,7 @@ def test_spark_leaves_the_same_when_batches_come_in_any_order(kind: str, spark_w
         table.sink.publish(output)
 
     assert table.rows == sorted(expected(kind, [event for batch in batches for event in batch]), key=str)
-    assert IcebergSink(table.name, spark=spark_with_tables, staging=output.staging).staged(output.job) == []
+    assert staged(output, spark_with_tables) == []
 
 
 def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_with_tables: Any) -> None:
@@ -147,10 +152,13 @@ def test_versions_are_those_of_the_table_when_the_script_has_cached_it(spark_wit
 
     with pytest.raises(MergeTieError, match="in the target"):
         table.stage([Event(1, 1, "b")])
-    table.merge([Event(1, 2, "b")])
+    output = table.stage([Event(1, 2, "b")])
+    table.sink.publish(output)
+    table.sink.clear(output)
 
     spark_with_tables.sql(f"UNCACHE TABLE {table.name}")
     assert table.rows == expected("history", [Event(1, 1, "a"), Event(1, 2, "b")])
+    assert staged(output, spark_with_tables) == []
 
 
 @KINDS
@@ -212,6 +220,17 @@ def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_t
 
     assert seen == expected(kind, events[:1])
     assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
+
+
+@KINDS
+def test_delete_is_remembered_once_when_two_batches_bring_it(kind: str, catalog: Any) -> None:
+    table = Table(catalog, kind)
+
+    for _ in range(2):
+        table.merge([Event(1, 2, None)])
+
+    memory = catalog.load_table(memory_of(table.name).partition(".")[2])
+    assert memory.scan().to_arrow().to_pylist() == [{"id": 1, "at": 2}]
 
 
 @KINDS
@@ -295,6 +314,21 @@ def test_batch_is_not_merged_when_it_is_retracted_between_look_and_write(
     assert table.rows == []
 
 
+def test_staged_rows_go_and_the_table_changes_once_when_a_merge_is_taken_back_twice(spark_with_tables: Any) -> None:
+    table = Table(spark_with_tables, "newest")
+    output = table.stage([Event(1, 1, "a")])
+    since = "2026-11-23T00:00:00+00:00"
+    taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, since)
+
+    counts = []
+    for _ in range(2):
+        table.sink.retract(taken)
+        counts.append(spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count())
+
+    assert counts[0] == counts[1]
+    assert staged(output, spark_with_tables) == []
+
+
 @engines(long=["newest"])
 def test_ties_are_refused_before_anything_is_written_when_two_rows_differ(kind: str, engine: Any) -> None:
     table = Table(engine, kind)
@@ -321,6 +355,15 @@ def test_row_at_the_target_stays_when_one_of_the_same_moment_was_staged_before_i
 
     assert table.rows == [(1, 1, "first")]
     assert len(table.loaded.snapshots()) == 2
+
+
+def test_last_snapshot_has_the_rows_of_the_batch_when_they_replace_others(catalog: Any) -> None:
+    table = Table(catalog, "newest")
+
+    table.merge([Event(1, 1, "a")])
+    table.merge([Event(1, 2, "b")])
+
+    assert table.loaded.current_snapshot().summary["added-records"] == "1"
 
 
 def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_with_tables: Any, tmp_path: Path) -> None:
@@ -460,7 +503,7 @@ def test_batch_is_merged_later_when_spark_puts_its_rows_aside(spark_with_tables:
     table.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     table.spark.conf.set("spark.wap.id", "audit")
     try:
-        with pytest.raises(TargetError, match=r"Unset spark\.wap\.id"):
+        with pytest.raises(TargetError, match=rf"^Target '{table.name}': .* Unset spark\.wap\.id"):
             table.sink.publish(output)
     finally:
         table.spark.conf.unset("spark.wap.id")
