@@ -90,6 +90,20 @@ def test_choice_inside_of_a_struct_is_settled_when_its_path_is_named(prices: Dyn
     ]  # fmt: skip
 
 
+def test_warning_says_so_when_options_leave_the_types_to_spark(
+    glue_context: GlueContext, put: Put, landing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put("a.json", body='{"price": 7}\n{"price": "8"}')
+
+    frame = glue_context.create_dynamic_frame.from_options(
+        "file", {"paths": [landing]}, "json", {"dateFormat": "yyyy", "madeUp": 1}
+    )
+
+    assert [row["price"] for row in rows(frame)] == ["7", "8"]
+    assert "event=format_options_unknown format=json options=madeUp" in caplog.messages
+    assert "event=choices_not_looked_for format=json options=dateFormat,madeUp: types are Spark's" in caplog.messages
+
+
 def test_columns_of_one_type_stay_when_all_choices_are_cast(glue_context: GlueContext, spark: Any) -> None:
     frame = DynamicFrame.fromDF(spark.sql("SELECT 'x' AS name, 1.5D AS price"), glue_context, "frame")
 

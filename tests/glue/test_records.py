@@ -224,7 +224,7 @@ def returns_none(frame: DynamicFrame, context: str) -> Any:
 
 
 def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_returns_one(
-    frame: Make, glue_context: GlueContext
+    frame: Make, glue_context: GlueContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     collection = DynamicFrameCollection({"CustomTransform0": frame(PEOPLE)}, glue_context)
     listed = DynamicFrameCollection([frame(PEOPLE)._called("a"), frame(PEOPLE)._called("b")], glue_context)
@@ -238,6 +238,7 @@ def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_retu
     assert mapped.select("CustomTransform0").toDF().columns == ["id"]
     assert [flat[name].toDF().columns for name in ("a", "b")] == [["name"], ["name"]]
     assert collection.select("gone").toDF().columns == []
+    assert "event=no_such_frame key=gone frames=CustomTransform0: an empty frame is returned" in caplog.messages
     with pytest.raises(GlueOptionError, match="Return a frame"):
         collection.map(returns_none)
     with pytest.raises(GlueOptionError, match=r"Option 'f' returned NoneType\. Return a frame"):

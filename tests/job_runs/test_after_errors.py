@@ -127,7 +127,7 @@ def test_start_returns_its_run_when_what_follows_its_record_fails(
 
 @pytest.mark.parametrize("arrives", [False, True])
 def test_start_returns_its_run_when_nobody_knows_whether_its_record_was_written(
-    parked: Jobs, clock: Clock, monkeypatch: pytest.MonkeyPatch, arrives: bool
+    parked: Jobs, clock: Clock, monkeypatch: pytest.MonkeyPatch, arrives: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     define(parked, "job", MaxRetries=1)
     replace = Store.replace
@@ -143,13 +143,14 @@ def test_start_returns_its_run_when_nobody_knows_whether_its_record_was_written(
 
     assert parked.run("job", run_id)["JobRunState"] == ("STARTING" if arrives else "WAITING")
     assert parked.scheduler.engine.launched == [run_id]
+    assert caplog.messages == [f"event=start_unsure run={run_id} error=StoreUnavailableError"]
     clock.move(minutes=17)
     assert parked.run("job", run_id)["JobRunState"] == "ERROR"
     assert parked.states("job") == ["ERROR"]
 
 
 def test_run_has_failed_when_the_shell_of_its_launcher_ends_with_an_error(
-    parked: Jobs, monkeypatch: pytest.MonkeyPatch
+    parked: Jobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any) -> None:
         raise subprocess.CalledProcessError(2, "/bin/sh")
@@ -159,6 +160,7 @@ def test_run_has_failed_when_the_shell_of_its_launcher_ends_with_an_error(
 
     assert run["JobRunState"] == "FAILED"
     assert run["ErrorMessage"] == "The launcher cannot be started: CalledProcessError."
+    assert caplog.messages == [f"event=not_started job=parking run={run['Id']} error=CalledProcessError"]
 
 
 def test_repeat_is_refused_when_the_run_was_never_recorded(
@@ -238,6 +240,52 @@ def test_triggered_run_starts_when_nobody_looked_for_longer_than_the_queue_time(
     found = worker.get_job_runs(JobName="down")["JobRuns"]
 
     assert [run["JobRunState"] for run in found] == ["STARTING"]
+
+
+def test_worker_goes_on_with_other_jobs_and_later_passes_when_one_cannot_be_looked_after(
+    parked: Jobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    define(parked, "one", "two")
+    job, is_over, looked = RunStore.job, iter([False, False, True]), []
+
+    def down_for_one(store: RunStore, name: str) -> Any:
+        looked.append(name)
+        return down() if name == "one" else job(store, name)
+
+    monkeypatch.setattr(RunStore, "job", down_for_one)
+
+    parked.work(["one", "two"], 0, lambda: next(is_over))
+
+    assert looked == ["one", "two"] * 2
+    assert [message.partition(" error=")[0] for message in caplog.messages] == [
+        "event=tend_failed job=one", "event=work_failed"
+    ] * 2  # fmt: skip
+
+
+def test_start_returns_its_run_when_its_launcher_cannot_be_started_now(
+    parked: Jobs, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(parked.scheduler, "start", down)
+    run_id = parked.start("parking")
+    monkeypatch.undo()
+
+    assert caplog.messages == [f"event=start_unfinished run={run_id} error=StoreUnavailableError"]
+    clock.move(minutes=17)
+    assert parked.run("parking", run_id)["JobRunState"] == "ERROR"
+
+
+def test_warning_says_who_starts_it_when_a_run_that_waits_is_waited_for(
+    parked: Jobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    parked.start("parking")
+    second = parked.start("parking", JobRunQueuingEnabled=True)
+
+    found = parked.wait("parking", second, seconds=0.01, pause=0.01)
+
+    assert found["JobRunState"] == "WAITING"
+    (told,) = caplog.messages
+    assert told.startswith(f"event=waits_for_worker job=parking run={second}: ")
+    assert "watermarks work" in told
 
 
 def test_triggered_run_is_launched_before_the_run_before_it_leaves_its_list(

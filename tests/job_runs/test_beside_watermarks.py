@@ -198,7 +198,9 @@ def test_run_that_waited_is_placed_by_its_work_when_another_succeeded_meanwhile(
     assert (found.version, found.change.run_id) == (1, first)
 
 
-def test_bookmark_goes_with_its_job_when_that_is_deleted(parked: Jobs, table: Watermarks) -> None:
+def test_bookmark_goes_with_its_job_when_that_is_deleted(
+    parked: Jobs, table: Watermarks, caplog: pytest.LogCaptureFixture
+) -> None:
     with table.begin("parking", "jr_1") as run:
         run.freeze({}, {"up_to": 7})
         run.commit()
@@ -207,6 +209,7 @@ def test_bookmark_goes_with_its_job_when_that_is_deleted(parked: Jobs, table: Wa
 
     assert table.latest("parking").watermarks == {}
     assert table.history("parking")[0].change.why == "DeleteJob: the bookmark goes with its job, as in Glue"
+    assert "event=bookmark_deleted job=parking: a job of this name reads everything again" in caplog.messages
     with pytest.raises(parked.exceptions.EntityNotFoundException):
         parked.get_job(JobName="parking")
 

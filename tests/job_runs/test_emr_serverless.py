@@ -128,7 +128,9 @@ def test_run_is_stopped_when_it_is_cancelled_in_an_emulator(emulated: Jobs) -> N
     assert emulated.run("parking", run_id)["JobRunState"] == "STOPPED"
 
 
-def test_run_is_cancelled_until_it_is_gone_when_it_is_asked_to_stop(jobs: Jobs, answers: Stubber) -> None:
+def test_run_is_cancelled_until_it_is_gone_when_it_is_asked_to_stop(
+    jobs: Jobs, answers: Stubber, caplog: pytest.LogCaptureFixture
+) -> None:
     starts(answers)
     run_id = jobs.start("parking")
     key = {"applicationId": APPLICATION, "jobRunId": THERE}
@@ -144,6 +146,7 @@ def test_run_is_cancelled_until_it_is_gone_when_it_is_asked_to_stop(jobs: Jobs, 
     jobs.tend("parking")
 
     assert (between, jobs.record("parking", run_id).state) == ("STOPPING", "STOPPED")
+    assert caplog.messages == [f"event=cancel_failed run={run_id} error=InternalServerException"]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,17 @@ def test_run_goes_on_for_days_when_it_does_so_there(jobs: Jobs, answers: Stubber
     assert jobs.run("parking", run_id)["JobRunState"] == "RUNNING"
 
 
+def test_run_stays_as_it_is_known_and_a_warning_says_so_when_nobody_answers_there(
+    jobs: Jobs, answers: Stubber, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts(answers)
+    run_id = jobs.start("parking")
+    answers.add_client_error("get_job_run", "InternalServerException", http_status_code=500)
+
+    assert jobs.run("parking", run_id)["JobRunState"] == "RUNNING"
+    assert f"event=look_failed run={run_id} error=InternalServerException" in caplog.messages
+
+
 def test_failed_run_is_retried_when_it_failed_there(jobs: Jobs, answers: Stubber) -> None:
     starts(answers)
     run_id = jobs.start("parking")
@@ -204,7 +218,7 @@ def test_end_is_shown_and_not_written_when_somebody_only_looks(
 
 
 def test_same_run_is_started_again_when_the_answer_to_its_start_was_lost(
-    jobs: Jobs, answers: Stubber, clock: Clock
+    jobs: Jobs, answers: Stubber, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokens: list[str] = []
 
@@ -219,6 +233,7 @@ def test_same_run_is_started_again_when_the_answer_to_its_start_was_lost(
     starts(answers)
 
     assert (early, jobs.run("parking", run_id)["JobRunState"]) == ("STARTING", "RUNNING")
+    assert f"event=start_unsure run={run_id} error=InternalServerException" in caplog.text
     assert len(tokens) == 2
     assert len(set(tokens)) == 1
 

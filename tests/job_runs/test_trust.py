@@ -302,12 +302,14 @@ def planted_trigger(jobs: Jobs) -> str:
 
 
 def test_trigger_does_nothing_when_the_job_that_it_names_does_not_accept_it(
-    parked: Jobs, everything: Callable[[], Any]
+    parked: Jobs, everything: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     planted_trigger(parked)
     before = {key: item for key, item in everything().items() if key[0] == "waste-x"}
 
     parked.tend(["parking", "waste-x"])
+
+    assert "event=trigger_not_accepted trigger=parking-t job=waste-x" in caplog.text
 
     assert {key: item for key, item in everything().items() if key[0] == "waste-x"} == before
     assert parked.scheduler.records.job("parking").active == ()
