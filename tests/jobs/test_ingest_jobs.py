@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -499,8 +500,29 @@ def test_only_recorded_files_are_read_when_there_are_metadata_tables(
     assert caplog.text.count("event=journal-not-enough") == 1
 
 
+def test_rest_is_taken_by_the_same_run_when_a_file_turns_out_to_be_unreadable(
+    live: Watermarks,
+    run_here: Callable[..., list[dict[str, Any]]],
+    s3: Any,
+    bucket: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    land(s3, bucket, "1.json", {"id": 1, "name": "x"})
+    s3.put_object(Bucket=bucket, Key="landing/2.json.gz", Body=gzip.compress(b'{"id": 2, "name": "y"}')[:-9])
+
+    batches = run_here(ingest_files.main, "--schema", SCHEMA, "--format", "json", "--on-unreadable", "set_aside")
+
+    assert [batch["files_read"] for batch in batches] == [1]
+    assert "event=batch_again job=parking error=" in caplog.text
+    assert live.latest("parking").version == 1
+
+
 def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
-    live: Watermarks, run_here: Callable[..., list[dict[str, Any]]], s3: Any, bucket: str
+    live: Watermarks,
+    run_here: Callable[..., list[dict[str, Any]]],
+    s3: Any,
+    bucket: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def ingest(*options: str, run_id: str) -> list[int]:
         batches = run_here(ingest_files.main, "--schema", SCHEMA, "--JOB_RUN_ID", run_id, *options)
@@ -519,6 +541,7 @@ def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
     assert ingest(*pause, "--job-bookmark-from", "jr_1", "--job-bookmark-to", "jr_3", run_id="jr_p") == [2]
     assert ingest(*pause, "--job-bookmark-from", failed, "--job-bookmark-to", "jr_2", run_id="jr_p") == [1]
     assert ingest("--job-bookmark-option", "job-bookmark-disable", "--max-files", "3", run_id="jr_d") == [3]
+    assert "event=more_left job=parking mode=disable: nothing is saved, so no batch follows this one" in caplog.messages
     assert ingest("--BOOKMARK_CONTEXT", "north", run_id="jr_n") == [4]
     assert ingest("--job-bookmark-option", "job-bookmark-enable", run_id="jr_4") == [1]
     assert (live.latest("parking").version, live.latest("parking@@north").version) == (4, 1)

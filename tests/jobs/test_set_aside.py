@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.errors import UnreadableFilesError
+from scripts.helpers.files.readings import Readings
 from scripts.helpers.files.set_aside import set_aside_of
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
@@ -100,6 +101,23 @@ def test_error_of_the_job_is_raised_as_it_is_when_all_files_are_well(landing: La
     assert not isinstance(caught.value, UnreadableFilesError)
     landing.run()
     assert (landing.ids, landing.listed) == ({*GOOD, 2}, {})
+
+
+def test_error_of_the_job_is_raised_as_it_is_when_the_search_for_its_files_fails_too(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing.put(pd.DataFrame({"id": [2]}))
+
+    def gone(*_: Any) -> Any:
+        raise FileNotFoundError(landing.folder)
+
+    monkeypatch.setattr(Readings, "found", gone)
+    with pytest.raises(Exception, match="because of the job"):
+        with IncrementalJob(landing.watermarks, landing.job_id, spark=landing.spark) as job:
+            rows = job.new_files(str(landing.folder), on_unreadable="set_aside").read(landing.spark, "parquet")
+            rows.selectExpr("raise_error('because of the job')").collect()
+
+    assert f"event=search_failed job={landing.job_id} error=FileNotFoundError" in caplog.messages
 
 
 def test_small_file_is_set_aside_when_its_end_is_missing(landing: Landing) -> None:
