@@ -375,7 +375,7 @@ def test_job_is_not_started_when_the_run_is_stopped_before_its_launcher_is_up(jo
 
 
 def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
-    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     define("job", "import time\ntime.sleep(0.6)\n")
     jobs.scheduler.engine = Parked()
@@ -393,6 +393,7 @@ def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
     carried.carry_out()
 
     assert (jobs.record("job", run_id).state, down[0] > 8) == ("SUCCEEDED", True)
+    assert f"event=beat_failed run={run_id} error=StoreUnavailableError" in caplog.messages
 
 
 @contextlib.contextmanager

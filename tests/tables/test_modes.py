@@ -59,8 +59,11 @@ def test_range_of_runs_is_read_again_as_they_took_it_when_the_table_has_moved_on
 
     assert again("jr_1", "jr_3") == [2, 3]
     assert again("jr_2", "jr_2") == []
+    range_ = {"mode": "pause", "from_run": "jr_1", "to_run": "jr_3"}
+    assert take(watermarks, table, "jr_9", context="late", **range_) == []
+    assert "event=not_in_range job=sales context=late: its runs took nothing of it" in caplog.messages
     with pytest.raises(SourceOptionError, match="'max_versions'"):
-        take(watermarks, table, "jr_9", mode="pause", from_run="jr_1", to_run="jr_3", options={"max_versions": 1})
+        take(watermarks, table, "jr_9", **range_, options={"max_versions": 1})
 
 
 def test_range_from_the_beginning_is_the_table_as_it_was_when_the_first_run_took_everything(
