@@ -102,7 +102,7 @@ def check_texts(
     Parameters
     ----------
     files
-        The bytes of each file there.
+        The bytes of each file that batches have left there.
     df
         The rows.
     ours
@@ -239,11 +239,9 @@ def _is_in(paths: Iterable[str], column: str) -> bool:
 
 
 def _version_of(name: str) -> tuple[int, str]:
-    batch, folder = batch_of(name), batch_folder_of(name)
-    if batch:
-        return batch[2], name
-    # A file that no batch wrote was there before them all.
-    return (folder[1] if folder else 0), name
+    found = batch_of(name) or batch_folder_of(name)
+    assert found is not None
+    return found[-1], name
 
 
 def _header(uri: str, spark: SparkSession, own: Mapping[str, str]) -> list[str]:
