@@ -9,10 +9,12 @@ from scripts.helpers.sinks.database_sql import Arriving, writing_of
 
 # A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
 NUMERICS = ["numeric(9,2)", "numeric(12,4)", "numeric(9,1)", "numeric(9)", "numeric(9,0)"]
-DECIMALS = ["decimal(9,2)", "decimal(12,4)", "decimal(9,1)", "decimal(9,0)", "decimal"]
+DECIMALS = ["decimal(9,2)", "decimal(12,4)", "decimal(9,1)", "decimal(9)", "decimal(9,0)", "decimal"]
 POSTGRES = {
     "int": ["smallint", "integer", "bigint", "numeric", *NUMERICS],
     "decimal(9,2)": ["numeric", "numeric(9,2)", "numeric(12,4)"],
+    "decimal(9,1)": ["numeric", "numeric(9,2)", "numeric(12,4)", "numeric(9,1)"],
+    "decimal(9,0)": ["numeric", *NUMERICS],
     "string": ["text", "character varying(9)", "uuid", "jsonb", "integer[]"],
     "timestamp": ["timestamp with time zone", "timestamp(3) with time zone"],
     "timestamp_ntz": ["timestamp without time zone", "timestamp(3) without time zone"],
@@ -25,6 +27,8 @@ POSTGRES = {
 MARIADB = {
     "int": ["tinyint(4)", "smallint(6)", "mediumint(9)", "int(11)", "bigint(20)", *DECIMALS],
     "decimal(9,2)": ["decimal(9,2)", "decimal(12,4)"],
+    "decimal(9,1)": ["decimal(9,2)", "decimal(12,4)", "decimal(9,1)"],
+    "decimal(9,0)": DECIMALS,
     "string": ["varchar(9)", "text", "longtext", "enum('a')"],
     "timestamp": ["timestamp", "timestamp(6)"],
     "timestamp_ntz": ["datetime", "datetime(6)"],
@@ -67,6 +71,10 @@ def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
         assert {one for one in declared if sql.takes(column, one)} == set(fit), kind
     # All its values are NULL, and NULL is of any type.
     assert all(sql.takes(Arriving("a", "unknown", "c0"), one) for one in declared)
+
+
+def test_decimal_has_the_name_of_postgres_when_its_column_is_to_be_declared() -> None:
+    assert writing_of(PostgreSQL()).declaration(Arriving("a", "decimal(9,2)", "c0")) == "numeric(9,2)"
 
 
 @pytest.mark.parametrize(

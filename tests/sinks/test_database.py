@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pymysql import OperationalError
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -26,6 +27,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.database import DatabaseSink
+from scripts.helpers.sinks.database_access import target_errors
 from scripts.helpers.sinks.database_sql import BATCHES, TAKEN_BACK, Statements, WritingPostgres, WritingSQLite
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction
@@ -487,8 +489,9 @@ def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
 
 def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batch(
-    written: Written, table: str, monkeypatch: pytest.MonkeyPatch
+    written: Written, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     sink = written.sink(table, impatient(written, monkeypatch))
     output = sink.stage(BATCH, 7, ROWS)
     taken = taken_back(output, 3, 3)
@@ -503,6 +506,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
 
     assert (caught.value.target, caught.value.doing) == (sink.name, "the batch cannot be published")
     assert (before, seen(written, table)) == ([], ALL)
+    assert "event=deadlock_retried" not in caplog.text
 
 
 def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pytest.FixtureRequest) -> None:
@@ -826,7 +830,7 @@ def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.Fi
     table = written.new_table("id integer, word text")
     written.sql(f"ALTER TABLE {table} ENGINE=MyISAM")
 
-    with pytest.raises(TargetTableError, match="ENGINE=InnoDB"):
+    with pytest.raises(TargetTableError, match=f"/{table}': its engine has no transactions.* ENGINE=InnoDB"):
         written.sink(table).stage(BATCH, 1, ROWS)
 
 
@@ -866,6 +870,20 @@ def test_error_holds_no_secret_when_nobody_answers(request: pytest.FixtureReques
 
     assert (caught.value.target, caught.value.doing) == (sink.name, "the database cannot be reached")
     assert real and PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("codes", "error"),
+    [
+        ([2002, 2003, 2006, 2013], TargetUnavailableError),
+        ([1044, 1045, 1142, 1143, 1227, 1370], TargetRefusedError),
+    ],
+    ids=["gone", "refused"],
+)
+def test_kind_of_error_is_told_when_mysql_has_a_number_alone(codes: list[int], error: type[TargetError]) -> None:
+    for code in codes:
+        with pytest.raises(error), target_errors("t", "the batch cannot be published"):
+            raise OperationalError(code, "a text")
 
 
 def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
@@ -976,19 +994,20 @@ def test_database_fills_its_own_columns_when_the_rows_do_not_have_them(written: 
 def test_table_is_found_in_its_schema_when_the_name_has_one(request: pytest.FixtureRequest) -> None:
     written = written_as(request, "postgres")
     written.sql('DROP SCHEMA IF EXISTS "Raw.%s" CASCADE', 'CREATE SCHEMA "Raw.%s"')
-    written.sql('CREATE TABLE "Raw.%s"."T 1" (id int)')
-    sink = DatabaseSink(["Raw.%s", "T 1"], connect=written.connect, name="shop")
+    written.sql('CREATE TABLE "Raw.%s"."T 1" (id int, batch varchar(64))')
+    sink = DatabaseSink(["Raw.%s", "T 1"], connect=written.connect, name="shop", batch_column="batch")
 
     output = sink.stage(BATCH, 1, pd.DataFrame({"id": [1]}))
     staged = sink.staged(output.job)
     sink.publish(output)
     sink.clear(output)
 
-    assert (staged, written.rows('SELECT * FROM "Raw.%s"."T 1"')) == ([output.folder], [(1,)])
+    assert (staged, written.rows('SELECT id FROM "Raw.%s"."T 1"')) == ([output.folder], [(1,)])
     assert written.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'Raw.%s' ORDER BY 1") == [
         ("T 1",),
         (BATCHES,),
     ]
+    assert sink.retract(taken_back(output, 3, 3, "batch")) == 1
 
 
 def test_table_is_found_in_its_schema_when_the_connection_is_to_another_one(request: pytest.FixtureRequest) -> None:

@@ -85,6 +85,14 @@ def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink])
     assert all(type(value) in (str, int, bool) for value in output.record().values())
 
 
+def test_output_has_no_files_when_its_record_counts_none(make: Callable[..., FileSink]) -> None:
+    record = make().stage_files(BATCH, 7, fill).record()
+
+    output = Output.from_record({name: value for name, value in record.items() if name not in ("files", "bytes")})
+
+    assert (output.files, output.bytes) == (0, 0)
+
+
 def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., FileSink]) -> None:
     sink = make()
     first, second = sink.stage_files(BATCH, 7, fill), sink.stage_files(BATCH, 8, fill)
@@ -191,6 +199,14 @@ def test_losers_up_to_the_batch_are_swept_when_it_is_published(
         assert f"event=staging_swept target={sink.name} folder={loser.folder}\n" in caplog.text
 
 
+def test_folders_of_attempts_alone_are_found_when_a_file_lies_beside_them(make: Callable[..., FileSink]) -> None:
+    sink = make()
+    output = sink.stage_files(BATCH, 7, fill)
+    sink.staging.place.write(f"{output.job}/by-hand.csv", b"4\n")
+
+    assert sink.staged(output.job) == [output.folder]
+
+
 def test_manifest_is_gone_when_a_folder_can_only_be_dropped_in_part(s3: Any, bucket: str) -> None:
     """Else what is missing then would be taken for lost."""
     sink = FileSink(f"s3://{bucket}/raw", s3_client=s3)
@@ -272,7 +288,7 @@ def test_write_is_refused_when_the_target_holds_files_of_others(make: Callable[.
 
 def test_column_is_refused_when_the_batch_folder_would_hide_it(make: Callable[..., FileSink]) -> None:
     rows = pd.DataFrame({"id": [1], "Batch_Id": [1]})
-    with pytest.raises(ReservedNameError):
+    with pytest.raises(ReservedNameError, match="'batch_id' is a reserved name"):
         make(batch_folders=True).stage_files(BATCH, 7, fill, rows=rows)
 
     assert make().stage_files(BATCH, 7, fill, rows=rows).files == 2
@@ -502,7 +518,7 @@ def test_texts_are_compared_with_the_newest_file_when_no_hidden_file_remembers_c
     options: dict[str, Any] = {"header": True, "sep": "|", "compression": "gzip"} if format == "csv" else {}
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, partition_by=["day"], **options)
     # Of an older batch, whose columns count no more.
-    sink.target.write(f"day=1/part-00000-00000000-e1-0000000002.{format}.gz", b"other")
+    sink.target.write(f"day=9/part-00000-ffffffff-e1-0000000002.{format}.gz", b"other")
     day = "date'2026-11-23' AS day"
     sink.publish(sink.stage(BATCH, 7, spark.sql(f"SELECT id, string(id) AS note, {day} FROM range(1)")))
     sink.target.delete([COLUMNS])
@@ -543,7 +559,7 @@ def test_rows_are_taken_with_a_warning_when_the_newest_file_does_not_tell_its_co
     format: str, options: dict[str, Any], line: str, unchecked: str,
 ) -> None:  # fmt: skip
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, **options)
-    sink.target.write(f"batch_id=e1-0000000001/part-00000-u.{format}", b"older")
+    sink.target.write(f"batch_id=e9-0000000001/part-00000-u.{format}", b"older")
     sink.target.write(f"batch_id=e1-0000000002/part-00000-u.{format}", line.encode())
     sink.target.write(f"batch_id=e1-0000000003/part-00000-u.{format}", b"")
     inner = "named_struct('n', id) AS inner, " if format == "json" else ""
@@ -558,7 +574,7 @@ def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_pat
     sink = FileSink(str(tmp_path / "raw"))
     sink.publish(sink.stage(BATCH, 7, pd.DataFrame({"id": [1]})))
 
-    with pytest.raises(TargetLayoutError, match="is parquet"):
+    with pytest.raises(TargetLayoutError, match=r"/raw': format='csv', but '\S+' is parquet"):
         FileSink(str(tmp_path / "raw"), spark=spark, format="csv").stage(BATCH, 8, spark.range(1))
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from scripts.helpers.databases.dialects import PostgreSQL
 from scripts.helpers.errors import (
     InvalidValueError,
     KeyColumnError,
@@ -24,6 +25,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions, events_of
+from scripts.helpers.sinks.database_sql import GONE, Statements, writing_of
 from scripts.helpers.sinks.merging import DELETED
 from tests.support.database_fixtures import written_as
 from tests.support.merge_reference import Event, expected, frame, histories, rules
@@ -211,7 +213,7 @@ def test_whole_row_is_asked_for_when_a_column_is_missing(table: Table) -> None:
     connection.commit()
     connection.close()
 
-    with pytest.raises(TargetTableError, match="'note' is missing in the rows, and a merge replaces whole rows"):
+    with pytest.raises(TargetTableError, match=f"/{table.name}': column 'note' is missing in the rows, and a merge"):
         table.merge([Event(1, 1, "a")])
 
 
@@ -314,6 +316,13 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.Fix
         thread.join(PATIENCE)
 
     assert (waits, table.rows) == (True, [(1, 2, "a")])
+
+
+@pytest.mark.parametrize(("table", "is_whole"), [("t" * 39, True), ("t" * 40, False), ("é" * 20, False)])
+def test_table_of_deletes_is_called_after_its_target_when_the_server_takes_the_name(table: str, is_whole: bool) -> None:
+    name = Statements(writing_of(PostgreSQL()), "public", table).gone_table
+
+    assert (name == GONE + table, len(name.encode()) <= 63) == (is_whole, True)
 
 
 # --- what a merge is told -------------------------------------------------------------------------------
