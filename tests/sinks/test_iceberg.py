@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, ForbiddenError, NoSuchTableError
 from pyiceberg.types import LongType
 from pyiceberg.utils.config import Config
 from sqlalchemy.exc import OperationalError
@@ -35,7 +37,7 @@ from scripts.helpers.sinks import iceberg
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
 from scripts.helpers.sinks.merging import Merge
-from scripts.helpers.sinks.outputs import Output, Retraction
+from scripts.helpers.sinks.outputs import Output, Retraction, folder_of, job_hash
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.staged_rows import read_rows
 from scripts.helpers.watermarks import Watermarks
@@ -160,7 +162,10 @@ def test_rows_are_seen_once_when_many_publish_at_once_and_others_write(table: Ta
     assert table.seen == [1, 2, 10, 20]
 
 
-def test_winner_alone_is_published_when_another_attempt_has_staged_the_batch(table: Table) -> None:
+def test_winner_alone_is_published_when_another_attempt_has_staged_the_batch(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
     winner, loser = table.stage(1, [1], fence=2), table.stage(1, [1], fence=1)
     later = table.stage(2, [2])
     staged = table.sink().staged(winner.job)
@@ -172,6 +177,7 @@ def test_winner_alone_is_published_when_another_attempt_has_staged_the_batch(tab
 
     assert sorted(staged) == sorted(output.folder for output in (winner, loser, later))
     assert (table.seen, swept, len(table.staged)) == ([1], 1, 1)
+    assert f"event=staging_swept target={table.name} folder={loser.folder}\n" in caplog.text
     table.sink().publish(later)
     assert table.seen == [1, 2]
 
@@ -385,6 +391,7 @@ def test_nothing_is_committed_when_the_rows_are_none(table: Table) -> None:
     table.sink().publish(output)
 
     assert (output.rows, table.seen) == (0, [])
+    assert table.spark is None or (output.files, output.bytes) == (0, 0)
 
 
 def test_write_is_refused_when_columns_are_not_those_of_the_table(table: Table) -> None:
@@ -460,18 +467,59 @@ IcebergSink("lake.raw.repairs").check(pd.DataFrame({"id": [1]}))
     assert "pip install pyiceberg pyarrow" in done.stderr
 
 
-def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:
-    session, java = spark.newSession(), spark._jvm.java.lang
+@contextmanager
+def loading_with(loader: Any, spark: Any) -> Iterator[IcebergSink]:
+    """Let a loader find the classes of a connector, and return a sink of a catalog that needs one."""
+    session, thread = spark.newSession(), spark._jvm.java.lang.Thread.currentThread()
     session.conf.set("spark.sql.catalog.other", "org.example.Catalog")
-    sink, rows = IcebergSink("other.raw.repairs", spark=session), session.range(1)
-    thread = java.Thread.currentThread()
-    loader = thread.getContextClassLoader()
-    thread.setContextClassLoader(java.ClassLoader.getSystemClassLoader())
+    before = thread.getContextClassLoader()
+    thread.setContextClassLoader(loader)
     try:
-        with pytest.raises(MissingConnectorError, match=r"format='iceberg' is not .*iceberg-spark-runtime"):
-            sink.check(rows)
+        yield IcebergSink("other.raw.repairs", spark=session)
     finally:
-        thread.setContextClassLoader(loader)
+        thread.setContextClassLoader(before)
+
+
+def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:
+    loader = spark._jvm.java.lang.ClassLoader.getSystemClassLoader()
+    told = r"format='iceberg' is not .*iceberg-spark-runtime"
+
+    with loading_with(loader, spark) as sink, pytest.raises(MissingConnectorError, match=told):
+        sink.check(spark.range(1))
+
+
+def test_reason_is_told_when_the_jar_does_not_go_with_spark(spark: Any, tmp_path: Path) -> None:
+    """Its classes are found, and fail when they are initialised."""
+    name = "org/apache/iceberg/spark/Spark3Util"
+    file = tmp_path / f"{name}.class"
+    file.parent.mkdir(parents=True)
+    texts = [name, "java/lang/Object", "<clinit>", "()V", "Code"]
+    pool = b"".join(struct.pack(">BH", 1, len(text)) + text.encode() for text in texts) + b"\7\0\1\7\0\2"
+    throws_null = struct.pack(">HHI2sHH", 1, 0, 2, b"\x01\xbf", 0, 0)
+    method = struct.pack(">HHHHHI", 8, 3, 4, 1, 5, len(throws_null)) + throws_null
+    start = struct.pack(">IHHH", 0xCAFEBABE, 0, 49, 8)
+    file.write_bytes(start + pool + struct.pack(">HHHHHH", 0x21, 6, 7, 0, 0, 1) + method + b"\0\0")
+    java = spark._jvm.java
+    folders = spark.sparkContext._gateway.new_array(java.net.URL, 1)
+    folders[0] = java.net.URL(f"file://{tmp_path}/")
+    loader = java.net.URLClassLoader(folders, java.lang.ClassLoader.getSystemClassLoader())
+
+    with loading_with(loader, spark) as sink, pytest.raises(MissingConnectorError, match=r"loaded: java\.lang\."):
+        sink.check(spark.range(1))
+
+
+def test_setting_is_named_when_spark_cannot_merge() -> None:
+    session: Any = SimpleNamespace(conf={})  # Extensions of a session in use cannot be taken away.
+    sink = IcebergSink("lake.raw.repairs", spark=session, merge=Merge.of("id", "at"))
+
+    with pytest.raises(MissingConnectorError, match=r"format='iceberg' .* To merge rows, set spark\.sql\.extensions="):
+        sink.check(SimpleNamespace(sparkSession=session, columns=["id", "at"]))
+
+
+def test_no_folder_is_named_when_rows_without_columns_make_no_table(table: Table) -> None:
+    rows = pd.DataFrame() if table.spark is None else table.spark.range(0).drop("id")
+
+    assert table.sink().places(rows) == []
 
 
 def test_setting_is_named_when_spark_was_started_without_what_merges() -> None:
@@ -560,6 +608,48 @@ def test_publication_is_tried_once_when_the_catalog_refuses_it_for_good(
     arrow.sink().publish(output)
 
     assert (tries, arrow.seen) == (["once"], [1])
+
+
+def test_publication_ends_and_may_be_repeated_when_others_commit_each_time(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+
+    def refuse(*_: Any) -> None:
+        raise CommitFailedException("main has moved.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "TRIES", 2)
+        patch.setattr(type(arrow.catalog), "commit_table", refuse)
+        with pytest.raises(
+            TargetError, match=r"repairs': others came between 2 times: main has moved\. Publishing again"
+        ):
+            arrow.sink().publish(output)
+    arrow.sink().publish(output)
+
+    assert arrow.seen == [1]
+
+
+def test_engine_is_named_when_another_one_staged_the_batch(arrow: Table) -> None:
+    output = replace(arrow.stage(1, [1]), options={"engine": "spark"})
+
+    with pytest.raises(TargetError, match=r"repairs': version 1 was staged with spark, and .* not by pyiceberg"):
+        arrow.sink().publish(output)
+
+
+def test_decision_is_not_carried_out_when_the_catalog_does_not_tell_of_the_table(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+    taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE)
+
+    def refuse(*_: Any) -> None:
+        raise ForbiddenError("no right to read.")
+
+    monkeypatch.setattr(type(arrow.catalog), "load_table", refuse)
+
+    with pytest.raises(TargetError, match=r"repairs': no right to read\.$"):
+        arrow.sink().retract(taken)
 
 
 def test_error_is_not_hidden_when_it_is_none_of_the_connector(arrow: Table, tmp_path: Path) -> None:
@@ -667,13 +757,30 @@ def test_rows_of_others_are_not_counted_when_they_come_between_look_and_delete(
     assert (arrow.sink().retract(taken), arrow.seen) == (1, [8, 9])
 
 
+def test_table_has_no_new_snapshot_and_nothing_is_warned_of_when_a_decision_is_carried_out_again(
+    arrow: Table, recwarn: pytest.WarningsRecorder
+) -> None:
+    output = arrow.stage(1, [1], batch_column="batch")
+    taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE, batch_column="batch")
+    deleted, snapshots = [], []
+
+    for _ in range(2):
+        deleted.append(arrow.sink().retract(taken))
+        snapshots.append(len(arrow.catalog.load_table("raw.repairs").snapshots()))
+
+    assert (deleted, snapshots) == ([0, 0], [1, 1])
+    assert [str(one.message) for one in recwarn if "Delete operation" in str(one.message)] == []
+
+
+@pytest.mark.parametrize("column", ["", "batch"], ids=["no-column", "column-gone"])
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
-    table: Table, caplog: pytest.LogCaptureFixture
+    table: Table, caplog: pytest.LogCaptureFixture, column: str
 ) -> None:
     table.sink().publish(table.stage(1, [1]))
     waiting = table.stage(2, [2])
 
-    taken = Retraction("iceberg", table.name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, rows={"1": 1, "2": 1})
+    counted = {"1": 1, "2": 1}
+    taken = Retraction("iceberg", table.name, waiting.staging, waiting.job, "e1", 1, 2, SINCE, column, counted)
     counts = [table.sink().retract(taken) for _ in range(2)]
 
     assert (counts, table.seen, table.staged) == ([0, 0], [1], [])
@@ -793,6 +900,30 @@ def test_decision_is_carried_out_when_the_table_was_dropped_before(
 
     assert f"event=retraction_left target={table.name} versions=1-2: there is no such table" in caplog.text
     assert [name for place in places for name in place.files()] == []
+
+
+def test_staged_files_go_when_spark_finds_no_table(spark_with_tables: Any, tmp_path: Path) -> None:
+    """Those of a merge: other rows are in the table by then."""
+    table, place = Table(f"lake.raw.g{abs(hash(tmp_path))}", spark_with_tables), place_of(str(tmp_path), None, None)
+    place.write(f"{folder_of(BatchId(JOB, 'e1', 1), 7, '0a1b2c3d')}/part-0.parquet", b"x")
+
+    table.sink().retract(Retraction("iceberg", table.name, str(tmp_path), job_hash(JOB), "e1", 1, 1, SINCE))
+
+    assert place.files() == {}
+
+
+def test_branch_may_be_gone_when_another_drops_it_after_the_look(
+    spark_with_tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(f"lake.raw.d{abs(hash(tmp_path))}", spark_with_tables)
+    output, sink = table.stage(1, [1]), table.sink()
+    (branch,) = table.staged
+    table.sink().drop(output)
+    monkeypatch.setattr(sink._engine, "_refs", lambda: [branch])
+
+    sink.drop(output)
+
+    assert table.staged == []
 
 
 def test_batch_column_is_refused_when_the_rows_have_it(table: Table) -> None:

@@ -512,6 +512,7 @@ def test_batch_is_merged_later_when_spark_puts_its_rows_aside(spark_with_tables:
     table.sink.publish(output)
 
     assert (before, branches, table.rows) == ([], [], [(1, 1, "a")])
+    assert table.spark.sql("SHOW VIEWS LIKE 'glue_watermarks_*'").collect() == []
 
 
 def test_batch_is_not_merged_by_spark_when_a_later_one_was_recorded_after_the_look(

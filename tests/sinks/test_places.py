@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,18 @@ def test_object_too_large_for_one_request_is_copied_in_parts_when_moved(
     assert new.read("b.csv") == b"large"
 
 
+def test_requests_are_as_few_as_s3_allows_when_objects_are_copied_and_deleted(s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3://{bucket}/raw", s3)
+    place.write("a.csv", b"x")
+    operations: list[str] = []
+    s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
+
+    place.move({"a.csv": "b.csv"}, {"a.csv": 5 * 1024**3 - 1}, place)
+    place.delete([f"{number}.csv" for number in range(1_000)])
+
+    assert operations == ["CopyObject", "DeleteObjects"]
+
+
 def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make) -> None:
     place = make("staging")
     for name in ("one/_manifest", "one/a.csv", "one/x/b.csv", "one-more/a.csv"):
@@ -138,11 +151,16 @@ def test_manifest_goes_last_when_a_folder_is_deleted(make: Make, monkeypatch: py
     for name in ("one/_manifest", "one/a.csv", "one/z.csv"):
         place.write(name, b"x")
     deleted: list[list[str]] = []
-    monkeypatch.setattr(place, "delete", lambda names: deleted.append(sorted(names)))
+    # But for the checksums that Hadoop keeps beside its own.
+    monkeypatch.setattr(
+        place, "delete", lambda names: deleted.append(sorted(name for name in names if not name.endswith(".crc")))
+    )
 
-    if not isinstance(place, HadoopPlace):
-        place.delete_folder("one", "one/_manifest")
-        assert deleted == [["one/a.csv", "one/z.csv"], ["one/_manifest"]]
+    place.delete_folder("one", "one/_manifest")
+
+    # Hadoop deletes it with the folder.
+    with_folder = isinstance(place, HadoopPlace)
+    assert deleted == [["one/a.csv", "one/z.csv"], *([] if with_folder else [["one/_manifest"]])]
 
 
 def test_files_are_gone_when_deleted_and_may_have_been_before(make: Make) -> None:
@@ -186,13 +204,53 @@ def test_place_is_that_of_the_scheme_when_parsed(s3: Any, path: str, kind: type,
 
 def test_server_and_login_are_those_of_spark_when_no_client_is_given(spark: Any, endpoint: str) -> None:
     session = spark.newSession()
-    for name in ("access", "secret"):
-        session.conf.set(f"fs.s3a.{name}.key", f"{name} of Spark")
+    for name in ("access.key", "secret.key", "session.token"):
+        session.conf.set(f"fs.s3a.{name}", f"{name} of Spark")
 
     place: Any = place_of("s3a://lake/raw", session, None)
 
     login = place.login()
-    assert (login["AWS_ENDPOINT_URL"], login["AWS_ACCESS_KEY_ID"]) == (endpoint, "access of Spark")
+    names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    assert [login[name] for name in names] == [
+        endpoint,
+        "access.key of Spark",
+        "secret.key of Spark",
+        "session.token of Spark",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "tls", "server"),
+    [
+        ("minio:9000", "true", "https://minio:9000"),
+        ("minio:9000", "false", "http://minio:9000"),
+        ("https://minio:9000", "false", "https://minio:9000"),
+        ("s3.amazonaws.com", "true", "http://of-the-environment"),
+        ("", "true", "http://of-the-environment"),
+    ],
+)
+def test_server_is_that_of_spark_when_it_names_one_that_is_not_of_aws(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, given: str, tls: str, server: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://of-the-environment")
+    session = spark.newSession()
+    session.conf.set("fs.s3a.endpoint", given)
+    session.conf.set("fs.s3a.connection.ssl.enabled", tls)
+
+    place: Any = place_of("s3a://lake/raw", session, None)
+
+    assert place.login()["AWS_ENDPOINT_URL"] == server
+
+
+def test_login_is_that_of_the_environment_when_spark_has_half_of_one(spark: Any) -> None:
+    session = spark.newSession()
+    session.conf.set("fs.s3a.access.key", "of Spark")
+    session.conf.set("fs.s3a.secret.key", "")
+
+    places: list[Any] = [place_of("s3a://lake/raw", each, None) for each in (session, None)]
+
+    first, second = (place.login()["AWS_ACCESS_KEY_ID"] for place in places)
+    assert first == second
 
 
 def test_relative_path_is_below_the_directory_of_the_script_when_spark_was_started_elsewhere(
@@ -201,6 +259,18 @@ def test_relative_path_is_below_the_directory_of_the_script_when_spark_was_start
     monkeypatch.chdir(tmp_path)
 
     assert place_of("raw", spark, None).uri("") == f"file://{tmp_path}/raw"
+
+
+def test_path_without_a_scheme_is_at_the_default_file_system_when_that_is_no_directory(
+    spark: Any, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("fs.defaultFS", "viewfs://default")
+    session.conf.set("fs.viewfs.mounttable.default.link./raw", f"file://{tmp_path}")
+
+    place = place_of("/raw/repairs", session, None)
+
+    assert (type(place), place.uri("a.csv")) == (HadoopPlace, "viewfs://default/raw/repairs/a.csv")
 
 
 @pytest.mark.parametrize("path", ["", " raw", "hdfs://node/raw", "gs://bucket/raw"])
@@ -214,6 +284,28 @@ def test_action_and_file_are_named_when_s3_refuses(s3: Any, bucket: str) -> None
 
     with pytest.raises(TargetError, match=r"s3:ListBucket on s3://.*-gone/raw: NoSuchBucket"):
         place.files()
+
+
+def test_action_and_file_are_named_when_s3_does_not_let_one_be_read(s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3://{bucket}/raw", s3)
+
+    with refusing(s3, "GetObject"), pytest.raises(TargetError, match=r": s3:GetObject on s3://.*/raw/a\.csv: Access"):
+        place.read("a.csv")
+
+
+def test_object_is_named_when_s3_does_not_delete_one_of_many(s3: Any, bucket: str) -> None:
+    place = S3Place(f"s3://{bucket}/raw", s3)
+    for name in ("a.csv", "b.csv"):
+        place.write(name, b"x")
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject"}
+    policy = {"Version": "2012-10-17", "Statement": [denied | {"Resource": f"arn:aws:s3:::{bucket}/raw/a.csv"}]}
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+
+    with pytest.raises(TargetError, match=rf"s3:DeleteObject of 'raw/a\.csv' on s3://{bucket}/raw: AccessDenied"):
+        place.delete(["a.csv", "b.csv"])
+
+    s3.delete_bucket_policy(Bucket=bucket)
+    assert place.files() == {"a.csv": 1}
 
 
 def test_login_is_to_blame_when_s3_does_not_accept_it(s3: Any, bucket: str) -> None:
@@ -245,6 +337,7 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
     [
         (r"list file://.*/raw/a\.csv: ", lambda place: place.files("a.csv")),
         (r"read file://.*/raw/folder: ", lambda place: place.read("folder")),
+        (r"rename to file://.*/raw/folder: ", lambda place: place.move({"a.csv": "folder"}, {}, place)),
         (r"make the folder .*/raw/a\.csv: ", lambda place: place.move({"b.csv": "a.csv/b.csv"}, {}, place)),
     ],
 )
@@ -257,6 +350,11 @@ def test_action_and_path_are_named_when_a_file_is_none_or_in_the_way(
 
     with pytest.raises(TargetError, match=f": {said}"):
         act(place)
+
+
+def test_error_is_not_hidden_when_it_is_none_of_the_storage(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="null byte"):
+        LocalPlace(str(tmp_path)).read("a\0.csv")
 
 
 def test_action_and_path_are_named_when_hadoop_cannot_read_a_file(spark: Any, tmp_path: Path) -> None:
@@ -277,10 +375,44 @@ def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp
 
 def test_action_and_path_are_named_when_hadoop_lists_a_folder_that_leads_nowhere(spark: Any, tmp_path: Path) -> None:
     session = spark.newSession()
-    session.conf.set("fs.viewfs.mounttable.lake.link./raw/staging/repairs", f"file://{tmp_path}/gone")
+    session.conf.set("fs.viewfs.mounttable.nowhere.link./raw/staging/repairs", f"file://{tmp_path}/gone")
 
-    with pytest.raises(TargetError, match=r": list viewfs://lake/raw/staging: java\.io\.FileNotFoundException"):
-        HadoopPlace("viewfs://lake/raw", session).files("staging")
+    with pytest.raises(TargetError, match=r": list viewfs://nowhere/raw/staging: java\.io\.FileNotFoundException"):
+        HadoopPlace("viewfs://nowhere/raw", session).files("staging")
+
+
+def test_action_and_path_are_named_when_hadoop_cannot_rename(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    for name in ("staging", "repairs"):
+        (tmp_path / name).mkdir()
+        session.conf.set(f"fs.viewfs.mounttable.apart.link./raw/{name}", f"file://{tmp_path}/{name}")
+    place = HadoopPlace("viewfs://apart/raw", session)
+    place.write("staging/a.csv", b"x")
+
+    with pytest.raises(TargetError, match=r": rename to viewfs://apart/raw/repairs/a\.csv: java\.io\.IOException"):
+        place.move({"staging/a.csv": "repairs/a.csv"}, {}, place)
+
+
+def test_action_and_path_are_named_when_a_file_is_where_hadoop_needs_a_folder(spark: Any, tmp_path: Path) -> None:
+    place = HadoopPlace(f"file://{tmp_path}", spark)
+    for name in ("a.csv", "b.csv"):
+        place.write(name, b"x")
+
+    with pytest.raises(TargetError, match=r": make the folder file://.*/a\.csv: org\.apache\.hadoop\."):
+        place.move({"b.csv": "a.csv/b.csv"}, {}, place)
+
+
+@pytest.mark.parametrize("name", ["raw", "raw/repairs"])
+def test_action_and_path_are_named_when_hadoop_may_not_write_there_or_make_a_folder(
+    spark: Any, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "raw").mkdir()
+    staging, target = (HadoopPlace(f"file://{tmp_path}/{folder}", spark) for folder in ("staging", name))
+    staging.check_rights(target)
+    (tmp_path / "raw").chmod(0o555)
+
+    with pytest.raises(TargetError, match=rf": write below file://.*/{name}: .*AccessControlException"):
+        staging.check_rights(target)
 
 
 def test_path_is_named_when_hadoop_cannot_make_a_directory(spark: Any, tmp_path: Path) -> None:

@@ -614,8 +614,7 @@ class _ArrowEngine:
         return table is not None and _is_done(table, output)
 
     def recorded(self, of: Output | Retraction) -> int:
-        table = self._table()
-        return recorded_with_deltalake(table, _app(of)) if table is not None else 0
+        return recorded_with_deltalake(self._table(), _app(of))
 
     def create(self, output: Output, staged: _Staged) -> None:
         rows = read_rows(staged.place, staged.folder, staged.names)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import reduce
@@ -172,8 +173,11 @@ class IcebergSink:
         staged = output.options if isinstance(output, Output) else {}
         made = cls(output.target, s3_client=s3_client, staging=output.staging)
         # The engine that staged a batch publishes it: the other one does not find what it left.
-        if output.staging and staged.get("engine") != _SparkEngine.name and made._engine.is_configured():
-            return made
+        if output.staging and staged.get("engine") != _SparkEngine.name:
+            # Unless the catalog cannot be reached without the script.
+            with suppress(WatermarkError):
+                made._engine.check(merges=False)
+                return made
         if spark is None or staged.get("engine") == _ArrowEngine.name:
             return None
         return cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -395,10 +399,7 @@ class _Engine(Protocol):
 
     name: str
 
-    def is_configured(self) -> bool:
-        """Tell whether the catalog can be reached without the script."""
-
-    def check(self, *, merges: bool = False) -> None:
+    def check(self, *, merges: bool) -> None:
         """Raise MissingConnectorError, or InvalidValueError for a catalog that nobody has configured."""
 
     def rows(self, df: Any) -> Any:
@@ -462,10 +463,7 @@ class _SparkEngine:
         self._target, self._spark, self._s3_client, self._chosen = target, spark, s3_client, staging
         self._quoted = quoted_table(target)
 
-    def is_configured(self) -> bool:
-        return True
-
-    def check(self, *, merges: bool = False) -> None:
+    def check(self, *, merges: bool) -> None:
         # Spark's own error would be one in the middle of the publication.
         if merges and ICEBERG_EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
             raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
@@ -805,14 +803,7 @@ class _ArrowEngine:
         self._target, self._given, self._s3_client, self._chosen = target, catalog, s3_client, staging
         self._identifier = target.partition(".")[2]
 
-    def is_configured(self) -> bool:
-        try:
-            self.check()
-        except WatermarkError:
-            return False
-        return True
-
-    def check(self, *, merges: bool = False) -> None:
+    def check(self, *, merges: bool) -> None:
         self._catalog()
 
     def rows(self, df: Any) -> Any:
