@@ -886,6 +886,14 @@ def test_kind_of_error_is_told_when_mysql_has_a_number_alone(codes: list[int], e
             raise OperationalError(code, "a text")
 
 
+@pytest.mark.parametrize(("code", "is_deadlock"), [(1205, False), (1213, True)])
+def test_lock_is_told_when_mysql_has_a_number_alone(code: int, is_deadlock: bool) -> None:
+    with pytest.raises(TargetLockedError) as caught, target_errors("t", "the batch cannot be published"):
+        raise OperationalError(code, "a text")
+
+    assert caught.value.is_deadlock is is_deadlock
+
+
 def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
     for options in ({}, {"url": "jdbc:sqlite:x"}, {"connect": dict}, {"connect": dict, "name": "x", "url": "y"}):
         with pytest.raises(InvalidValueError, match=r"[gG]ive"):

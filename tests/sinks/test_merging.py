@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from scripts.helpers.databases.dialects import PostgreSQL
+from scripts.helpers.databases.dialects import Database, MySQL, PostgreSQL
 from scripts.helpers.errors import (
     InvalidValueError,
     KeyColumnError,
@@ -318,11 +318,18 @@ def test_key_is_there_once_when_two_batches_bring_it_at_once(request: pytest.Fix
     assert (waits, table.rows) == (True, [(1, 2, "a")])
 
 
-@pytest.mark.parametrize(("table", "is_whole"), [("t" * 39, True), ("t" * 40, False), ("é" * 20, False)])
-def test_table_of_deletes_is_called_after_its_target_when_the_server_takes_the_name(table: str, is_whole: bool) -> None:
-    name = Statements(writing_of(PostgreSQL()), "public", table).gone_table
+@pytest.mark.parametrize(
+    ("table", "is_whole"), [("t" * 39, True), ("t" * 40, False), ("é" * 19, True), ("é" * 20, False)]
+)
+@pytest.mark.parametrize(("server", "longest"), [(PostgreSQL(), 63), (MySQL(), 64)], ids=["postgres", "mysql"])
+def test_table_of_deletes_is_called_after_its_target_when_the_server_takes_the_name(
+    server: Database, longest: int, table: str, is_whole: bool
+) -> None:
+    table += "t" * (longest - 63)
 
-    assert (name == GONE + table, len(name.encode()) <= 63) == (is_whole, True)
+    name = Statements(writing_of(server), "public", table).gone_table
+
+    assert (name == GONE + table, len(name.encode()) <= longest) == (is_whole, True)
 
 
 # --- what a merge is told -------------------------------------------------------------------------------

@@ -131,8 +131,11 @@ def test_requests_are_as_few_as_s3_allows_when_objects_are_copied_and_deleted(s3
 
     place.move({"a.csv": "b.csv"}, {"a.csv": 5 * 1024**3 - 1}, place)
     place.delete([f"{number}.csv" for number in range(1_000)])
+    # What is larger may need parts: its size is asked for. The requests to delete are of 1,000 keys.
+    place.move({"b.csv": "c.csv"}, {"b.csv": 5 * 1024**3}, place)
+    place.delete([f"{number}.csv" for number in range(1_001)])
 
-    assert operations == ["CopyObject", "DeleteObjects"]
+    assert operations == ["CopyObject", "DeleteObjects", "HeadObject", "CopyObject", "DeleteObjects", "DeleteObjects"]
 
 
 def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make) -> None:
