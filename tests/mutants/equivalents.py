@@ -570,12 +570,6 @@ EQUIVALENT = [
         because="how often a change is tried is a choice; what follows when tries are used up is tested",
     ),
     Equivalent(
-        "scripts/helpers/sinks/delta.py",
-        "return recorded_with_deltalake(table, _app(of)) if table is not None else 0",
-        "(-1)",
-        because="it is compared with versions, which begin at 1",
-    ),
-    Equivalent(
         "scripts/helpers/sinks/places.py",
         "if size < MAX_COPY_BYTES:",
         "(size <= MAX_COPY_BYTES)",
