@@ -198,7 +198,6 @@ class _SparkTables:
             made_if_missing(self._spark.createDataFrame([], like.schema).writeTo(quoted_table(table)).using("iceberg"))
 
     def columns(self, table: str) -> list[str]:
-        self._load(table)
         return list(self._spark.table(quoted_table(table)).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:

@@ -16,7 +16,6 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.helpers.errors import InvalidValueError, TargetError
@@ -485,9 +484,6 @@ def _typed(action: str, uri: str) -> Iterator[None]:
     """Raise TargetError for what storage says, with the action that it refused and on what."""
     try:
         yield
-    except Boto3Error as error:
-        # Of an upload in parts, which hides what S3 said.
-        raise _refused(uri, action, str(error)) from error
     except (ClientError, BotoCoreError, OSError) as error:
         raise login_or_load(uri, error) or _refused(uri, action, code_of(error)) from error
     except Exception as error:

@@ -91,7 +91,7 @@ def _empty_in_arrow(column: pa.ChunkedArray) -> int:
     return pc.sum(pc.equal(column.cast(pa.string()), "")).as_py() or 0
 
 
-def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool = False) -> None:
+def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:
     """Raise InvalidValueError if the rows have the column that the sink fills with their batch, or are merged."""
     if batch_column is not None and merges:
         raise InvalidValueError(
