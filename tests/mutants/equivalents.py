@@ -1109,4 +1109,10 @@ EQUIVALENT = [
         "(17)",
         because="how many copies are made at once is a choice",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/delta.py",
+        "return recorded_with_deltalake(table, _app(of)) if table is not None else 0",
+        "(-1)",
+        because="it is compared with versions, which begin at 1",
+    ),
 ]

@@ -73,8 +73,14 @@ def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
     assert all(sql.takes(Arriving("a", "unknown", "c0"), one) for one in declared)
 
 
-def test_decimal_has_the_name_of_postgres_when_its_column_is_to_be_declared() -> None:
-    assert writing_of(PostgreSQL()).declaration(Arriving("a", "decimal(9,2)", "c0")) == "numeric(9,2)"
+@pytest.mark.parametrize(
+    ("database", "kind", "declared"),
+    [(PostgreSQL(), "decimal(9,2)", "numeric(9,2)"), (MariaDB(), "tinyint", "bigint"), (MariaDB(), "bigint", "bigint")],
+)
+def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
+    database: Database, kind: str, declared: str
+) -> None:
+    assert writing_of(database).declaration(Arriving("a", kind, "c0")) == declared
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ def test_nothing_is_seen_when_an_attempt_has_staged(written: Written, table: str
 
     assert seen(written, table) == []
     assert (output.rows, output.files, output.version, output.fence, output.sink) == (3, 1, 3, 7, "database")
+    assert not output.replaces
     assert written.staged(table) == [output.folder]
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableMerger
 from hypothesis import given, settings
 
 from scripts.helpers.errors import (
@@ -162,31 +163,84 @@ def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_t
     assert table.rows == expected(kind, [*events, Event(2, 3, "late")])
 
 
-@ENGINES
-def test_delete_is_carried_out_when_it_is_remembered_between_look_and_write(
-    kind: str, tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two jobs merge into one table: the one that writes last has looked before the other's delete."""
-    table, other = (Table(f"{tmp_path}/repairs", kind, engine) for _ in range(2))
-    table.merge([Event(9, 9, "there")])
-    output, between = table.stage([Event(1, 1, "a")]), other.stage([Event(1, 2, None)], version=77)
-    source = TableMerge.source
-    pending = [between]
+def publish_between(monkeypatch: pytest.MonkeyPatch, table: Table, output: Output, *others: list[Event]) -> int:
+    """Publish an output; after each look another job merges a batch. Return how often the first one looked."""
+    other, source, looks = Table(table.name, table.kind, table.spark), TableMerge.source, []
+    # Under another job's name, else they would be recorded as later batches of this one.
+    pending = [
+        Output.from_record(other.stage(events, version=77 + number).record() | {"job": "other"})
+        for number, events in enumerate(others)
+    ]
 
     def late(merge: TableMerge, distinct: Any) -> Any:
         found = source(merge, distinct)
-        if engine is not None:
+        if table.spark is not None:
             found = found.localCheckpoint()  # Spark would look when it writes.
+        looks.append(found)
         if pending:
-            # Under another job's name, else it would be recorded as a later batch of this one.
-            other.sink.publish(Output.from_record(pending.pop().record() | {"job": "other"}))
+            between = pending.pop(0)
+            with monkeypatch.context() as within:
+                within.setattr(TableMerge, "source", source)
+                other.sink.publish(between)
         return found
 
     with monkeypatch.context() as patch:
         patch.setattr(TableMerge, "source", late)
         table.sink.publish(output)
+    return len(looks)
 
-    assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None)])
+
+@ENGINES
+@pytest.mark.parametrize("word", [None, "b"])
+def test_event_of_another_job_counts_when_it_comes_between_look_and_write(
+    kind: str, tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, word: str | None
+) -> None:
+    """Two jobs merge into one table: the one that writes last has looked before the other's event."""
+    table = Table(f"{tmp_path}/repairs", kind, engine)
+    table.merge([Event(9, 9, "there")])
+    output = table.stage([Event(1, 1, "a")])
+
+    publish_between(monkeypatch, table, output, [Event(1, 2, word)])
+
+    assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, word)])
+
+
+@KINDS
+def test_delete_of_another_job_is_carried_out_when_a_third_comes_between_the_second_look_and_write(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(f"{tmp_path}/repairs", kind)
+    table.merge([Event(9, 9, "there")])
+    output, third = table.stage([Event(1, 1, "a")]), table.stage([Event(5, 1, "b")], version=88)
+    pending, execute = [Output.from_record(third.record() | {"job": "third"})], TableMerger.execute
+
+    def late(merger: TableMerger) -> Any:
+        if pending and (1, 1, "a") in [row[:3] for row in table.rows]:
+            table.sink.publish(pending.pop())
+        return execute(merger)
+
+    monkeypatch.setattr(TableMerger, "execute", late)
+    publish_between(monkeypatch, table, output, [Event(1, 2, None)])
+
+    assert pending == []
+    assert table.rows == expected(kind, [Event(9, 9, "there"), Event(1, 1, "a"), Event(1, 2, None), Event(5, 1, "b")])
+
+
+def test_table_is_looked_at_once_when_nobody_comes_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(f"{tmp_path}/repairs", "newest")
+    table.merge([Event(9, 9, "there")])
+
+    assert publish_between(monkeypatch, table, table.stage([Event(1, 1, "a")])) == 1
+
+
+def test_others_are_to_blame_when_they_come_between_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_merge, "TRIES", 2)
+    table = Table(f"{tmp_path}/repairs", "newest")
+    table.merge([Event(9, 9, "there")])
+    output = table.stage([Event(1, 1, "a")])
+
+    with pytest.raises(TargetError, match=f"^Target 'file://{table.name}': others came between 2 times"):
+        publish_between(monkeypatch, table, output, [Event(1, 2, None)], [Event(1, 3, None)])
 
 
 def test_remedy_is_told_when_others_write_to_the_table_between_each_look_and_write(

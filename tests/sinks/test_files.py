@@ -85,12 +85,15 @@ def test_record_is_what_was_staged_when_read_back(make: Callable[..., FileSink])
     assert all(type(value) in (str, int, bool) for value in output.record().values())
 
 
-def test_output_has_no_files_when_its_record_counts_none(make: Callable[..., FileSink]) -> None:
+def test_output_has_no_files_and_replaces_none_when_its_record_has_no_word_of_them(
+    make: Callable[..., FileSink],
+) -> None:
     record = make().stage_files(BATCH, 7, fill).record()
+    left_out = ("files", "bytes", "batch_folders", "replaces")
 
-    output = Output.from_record({name: value for name, value in record.items() if name not in ("files", "bytes")})
+    output = Output.from_record({name: value for name, value in record.items() if name not in left_out})
 
-    assert (output.files, output.bytes) == (0, 0)
+    assert (output.files, output.bytes, output.batch_folders, output.replaces) == (0, 0, False, False)
 
 
 def test_attempts_share_nothing_when_both_stage_one_batch(make: Callable[..., FileSink]) -> None:
@@ -162,7 +165,7 @@ def test_nothing_is_staged_when_partition_by_names_no_column_of_the_rows(make: C
 def test_rows_without_columns_are_staged_when_the_target_is_partitioned(make: Callable[..., FileSink]) -> None:
     output = make(partition_by=["day"]).stage(BATCH, 7, pd.DataFrame())
 
-    assert (output.rows, output.files) == (0, 0)
+    assert (output.rows, output.files, output.replaces) == (0, 0, False)
 
 
 @pytest.mark.parametrize(("rows", "told"), [(1, "1 row has"), (2, "2 rows have")])

@@ -499,8 +499,9 @@ def test_branch_of_a_dead_publisher_is_dropped_when_the_batch_is_swept(
 
 def test_batch_is_merged_later_when_spark_puts_its_rows_aside(spark_with_tables: Any) -> None:
     table = Table(spark_with_tables, "newest")
+    columns, properties = "(id bigint, at bigint, word string)", "('write.wap.enabled' = 'true')"
+    table.spark.sql(f"CREATE TABLE {table.name} {columns} USING iceberg TBLPROPERTIES {properties}")
     output = table.stage([Event(1, 1, "a")])
-    table.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     table.spark.conf.set("spark.wap.id", "audit")
     try:
         with pytest.raises(TargetError, match=rf"^Target '{table.name}': .* Unset spark\.wap\.id"):
@@ -547,6 +548,14 @@ def test_merge_is_refused_when_deletes_are_remembered_by_other_columns(catalog: 
 
     with pytest.raises(TargetTableError, match="deletes are remembered by at, id"):
         IcebergSink(table.name, catalog=catalog).merging(other).stage(BatchId("repairs", "e1", 9), 1, rows)
+
+
+def test_merge_by_spark_is_refused_when_deletes_are_remembered_by_other_columns(spark_with_tables: Any) -> None:
+    table = Table(spark_with_tables, "newest")
+    table.spark.sql(f"CREATE TABLE {memory_of(table.name)} (id bigint, word string) USING iceberg")
+
+    with pytest.raises(TargetTableError, match="deletes are remembered by id, word"):
+        table.stage([Event(1, 1, "a")])
 
 
 def test_whole_row_is_asked_for_when_a_column_is_missing(catalog: Any) -> None:

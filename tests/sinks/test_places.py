@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,15 @@ def test_file_is_another_when_written_again(make: Make) -> None:
     place.write("a.csv", b"second")
 
     assert place.read("a.csv") == b"second"
+
+
+def test_all_bytes_are_on_disk_when_a_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    monkeypatch.setattr(os, "fsync", lambda number: sizes.append(os.fstat(number).st_size))
+
+    LocalPlace(str(tmp_path)).write("a.csv", b"abc")
+
+    assert sizes == [3]
 
 
 def test_file_is_whole_when_a_writer_died_before(make: Make) -> None:
@@ -138,7 +149,7 @@ def test_requests_are_as_few_as_s3_allows_when_objects_are_copied_and_deleted(s3
     assert operations == ["CopyObject", "DeleteObjects", "HeadObject", "CopyObject", "DeleteObjects", "DeleteObjects"]
 
 
-def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make) -> None:
+def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make, tmp_path: Path) -> None:
     place = make("staging")
     for name in ("one/_manifest", "one/a.csv", "one/x/b.csv", "one-more/a.csv"):
         place.write(name, b"x")
@@ -147,6 +158,7 @@ def test_folder_is_gone_and_its_neighbour_is_not_when_deleted(make: Make) -> Non
     place.delete_folder("never", "never/_manifest")
 
     assert visible(place) == {"one-more/a.csv": 1}
+    assert not (tmp_path / "staging/one").exists()
 
 
 def test_manifest_goes_last_when_a_folder_is_deleted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +215,19 @@ def test_place_is_that_of_the_scheme_when_parsed(s3: Any, path: str, kind: type,
     place = place_of(path, None, s3)
 
     assert (type(place), place.uri("")) == (kind, uri)
+
+
+@pytest.mark.parametrize(("encrypted", "scheme"), [("true", "https"), ("false", "http")])
+def test_server_is_called_as_spark_calls_it_when_its_endpoint_has_no_scheme(
+    spark: Any, encrypted: str, scheme: str
+) -> None:
+    session = spark.newSession()
+    session.conf.set("fs.s3a.endpoint", "lake.example:9000")
+    session.conf.set("fs.s3a.connection.ssl.enabled", encrypted)
+
+    place: Any = place_of("s3a://lake/raw", session, None)
+
+    assert place.login()["AWS_ENDPOINT_URL"] == f"{scheme}://lake.example:9000"
 
 
 def test_server_and_login_are_those_of_spark_when_no_client_is_given(spark: Any, endpoint: str) -> None:
@@ -341,6 +366,7 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
         (r"list file://.*/raw/a\.csv: ", lambda place: place.files("a.csv")),
         (r"read file://.*/raw/folder: ", lambda place: place.read("folder")),
         (r"rename to file://.*/raw/folder: ", lambda place: place.move({"a.csv": "folder"}, {}, place)),
+        (r"delete file://.*/raw/folder: ", lambda place: place.delete(["folder"])),
         (r"make the folder .*/raw/a\.csv: ", lambda place: place.move({"b.csv": "a.csv/b.csv"}, {}, place)),
     ],
 )
@@ -360,11 +386,34 @@ def test_error_is_not_hidden_when_it_is_none_of_the_storage(tmp_path: Path) -> N
         LocalPlace(str(tmp_path)).read("a\0.csv")
 
 
-def test_action_and_path_are_named_when_hadoop_cannot_read_a_file(spark: Any, tmp_path: Path) -> None:
-    (tmp_path / "raw").mkdir()
+@pytest.mark.parametrize("name", ["raw", "raw\nin two lines"])
+def test_action_and_path_are_named_when_hadoop_cannot_read_a_file(spark: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
 
-    with pytest.raises(TargetError, match=r": read file://.*/raw: java\.io\.FileNotFoundException"):
-        HadoopPlace(f"file://{tmp_path}", spark).read("raw")
+    with pytest.raises(TargetError, match=rf": read file://.*/{re.escape(name)}: java\.io\.FileNotFoundException"):
+        HadoopPlace(f"file://{tmp_path}", spark).read(name)
+
+
+def test_folder_that_may_not_be_written_is_named_when_hadoop_is_asked_before(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    opened, closed = (HadoopPlace(f"file://{tmp_path}/{name}", spark) for name in ("opened/raw", "closed/raw"))
+
+    opened.check_rights(opened)
+    with pytest.raises(TargetError, match=r": write below file://.*/closed/raw: .*AccessControlException"):
+        opened.check_rights(closed)
+
+
+def test_action_and_path_are_named_when_hadoop_cannot_rename_a_file(spark: Any, tmp_path: Path) -> None:
+    """From one mount point to another one."""
+    session = spark.newSession()
+    for name in ("staging", "raw"):
+        (tmp_path / name).mkdir()
+        session.conf.set(f"fs.viewfs.mounttable.mounts.link./{name}", f"file://{tmp_path}/{name}")
+    old, new = (HadoopPlace(f"viewfs://mounts/{name}", session) for name in ("staging", "raw"))
+    old.write("a.csv", b"x")
+
+    with pytest.raises(TargetError, match=r": rename to viewfs://mounts/raw/a\.csv: java\.io\.IOException"):
+        old.move({"a.csv": "a.csv"}, {"a.csv": 1}, new)
 
 
 def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp_path: Path) -> None:
@@ -378,22 +427,11 @@ def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp
 
 def test_action_and_path_are_named_when_hadoop_lists_a_folder_that_leads_nowhere(spark: Any, tmp_path: Path) -> None:
     session = spark.newSession()
+    # Hadoop keeps a file system by this name, with the links of whoever asked first.
     session.conf.set("fs.viewfs.mounttable.nowhere.link./raw/staging/repairs", f"file://{tmp_path}/gone")
 
     with pytest.raises(TargetError, match=r": list viewfs://nowhere/raw/staging: java\.io\.FileNotFoundException"):
-        HadoopPlace("viewfs://nowhere/raw", session).files("staging")
-
-
-def test_action_and_path_are_named_when_hadoop_cannot_rename(spark: Any, tmp_path: Path) -> None:
-    session = spark.newSession()
-    for name in ("staging", "repairs"):
-        (tmp_path / name).mkdir()
-        session.conf.set(f"fs.viewfs.mounttable.apart.link./raw/{name}", f"file://{tmp_path}/{name}")
-    place = HadoopPlace("viewfs://apart/raw", session)
-    place.write("staging/a.csv", b"x")
-
-    with pytest.raises(TargetError, match=r": rename to viewfs://apart/raw/repairs/a\.csv: java\.io\.IOException"):
-        place.move({"staging/a.csv": "repairs/a.csv"}, {}, place)
+        place_of("viewfs://nowhere/raw", session, None).files("staging")
 
 
 def test_action_and_path_are_named_when_a_file_is_where_hadoop_needs_a_folder(spark: Any, tmp_path: Path) -> None:
