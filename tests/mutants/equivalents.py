@@ -1181,4 +1181,34 @@ EQUIVALENT = [
         "(made.And(made.In(name, set(values)), found))",
         because="both conditions must be true, in whichever order they are written",
     ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "if int(table.properties.get(name) or 0) < retraction.closed:",
+        "(-1)",
+        because="it is compared with the version after one that is taken back, which is 2 or more",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "def check(self, *, merges: bool = False) -> None:",
+        "(True)",
+        because="the protocol of engines is never called, pyiceberg's does not look, and Spark's is told each time",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "return -1",
+        "(2)",
+        because="any number below 0 says that there is no column",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "return int(self._table().properties().get(_property(output)[0]) or 0)",
+        "(-1)",
+        because="it is compared with versions, which begin at 1",
+    ),
+    Equivalent(
+        "scripts/helpers/sinks/iceberg.py",
+        "FOR_EVER = 2**63 - 1",
+        "(62)",
+        because="half of all the time that Iceberg can count is 146 million years",
+    ),
 ]

@@ -36,6 +36,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks import iceberg
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink
+from scripts.helpers.sinks.iceberg_merge import MovedError
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import Output, Retraction, folder_of, job_hash
 from scripts.helpers.sinks.places import Place, place_of
@@ -144,7 +145,7 @@ def test_rows_are_seen_once_when_published_as_often_as_one_likes(table: Table) -
     sink.publish(output)
 
     assert (before, first, table.seen, table.staged) == ([], [1, 2, 3], [1, 2, 3, 4], [])
-    assert (output.rows, output.sink, second.rows) == (3, "iceberg", 1)
+    assert (output.rows, output.sink, output.replaces, second.rows) == (3, "iceberg", False, 1)
     assert Output.from_record(output.record()) == output
 
 
@@ -445,7 +446,7 @@ def test_catalog_is_named_when_it_is_another_or_unknown(
         IcebergSink("nowhere.raw.repairs").check(arrow.frame([1]))
     with pytest.raises(InvalidValueError, match=r"Set spark\.sql\.catalog\.nowhere"):
         IcebergSink("nowhere.raw.repairs", spark=spark).check(spark.range(1))
-    with pytest.raises(TargetError, match="nowhere"):
+    with pytest.raises(TargetError, match=r"^Target 'lake\.nowhere\.repairs': .* Check the name"):
         Table("lake.nowhere.repairs", catalog=arrow.catalog).stage(1, [1])
 
 
@@ -536,6 +537,50 @@ def test_rows_are_refused_when_they_are_no_frame(arrow: Table) -> None:
         arrow.sink().check([1, 2])
 
 
+def test_rows_of_spark_are_refused_when_the_sink_was_made_without(arrow: Table) -> None:
+    with pytest.raises(InvalidValueError, match=r"was made for pyiceberg\. Give spark= to the sink for rows of Spark"):
+        arrow.sink().check(SimpleNamespace(sparkSession=SimpleNamespace(), columns=["id"]))
+
+
+def test_type_is_asked_for_when_a_column_of_a_new_table_has_no_value(arrow: Table) -> None:
+    with pytest.raises(InvalidValueError, match=r"Column 'kind' has no value .* 'lake\.raw\.repairs' has no type"):
+        arrow.sink().stage(BatchId(JOB, "e1", 1), 7, pa.table({"id": [1], "kind": pa.nulls(1)}))
+
+    assert arrow.catalog.list_tables("raw") == []
+
+
+def test_no_folder_is_named_when_no_table_will_be_made(arrow: Table) -> None:
+    assert arrow.sink().places(pd.DataFrame()) == []
+
+
+def test_folder_to_stage_in_is_asked_for_when_the_table_is_a_whole_bucket(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = arrow.sink()
+    monkeypatch.setattr(sink._engine, "_location", lambda: "s3://lake/")
+
+    with pytest.raises(InvalidValueError, match=r"'lake\.raw\.repairs' is a whole bucket\. .* staging='s3://"):
+        sink.staged("5e8c9902")
+
+
+def test_no_table_is_made_when_spark_cannot_tell_whether_it_is_there(
+    spark_with_tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(f"lake.raw.w{abs(hash(tmp_path))}", spark_with_tables)
+    sink, rows = table.sink(), table.frame([1])
+
+    def refuse() -> None:
+        raise ConnectionError("reset by peer")
+
+    monkeypatch.setattr(sink._engine, "_table", refuse)
+    with pytest.raises(ConnectionError):
+        sink.places(rows.select())
+    with pytest.raises(ConnectionError):
+        sink.stage(BatchId(JOB, "e1", 1), 7, rows)
+
+    assert not table.location.exists()
+
+
 def test_batch_is_there_once_when_another_publishes_between_look_and_commit(
     arrow: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -591,23 +636,67 @@ def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_fil
     assert (pending, arrow.seen) == ([], [1])
 
 
-def test_publication_is_tried_once_when_the_catalog_refuses_it_for_good(
-    arrow: Table, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("refusal", "count", "why"),
+    [
+        (ForbiddenError("no right to commit."), 1, "no right to commit"),
+        (CommitFailedException("main has moved."), 10, "others came between 10 times: main has moved"),
+    ],
+)
+def test_publication_fails_when_the_catalog_refuses_it_for_good_or_each_time(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch, refusal: Exception, count: int, why: str
 ) -> None:
     output = arrow.stage(1, [1])
     tries = []
 
     def refuse(*_: Any) -> None:
         tries.append("once")
-        raise ForbiddenError("no right to commit.")
+        raise refusal
 
     with monkeypatch.context() as patch:
         patch.setattr(type(arrow.catalog), "commit_table", refuse)
-        with pytest.raises(TargetError, match=r"no right to commit\. Publishing again is safe"):
+        with pytest.raises(TargetError, match=rf"^Target 'lake\.raw\.repairs': {why}\. Publishing again is safe"):
             arrow.sink().publish(output)
     arrow.sink().publish(output)
 
-    assert (tries, arrow.seen) == (["once"], [1])
+    assert (len(tries), arrow.seen) == (count, [1])
+
+
+@pytest.mark.parametrize(
+    ("refusal", "why"),
+    [
+        (ValueError("no right to commit."), "': no right to commit"),
+        (ValueError("CommitFailedException: main has moved."), "others came between 10 times: CommitFailedException"),
+        (MovedError("main has moved."), "others came between 10 times: main has moved"),
+    ],
+)
+def test_publication_fails_when_spark_refuses_it_for_good_or_each_time(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception, why: str
+) -> None:
+    def refuse() -> None:
+        raise refusal
+
+    transaction: Any = SimpleNamespace(manageSnapshots=refuse)
+    session: Any = SimpleNamespace()
+    sink = IcebergSink("lake.raw.repairs", spark=session)
+    there = SimpleNamespace(properties=dict, newTransaction=lambda: transaction)
+    monkeypatch.setattr(sink._engine, "_table", lambda: there)
+    output = Output(
+        sink="iceberg", target=sink.name, staging="", folder="f", job="j", epoch="e1", version=1, fence=1, files=1,
+        bytes=1, rows=1, options={"engine": "spark", "snapshot": "1"},
+    )  # fmt: skip
+
+    with pytest.raises(TargetError, match=f"{why}.*Publishing again is safe"):
+        sink.publish(output)
+
+
+def test_batch_is_not_published_when_another_engine_has_staged_it(arrow: Table) -> None:
+    output = replace(arrow.stage(1, [1]), options={"engine": "spark"})
+
+    with pytest.raises(TargetError, match="version 1 was staged with spark, and is published by it only, not by pyi"):
+        arrow.sink().publish(output)
+
+    assert arrow.seen == []
 
 
 def test_publication_ends_and_may_be_repeated_when_others_commit_each_time(
@@ -659,6 +748,8 @@ def test_error_is_not_hidden_when_it_is_none_of_the_connector(arrow: Table, tmp_
 
     with pytest.raises(OperationalError, match="no such table"):
         arrow.sink().staged(output.job)
+    with pytest.raises(OperationalError, match="no such table"):
+        arrow.stage(2, [2])
 
 
 def test_batch_is_published_without_its_script_when_pyiceberg_finds_the_catalog(
@@ -772,6 +863,23 @@ def test_table_has_no_new_snapshot_and_nothing_is_warned_of_when_a_decision_is_c
     assert [str(one.message) for one in recwarn if "Delete operation" in str(one.message)] == []
 
 
+def test_nothing_is_taken_back_when_the_catalog_does_not_tell_what_is_published(
+    arrow: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = arrow.stage(1, [1])
+    taken = Retraction("iceberg", arrow.name, output.staging, output.job, "e1", 1, 1, SINCE)
+
+    def refuse(*_: Any) -> None:
+        raise ForbiddenError("no right to look.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(arrow.catalog), "load_table", refuse)
+        with pytest.raises(TargetError, match="no right to look"):
+            arrow.sink().retract(taken)
+
+    assert len(arrow.staged) == 1
+
+
 @pytest.mark.parametrize("column", ["", "batch"], ids=["no-column", "column-gone"])
 def test_published_rows_stay_and_staged_ones_go_when_the_job_goes_back(
     table: Table, caplog: pytest.LogCaptureFixture, column: str
@@ -830,10 +938,10 @@ def test_nothing_is_said_to_stay_when_the_rows_were_deleted_before(
 
 def test_published_rows_go_when_the_script_has_cached_the_table(spark_with_tables: Any, tmp_path: Path) -> None:
     table = Table(f"lake.raw.c{abs(hash(tmp_path))}", spark_with_tables)
-    outputs = [table.stage(version, [version], batch_column="batch") for version in (1, 2)]
+    outputs = [table.stage(version, [version], batch_column="a `batch`") for version in (1, 2)]
     spark_with_tables.sql(f"CACHE TABLE {table.name}")
     spark_with_tables.sql(f"REFRESH TABLE {table.name}")
-    taken = Retraction("iceberg", table.name, "", outputs[0].job, "e1", 2, 2, SINCE, batch_column="batch")
+    taken = Retraction("iceberg", table.name, "", outputs[0].job, "e1", 2, 2, SINCE, batch_column="a `batch`")
     counts = [table.sink().retract(replace(taken, epoch="e0"))]
     for output in outputs:
         table.sink().publish(output)
@@ -842,6 +950,23 @@ def test_published_rows_go_when_the_script_has_cached_the_table(spark_with_table
 
     spark_with_tables.sql(f"UNCACHE TABLE {table.name}")
     assert (counts, table.seen) == ([0, 1, 0], [1])
+
+
+def test_branch_is_dropped_once_when_another_drops_it_after_the_look(
+    spark_with_tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(f"lake.raw.d{abs(hash(tmp_path))}", spark_with_tables)
+    output, sink = table.stage(1, [1]), table.sink()
+    looked: Any = dict.fromkeys(table.staged)
+    monkeypatch.setattr(sink._engine, "_refs", lambda: looked)
+
+    sink.drop(output)
+    sink.drop(output)
+
+    assert (len(looked), table.staged) == (1, [])
+    spark_with_tables.sql(f"DROP TABLE {table.name}")
+    with pytest.raises(TargetError, match=f"^Target '{table.name}': "):
+        sink.drop(output)
 
 
 @pytest.mark.parametrize("name", ["spark.wap.id", "spark.wap.branch"])
@@ -862,9 +987,9 @@ def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(
     sink.publish(output)
     table.spark.conf.set(name, "audit")
 
-    with pytest.raises(TargetError, match=f"Unset {name}"):
+    with pytest.raises(TargetError, match=f"^Target '{table.name}': .* Unset {name}"):
         sink.stage(BatchId(JOB, "e1", 2), 7, table.frame([2]))
-    with pytest.raises(TargetError, match=f"Unset {name}"):
+    with pytest.raises(TargetError, match=f"^Target '{table.name}': .* Unset {name}"):
         sink.retract(Retraction("iceberg", table.name, "", output.job, "e1", 1, 1, SINCE, "batch_id"))
 
     table.spark.conf.unset(name)

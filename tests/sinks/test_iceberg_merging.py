@@ -6,9 +6,11 @@ import random
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -320,12 +322,12 @@ def test_staged_rows_go_and_the_table_changes_once_when_a_merge_is_taken_back_tw
     since = "2026-11-23T00:00:00+00:00"
     taken = Retraction("iceberg", output.target, output.staging, output.job, output.epoch, 1, 1, since)
 
-    counts = []
+    counts = [spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count()]
     for _ in range(2):
         table.sink.retract(taken)
         counts.append(spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count())
 
-    assert counts[0] == counts[1]
+    assert [count - counts[0] for count in counts] == [0, 1, 1]
     assert staged(output, spark_with_tables) == []
 
 
@@ -364,6 +366,29 @@ def test_last_snapshot_has_the_rows_of_the_batch_when_they_replace_others(catalo
     table.merge([Event(1, 2, "b")])
 
     assert table.loaded.current_snapshot().summary["added-records"] == "1"
+
+
+def test_folder_of_staged_rows_is_among_the_places_when_spark_merges(spark_with_tables: Any) -> None:
+    table, rows = Table(spark_with_tables, "newest"), spark_with_tables.createDataFrame([], SCHEMA)
+
+    (location,) = IcebergSink(table.name, spark=table.spark).places(rows)
+
+    start, _, name = location.rpartition("/")
+    assert table.sink.places(rows) == [location, f"{start}/_{name}.staging"]
+
+
+def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Table(catalog, "newest").stage([Event(1, 1, "a")])
+    Table(catalog, "newest", output.target).sink.clear(output)
+    session: Any = SimpleNamespace()
+    sink, recorded = IcebergSink(output.target, spark=session), [1, 0]
+    monkeypatch.setattr(sink._engine, "published", lambda _: recorded.pop())
+
+    sink.publish(replace(output, options={**output.options, "engine": "spark"}))
+
+    assert recorded == []
 
 
 def test_ties_are_refused_and_nothing_stays_when_spark_has_staged_them(spark_with_tables: Any, tmp_path: Path) -> None:
@@ -504,7 +529,7 @@ def test_batch_is_merged_later_when_spark_puts_its_rows_aside(spark_with_tables:
     output = table.stage([Event(1, 1, "a")])
     table.spark.conf.set("spark.wap.id", "audit")
     try:
-        with pytest.raises(TargetError, match=rf"^Target '{table.name}': .* Unset spark\.wap\.id"):
+        with pytest.raises(TargetError, match=rf"^Target '{table.name}': Spark added no .* Unset spark\.wap\.id"):
             table.sink.publish(output)
     finally:
         table.spark.conf.unset("spark.wap.id")
@@ -526,9 +551,13 @@ def test_batch_is_not_merged_by_spark_when_a_later_one_was_recorded_after_the_lo
     monkeypatch.setattr(has_looked_before._engine, "published", lambda _: 0)
 
     table.sink.publish(late)
+    snapshots = spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count()
     has_looked_before.publish(early)
+    has_looked_before.publish(late)
+    swept = table.sink.sweep(late, [late.folder])
 
-    assert table.rows == [(1, 2, "b")]
+    assert (table.rows, swept) == ([(1, 2, "b")], 1)
+    assert spark_with_tables.sql(f"SELECT * FROM {table.name}.snapshots").count() == snapshots
 
 
 def test_batch_is_merged_again_when_a_run_that_saves_nothing_is_repeated(catalog: Any) -> None:
